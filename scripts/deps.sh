@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs the Debian packages that building and testing need and that are not there yet.
+set -eu
+
+packages="gcc libc6-dev cmake make pkg-config libjansson-dev libcmocka-dev"
+
+command -v dpkg-query >/dev/null 2>&1 || exit 0 # not Debian: CMake says what it misses
+
+missing=
+for package in $packages; do
+    state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null 2>&1; then
+    as_root=sudo
+else
+    echo "These Debian packages are missing, and neither root nor sudo is at hand:" >&2
+    echo "   $missing" >&2
+    echo "Ask an administrator to run: apt-get install$missing" >&2
+    exit 1
+fi
+
+echo "installing$missing" >&2
+$as_root apt-get update -qq
+# shellcheck disable=SC2086  # the list is meant to be split
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing

@@ -1,0 +1,20 @@
+/* memory.c - large, aligned, zeroed memory. */
+#include "base/memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void *memory_alloc(size_t size)
+{
+    const size_t huge_page = (size_t)1 << 21;
+    size_t alignment = size >= 2 * huge_page ? huge_page : MEMORY_ALIGNMENT;
+    if (size > SIZE_MAX - alignment) return NULL;
+    size_t rounded = (size + alignment - 1) / alignment * alignment;
+    void *memory = aligned_alloc(alignment, rounded ? rounded : alignment);
+    if (!memory) return NULL;
+    if (alignment == huge_page) madvise(memory, rounded, MADV_HUGEPAGE); /* a wish, not a need */
+    memset(memory, 0, rounded);
+    return memory;
+}

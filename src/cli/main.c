@@ -1,0 +1,54 @@
+/* main.c - the command `dsmoe`: finds the sub-command and hands over. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+typedef struct command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+} command;
+
+static const command commands[] = {
+    {"plan", "the paper's three architectures side by side, or what a config.json describes",
+     command_plan},
+    {"verify", "check the layer against reference files", command_verify},
+    {"bench", "measure speed against what the machine can do", command_bench},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *file)
+{
+    fprintf(file,
+            "dsmoe %s - DeepSeekMoE on ordinary CPUs\n\n"
+            "usage: dsmoe COMMAND [options]\n\n"
+            "commands:\n",
+            dsmoe_version());
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fprintf(file, "\nexample:\n"
+                  "  dsmoe plan              what fine-grained experts buy, in one table\n\n"
+                  "'dsmoe COMMAND --help' tells more about a command.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        print_help(stdout);
+        return CLI_OK;
+    }
+    if (!strcmp(name, "--version")) {
+        printf("dsmoe %s (%s kernels)\n", dsmoe_version(), dsmoe_kernels_name());
+        return CLI_OK;
+    }
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name))
+            return cli_finish(name, commands[i].run(argc - 1, argv + 1));
+    fprintf(stderr, "dsmoe: there is no command '%s'\ntry: dsmoe --help\n", name);
+    return CLI_USAGE;
+}

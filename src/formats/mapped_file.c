@@ -1,0 +1,56 @@
+/* mapped_file.c - a whole file as read-only memory. */
+#include "formats/mapped_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static dsmoe_status map_descriptor(mapped_file *file, int descriptor, const char *path,
+                                   dsmoe_error *error)
+{
+    struct stat info;
+    if (fstat(descriptor, &info) != 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot examine the file: %s", path,
+                           strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot read the file: %s", path,
+                           strerror(EISDIR));
+    if (!S_ISREG(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: not a regular file", path);
+    if (info.st_size <= 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the file is empty", path);
+    if ((uintmax_t)info.st_size > SIZE_MAX)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: cannot map the file: %s", path,
+                           strerror(EFBIG));
+    size_t size = (size_t)info.st_size;
+    void *bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (bytes == MAP_FAILED)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot map the file: %s", path,
+                           strerror(errno));
+    file->bytes = bytes;
+    file->size = size;
+    return DSMOE_OK;
+}
+
+dsmoe_status mapped_file_open(mapped_file *file, const char *path, dsmoe_error *error)
+{
+    memset(file, 0, sizeof *file);
+    /* Without O_NONBLOCK a FIFO would block here until someone writes to it. */
+    int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the file: %s", path,
+                           strerror(errno));
+    dsmoe_status status = map_descriptor(file, descriptor, path, error);
+    close(descriptor); /* the mapping stays */
+    return status;
+}
+
+void mapped_file_close(mapped_file *file)
+{
+    if (file->bytes) munmap((void *)file->bytes, file->size);
+    memset(file, 0, sizeof *file);
+}

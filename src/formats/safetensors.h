@@ -1,0 +1,73 @@
+/* safetensors.h - a safetensors file, checked whole when opened and then used in place.
+ *
+ * Form: header length (8 bytes, little-endian), header (JSON padded with spaces), data. After a
+ * successful open every tensor lies inside the mapping, its size is that of its shape and type, and
+ * the tensors tile the data without hole or overlap. Values are not looked at: a NaN is not an
+ * error here, and of a 32 GB file only the header is read. */
+#ifndef DSMOE_FORMATS_SAFETENSORS_H
+#define DSMOE_FORMATS_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { SAFETENSORS_MAX_DIMS = 8 };
+
+typedef enum safetensors_dtype {
+    SAFETENSORS_BOOL,
+    SAFETENSORS_U8,
+    SAFETENSORS_I8,
+    SAFETENSORS_F8_E5M2,
+    SAFETENSORS_F8_E4M3,
+    SAFETENSORS_I16,
+    SAFETENSORS_U16,
+    SAFETENSORS_F16,
+    SAFETENSORS_BF16,
+    SAFETENSORS_I32,
+    SAFETENSORS_U32,
+    SAFETENSORS_F32,
+    SAFETENSORS_F64,
+    SAFETENSORS_I64,
+    SAFETENSORS_U64,
+} safetensors_dtype;
+
+typedef struct safetensors_tensor {
+    const char *name;
+    safetensors_dtype dtype;
+    int n_dims; /* 0: a scalar */
+    int64_t shape[SAFETENSORS_MAX_DIMS];
+    size_t n_elements; /* product of the shape */
+    size_t size;       /* bytes */
+    /* In the mapping. It may be NOT aligned to the element, since a header has any length: take
+     * elements out with memcpy or the functions below, or ask safetensors_tensor_is_aligned. */
+    const unsigned char *data;
+} safetensors_tensor;
+
+typedef struct safetensors safetensors;
+
+dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error *error);
+/* Everything that came out of `file` ends here. NULL is allowed. */
+void safetensors_close(safetensors *file);
+
+const char *safetensors_path(const safetensors *file);
+/* Tensors by index in [0, count), in the order of their names (as bytes). */
+size_t safetensors_count(const safetensors *file);
+const safetensors_tensor *safetensors_at(const safetensors *file, size_t index);
+const safetensors_tensor *safetensors_find(const safetensors *file, const char *name); /* or NULL */
+/* The value of a key in __metadata__, or NULL. */
+const char *safetensors_metadata(const safetensors *file, const char *key);
+
+const char *safetensors_dtype_name(safetensors_dtype dtype);
+size_t safetensors_dtype_size(safetensors_dtype dtype);
+
+bool safetensors_tensor_is_aligned(const safetensors_tensor *tensor);
+/* Elements [first, first + count) as float32, from F32, F16, BF16 or F64, or as int64, from any
+ * integer type but U64. False for another type. */
+bool safetensors_tensor_read_f32(const safetensors_tensor *tensor, size_t first, size_t count,
+                                 float *out);
+bool safetensors_tensor_read_i64(const safetensors_tensor *tensor, size_t first, size_t count,
+                                 int64_t *out);
+
+#endif

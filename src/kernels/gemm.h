@@ -1,0 +1,43 @@
+/* gemm.h - matrix products of any size out of the kernels' tiles, for one thread.
+ *
+ * The three products of a linear layer y = x·wᵀ, w [out, in]:
+ *   gemm_nt   y  = x·wᵀ     forward
+ *   gemm_nn   dx = dy·w     backward to the input
+ *   gemm_tn   dw = dyᵀ·x    backward to the weight
+ * Threads call them on different outputs; the order of every sum is fixed by the shapes alone. */
+#ifndef DSMOE_KERNELS_GEMM_H
+#define DSMOE_KERNELS_GEMM_H
+
+#include "kernels/kernels.h"
+
+/* Rows of x (or dy) that one call takes. More rows reuse a packed weight longer; fewer keep the packed
+ * rows near. */
+enum { GEMM_ROWS = 96 };
+
+/* One thread's scratch. `max_k` bounds the length of a row of any operand. */
+typedef struct gemm {
+    const kernels *kernels;
+    float *x_panel; /* packed rows */
+    float *w_panel; /* packed block of weights */
+    /* What gemm_nt_load left. */
+    rows x;
+    int64_t m, k;
+} gemm;
+
+size_t gemm_scratch_size(const kernels *kernels, int64_t max_k);
+gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
+
+/* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt. */
+void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
+/* y[i·ldy + j] = x_i · w_j for n rows of w. */
+void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy);
+
+/* c[i·ldc + j] (+)= Σ_k a_i[k]·w_k[j] for m ≤ GEMM_ROWS rows of a, k rows of w, n columns of w. */
+void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,
+             bool accumulate);
+
+/* c[i·ldc + j] (+)= Σ_r a_r[i]·b_r[j] for k rows of a and b, m columns of a, n columns of b. */
+void gemm_tn(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, float *c, int64_t ldc,
+             bool accumulate);
+
+#endif

@@ -1,0 +1,21 @@
+/* balance.h - the losses that keep experts evenly used. */
+#ifndef DSMOE_MOE_BALANCE_H
+#define DSMOE_MOE_BALANCE_H
+
+#include "moe/moe.h"
+
+/* What a batch of routing decisions looks like to the balance losses. */
+typedef struct balance_batch {
+    const dsmoe_layer_config *config;
+    dsmoe_routing routing;
+    int64_t n_sequences, sequence_length;
+} balance_batch;
+
+/* Values. `scratch` holds 2·n_routed_experts doubles. */
+dsmoe_layer_losses balance_losses(const balance_batch *batch, double *scratch);
+
+/* Gradient of their sum by the scores. It is the same for all tokens of a sequence, so there is one row
+ * a sequence: d_scores [n_sequences, n_routed_experts]. `scratch` as above. */
+void balance_gradient(const balance_batch *batch, float *d_scores, double *scratch);
+
+#endif

@@ -1,0 +1,266 @@
+/* experts.c - FFN_i(u) = down · (silu(gate · u) * (up · u)) for all experts at once, and its backward.
+ *
+ * Everything here is a list of independent tasks that write different outputs: threads take them as
+ * they come, and no sum ever crosses a task. */
+#include "moe/experts.h"
+
+#include "base/threads.h"
+
+enum {
+    SMALL_PART = 64,      /* columns of a task when there are few rows: more, smaller tasks */
+    BACKWARD_PART = 1024, /* columns of a task of backward, where packing rows costs more */
+};
+
+/* ---- groups and blocks --------------------------------------------------------------------- */
+
+experts experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t n_groups = c->n_routed_experts + 1, k = c->num_experts_per_tok;
+    /* Each group wastes at most one incomplete block. */
+    int64_t n_blocks = n_groups + (n_tokens * k + n_tokens) / GEMM_ROWS;
+    return (experts){
+        .layer = layer,
+        .groups = arena_take(a, n_groups, sizeof(group)),
+        .blocks = arena_take(a, n_blocks, sizeof(block)),
+    };
+}
+
+static void add_group(experts *e, group g)
+{
+    int32_t index = (int32_t)e->n_groups;
+    e->groups[e->n_groups++] = g;
+    for (int64_t first = 0; first < g.n_rows; first += GEMM_ROWS)
+        e->blocks[e->n_blocks++] =
+            (block){index, (int32_t)first, (int32_t)moe_min(GEMM_ROWS, g.n_rows - first)};
+    if (g.n_rows > 0 && g.width > e->widest) e->widest = g.width;
+}
+
+/* Row `first` of an array that may not be there. */
+static float *row_at(float *array, int64_t first, int64_t width)
+{
+    return array ? array + first * width : NULL;
+}
+
+static group shared_group(const experts *e, int64_t n_tokens, const expert_rows *a)
+{
+    group g = {.weights = e->layer->weights.shared_experts,
+               .width = moe_shared_width(&e->layer->config),
+               .n_rows = n_tokens,
+               .g = a->g.shared,
+               .u = a->u.shared,
+               .h = a->h.shared,
+               .out = a->out.shared};
+    if (a->gradients) g.gradients = a->gradients->shared_experts;
+    return g;
+}
+
+static group routed_group(const experts *e, const dispatch *d, int64_t i, const expert_rows *a)
+{
+    int64_t width = e->layer->config.moe_intermediate_size, first = d->offsets[i];
+    group g = {.weights = e->layer->weights.experts[i],
+               .width = width,
+               .n_rows = d->offsets[i + 1] - first,
+               .token = d->row_token + first,
+               .weight = row_at(a->weight, first, 1),
+               .d_weight = row_at(a->d_weight, first, 1),
+               .g = row_at(a->g.routed, first, width),
+               .u = row_at(a->u.routed, first, width),
+               .h = row_at(a->h.routed, first, width),
+               .out = row_at(a->out.routed, first, e->layer->config.hidden_size)};
+    if (a->gradients) g.gradients = a->gradients->experts[i];
+    return g;
+}
+
+void experts_assign(experts *e, const dispatch *d, int64_t n_tokens, const expert_rows *arrays)
+{
+    const dsmoe_layer_config *c = &e->layer->config;
+    e->n_groups = e->n_blocks = e->widest = 0;
+    e->part = n_tokens * c->num_experts_per_tok <= MOE_PART ? SMALL_PART : MOE_PART;
+    if (c->n_shared_experts > 0) /* the largest first: it should not be the last to finish */
+        add_group(e, shared_group(e, n_tokens, arrays));
+    for (int64_t i = 0; i < c->n_routed_experts; i++) add_group(e, routed_group(e, d, i, arrays));
+}
+
+/* ---- tasks --------------------------------------------------------------------------------- */
+
+typedef struct job {
+    const experts *e;
+    const float *x, *dy;
+    bool accumulate;
+} job;
+
+/* What one task works on: some rows of a group, some columns of its output. */
+typedef struct piece {
+    const group *group;
+    int64_t row, n_rows, column, n_columns;
+} piece;
+
+static piece piece_of(const experts *e, int64_t task, int64_t n_parts, int64_t part)
+{
+    const block *b = &e->blocks[task / n_parts];
+    return (piece){&e->groups[b->group], b->first, b->count, task % n_parts * part, part};
+}
+
+/* False if the group is narrower than that piece. */
+static bool piece_clip(piece *p, int64_t n_columns)
+{
+    p->n_columns = moe_min(p->n_columns, n_columns - p->column);
+    return p->n_columns > 0;
+}
+
+/* The rows of x (or dy) that the group's rows from `row` on belong to. */
+static rows token_rows(const float *x, int64_t hidden, const group *g, int64_t row)
+{
+    return rows_from((rows){x, hidden, g->token}, row);
+}
+
+static rows matrix_rows(const float *data, int64_t width, int64_t row)
+{
+    return (rows){data + row * width, width, NULL};
+}
+
+/* ---- forward ------------------------------------------------------------------------------- */
+
+/* h = silu(gate · x) * (up · x) */
+static void hidden_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    piece p = piece_of(e, task, moe_parts(e->widest, e->part), e->part);
+    const group *g = p.group;
+    if (!piece_clip(&p, g->width)) return;
+    int64_t hidden = e->layer->config.hidden_size, at = p.row * g->width + p.column;
+    thread_scratch *s = &e->threads[thread];
+    bool keep = g->g != NULL;
+    float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
+    int64_t stride = keep ? g->width : MOE_PART;
+
+    gemm_nt_load(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
+    gemm_nt(&s->gemm, matrix_rows(g->weights.gate_proj, hidden, p.column), p.n_columns, gate, stride);
+    gemm_nt(&s->gemm, matrix_rows(g->weights.up_proj, hidden, p.column), p.n_columns, up, stride);
+    for (int64_t r = 0; r < p.n_rows; r++)
+        e->layer->kernels->swiglu(p.n_columns, gate + r * stride, up + r * stride,
+                                  g->h + at + r * g->width);
+}
+
+/* out = down · h */
+static void output_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    int64_t hidden = e->layer->config.hidden_size;
+    piece p = piece_of(e, task, moe_parts(hidden, e->part), e->part);
+    const group *g = p.group;
+    gemm *m = &e->threads[thread].gemm;
+    piece_clip(&p, hidden);
+    gemm_nt_load(m, matrix_rows(g->h, g->width, p.row), p.n_rows, g->width);
+    gemm_nt(m, matrix_rows(g->weights.down_proj, g->width, p.column), p.n_columns,
+            g->out + p.row * hidden + p.column, hidden);
+}
+
+void experts_forward(const experts *e, const float *x)
+{
+    job j = {.e = e, .x = x};
+    int64_t hidden = e->layer->config.hidden_size;
+    threads_for(e->n_threads, e->n_blocks * moe_parts(e->widest, e->part), hidden_task, &j);
+    threads_for(e->n_threads, e->n_blocks * moe_parts(hidden, e->part), output_task, &j);
+}
+
+/* ---- backward ------------------------------------------------------------------------------ */
+
+/* dh = dy · down, the gate value left out: h·dh is the gate value's gradient. */
+static void d_hidden_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    piece p = piece_of(e, task, moe_parts(e->widest, BACKWARD_PART), BACKWARD_PART);
+    const group *g = p.group;
+    if (!piece_clip(&p, g->width)) return;
+    int64_t hidden = e->layer->config.hidden_size;
+    rows down = rows_columns(matrix_rows(g->weights.down_proj, g->width, 0), p.column);
+    gemm_nn(&e->threads[thread].gemm, token_rows(j->dy, hidden, g, p.row), p.n_rows, down, hidden,
+            p.n_columns, g->h + p.row * g->width + p.column, g->width, false);
+}
+
+/* g, u, dh become dg, du and weight·h, row by row. */
+static void activation_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const job *j = context;
+    const block *b = &j->e->blocks[task];
+    const group *g = &j->e->groups[b->group];
+    for (int64_t r = b->first; r < b->first + b->count; r++) {
+        int64_t at = r * g->width;
+        float d = j->e->layer->kernels->swiglu_backward(g->width, g->weight ? g->weight[r] : 1.0f,
+                                                        g->g + at, g->u + at, g->h + at);
+        if (g->d_weight) g->d_weight[r] = d;
+    }
+}
+
+/* dx = dg · gate + du · up, for each row; combining the rows of a token is the caller's. */
+static void d_input_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    int64_t hidden = e->layer->config.hidden_size;
+    piece p = piece_of(e, task, moe_parts(hidden, BACKWARD_PART), BACKWARD_PART);
+    const group *g = p.group;
+    gemm *m = &e->threads[thread].gemm;
+    piece_clip(&p, hidden);
+    float *dx = g->out + p.row * hidden + p.column;
+    rows gate = rows_columns(matrix_rows(g->weights.gate_proj, hidden, 0), p.column);
+    rows up = rows_columns(matrix_rows(g->weights.up_proj, hidden, 0), p.column);
+    gemm_nn(m, matrix_rows(g->g, g->width, p.row), p.n_rows, gate, g->width, p.n_columns, dx, hidden,
+            false);
+    gemm_nn(m, matrix_rows(g->u, g->width, p.row), p.n_rows, up, g->width, p.n_columns, dx, hidden,
+            true);
+}
+
+/* The sum over a group's rows is not cut, so these tasks are (group, rows of a gradient). */
+enum { GRADIENT_ROWS = 384 };
+
+/* d gate = dgᵀ·x, d up = duᵀ·x */
+static void d_in_proj_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    int64_t parts = moe_parts(moe_widest(&e->layer->config), GRADIENT_ROWS);
+    const group *g = &e->groups[task / parts];
+    int64_t hidden = e->layer->config.hidden_size, first = task % parts * GRADIENT_ROWS;
+    int64_t m = moe_min(GRADIENT_ROWS, g->width - first);
+    if (m <= 0) return;
+    gemm *s = &e->threads[thread].gemm;
+    rows x = token_rows(j->x, hidden, g, 0);
+    gemm_tn(s, rows_columns(matrix_rows(g->g, g->width, 0), first), m, x, hidden, g->n_rows,
+            g->gradients.gate_proj + first * hidden, hidden, j->accumulate);
+    gemm_tn(s, rows_columns(matrix_rows(g->u, g->width, 0), first), m, x, hidden, g->n_rows,
+            g->gradients.up_proj + first * hidden, hidden, j->accumulate);
+}
+
+/* d down = dyᵀ·(weight·h) */
+static void d_down_proj_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    const experts *e = j->e;
+    int64_t hidden = e->layer->config.hidden_size, parts = moe_parts(hidden, GRADIENT_ROWS);
+    const group *g = &e->groups[task / parts];
+    int64_t first = task % parts * GRADIENT_ROWS, m = moe_min(GRADIENT_ROWS, hidden - first);
+    gemm_tn(&e->threads[thread].gemm, rows_columns(token_rows(j->dy, hidden, g, 0), first), m,
+            matrix_rows(g->h, g->width, 0), g->width, g->n_rows,
+            g->gradients.down_proj + first * g->width, g->width, j->accumulate);
+}
+
+void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate)
+{
+    job j = {.e = e, .x = x, .dy = dy, .accumulate = accumulate};
+    int64_t hidden = e->layer->config.hidden_size, widest = moe_widest(&e->layer->config);
+    int64_t in_rows = moe_parts(widest, GRADIENT_ROWS), down_rows = moe_parts(hidden, GRADIENT_ROWS);
+    int64_t width_parts = moe_parts(e->widest, BACKWARD_PART);
+    int64_t hidden_parts = moe_parts(hidden, BACKWARD_PART);
+    threads_for(e->n_threads, e->n_blocks * width_parts, d_hidden_task, &j);
+    threads_for(e->n_threads, e->n_blocks, activation_task, &j);
+    threads_for(e->n_threads, e->n_blocks * hidden_parts, d_input_task, &j);
+    threads_for(e->n_threads, e->n_groups * in_rows, d_in_proj_task, &j);
+    threads_for(e->n_threads, e->n_groups * down_rows, d_down_proj_task, &j);
+}

@@ -1,0 +1,61 @@
+/* experts.h - the experts as grouped matrix products over the rows that dispatch sorted.
+ *
+ * A group is one expert with its rows; the fused shared experts are one more group, whose rows are all
+ * tokens. A block is at most GEMM_ROWS rows of a group, and (block, some columns) is one task. */
+#ifndef DSMOE_MOE_EXPERTS_H
+#define DSMOE_MOE_EXPERTS_H
+
+#include "moe/dispatch.h"
+#include "moe/moe.h"
+
+/* An array over rows: n_tokens·k routed ones, sorted by expert, and n_tokens shared ones. */
+typedef struct row_array {
+    float *routed, *shared;
+} row_array;
+
+/* All arrays of a pass; what the pass does not use is NULL. */
+typedef struct expert_rows {
+    row_array g, u;  /* [rows, width] pre-activations that training keeps */
+    row_array h;     /* [rows, width] hidden; in backward its gradient */
+    row_array out;   /* [rows, hidden_size] output; in backward the input's gradient */
+    float *weight;   /* [n_tokens·k] gate value of each routed row */
+    float *d_weight; /* its gradient */
+    const dsmoe_layer_weights *gradients;
+} expert_rows;
+
+/* One expert's share of all that. */
+typedef struct group {
+    dsmoe_expert_weights weights, gradients;
+    int64_t width, n_rows;
+    const int32_t *token;    /* whose row it is; NULL: row r is token r */
+    float *weight, *d_weight; /* NULL: the weight is 1 */
+    float *g, *u, *h, *out;
+} group;
+
+typedef struct block {
+    int32_t group, first, count;
+} block;
+
+typedef struct experts {
+    const dsmoe_layer *layer;
+    group *groups;
+    block *blocks;
+    int64_t n_groups, n_blocks;
+    int64_t widest; /* group that has rows */
+    int64_t part;   /* columns of a task's forward product */
+    thread_scratch *threads;
+    int n_threads;
+} experts;
+
+experts experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
+/* Cuts the sorted rows into groups and blocks. */
+void experts_assign(experts *e, const dispatch *d, int64_t n_tokens, const expert_rows *arrays);
+
+/* out = FFN(x) of every group's rows, not yet weighted. */
+void experts_forward(const experts *e, const float *x);
+
+/* Uses up g, u and h; writes out and d_weight; the weights' gradients are added or written. */
+void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate);
+
+#endif

@@ -1,0 +1,226 @@
+/* layer.c - the DeepSeekMoE layer, forward:
+ *
+ *   h_t = Σ_{i ≤ Ks} FFN_i(u_t) + Σ_{i > Ks} g_{i,t}·FFN_i(u_t)  (+ u_t, which is the caller's)
+ *
+ *   gate      g from the router                                  gate.c
+ *   dispatch  rows sorted by expert                              dispatch.c
+ *   experts   FFN_i of its rows; the shared ones write h         experts.c
+ *   combine   h += Σ g·rows                                      combine.c */
+#include "moe/layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At that
+ * length each expert's weights are reused often enough for arithmetic to be the limit. */
+enum { PIECE = 2048 };
+
+/* ---- creating ------------------------------------------------------------------------------ */
+
+static bool expert_is_complete(const dsmoe_expert_weights *e)
+{
+    return e->gate_proj && e->up_proj && e->down_proj;
+}
+
+static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer_weights *w,
+                                  dsmoe_error *error)
+{
+    if (!w || !w->gate || !w->experts)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "weights, router or experts are missing");
+    for (int64_t i = 0; i < c->n_routed_experts; i++)
+        if (!expert_is_complete(&w->experts[i]))
+            return status_fail(error, DSMOE_ERROR_ARGUMENT, "expert %lld lacks a matrix",
+                               (long long)i);
+    if (c->n_shared_experts > 0 && !expert_is_complete(&w->shared_experts))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "the shared experts lack a matrix");
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
+                                const dsmoe_layer_weights *weights, dsmoe_layer **layer,
+                                dsmoe_error *error)
+{
+    if (!layer) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no place for the layer given");
+    *layer = NULL;
+    STATUS_TRY(dsmoe_layer_config_check(config, error));
+    STATUS_TRY(check_weights(config, weights, error));
+    size_t size = (size_t)config->n_routed_experts * sizeof *weights->experts;
+    dsmoe_layer *made = malloc(sizeof *made);
+    dsmoe_expert_weights *table = malloc(size);
+    if (!made || !table) {
+        free(made);
+        free(table);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
+    }
+    memcpy(table, weights->experts, size);
+    *made = (dsmoe_layer){*config, kernels_get(), *weights};
+    made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
+    made->weights.experts = table;
+    *layer = made;
+    return DSMOE_OK;
+}
+
+void dsmoe_layer_free(dsmoe_layer *layer)
+{
+    if (!layer) return;
+    free(layer->weights.experts);
+    free(layer);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+thread_scratch *scratch_place(arena *a, const dsmoe_layer *layer, int n_threads)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t longest = moe_widest(c) > c->hidden_size ? moe_widest(c) : c->hidden_size;
+    thread_scratch *threads = arena_take(a, n_threads, sizeof *threads);
+    for (int i = 0; i < n_threads; i++) {
+        void *panels = arena_take(a, 1, gemm_scratch_size(layer->kernels, longest));
+        float *gate = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
+        float *up = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
+        if (a->base) threads[i] = (thread_scratch){gemm_init(layer->kernels, longest, panels), gate, up};
+    }
+    return threads;
+}
+
+row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
+                          int64_t shared)
+{
+    int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
+    return (row_array){.routed = arena_take(a, n_rows * routed, sizeof(float)),
+                       .shared = arena_take(a, n_tokens * shared, sizeof(float))};
+}
+
+dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
+    return (dsmoe_routing){
+        .scores = arena_take(a, n_tokens * layer->config.n_routed_experts, sizeof(float)),
+        .topk_idx = arena_take(a, n_rows, sizeof(int32_t)),
+        .topk_weight = arena_take(a, n_rows, sizeof(float)),
+    };
+}
+
+typedef struct infer_space {
+    dsmoe_routing routing;
+    dispatch dispatch;
+    experts experts;
+    thread_scratch *threads;
+    row_array h;
+    float *out; /* routed rows; shared ones go straight to y */
+} infer_space;
+
+static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens,
+                                     int n_threads)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    return (infer_space){
+        .routing = routing_place(a, layer, n_tokens),
+        .dispatch = dispatch_place(a, c, n_tokens),
+        .experts = experts_place(a, layer, n_tokens),
+        .threads = scratch_place(a, layer, n_threads),
+        .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
+        .out = arena_take(a, n_tokens * c->num_experts_per_tok * c->hidden_size, sizeof(float)),
+    };
+}
+
+bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens)
+{
+    return layer && n_tokens >= 0 && n_tokens <= INT32_MAX / (layer->config.num_experts_per_tok + 1);
+}
+
+size_t dsmoe_layer_workspace_size(const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
+{
+    int64_t piece = moe_min(n_tokens, PIECE);
+    if (!layer_batch_fits(layer, piece) || n_threads < 1) return 0;
+    arena measure = arena_over(NULL);
+    infer_space_place(&measure, layer, piece, n_threads);
+    return arena_size(&measure);
+}
+
+dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const void *x,
+                              const void *y, const dsmoe_workspace *workspace, size_t needed,
+                              dsmoe_error *error)
+{
+    if (!layer || n_tokens < 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no layer, or a negative number of tokens");
+    if (n_tokens > 0 && (!x || !y))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no input or no output given");
+    if (!workspace || workspace->n_threads < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no workspace, or no threads in it");
+    if (needed == 0)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%lld tokens are too many for one call",
+                           (long long)n_tokens);
+    if (!workspace->memory || workspace->size < needed)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the workspace has %zu bytes; %lld tokens on %d threads take %zu",
+                           workspace->memory ? workspace->size : 0, (long long)n_tokens,
+                           workspace->n_threads, needed);
+    return DSMOE_OK;
+}
+
+/* ---- inference ----------------------------------------------------------------------------- */
+
+static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
+                                  float *y, infer_space *s, int n_threads, dsmoe_error *error)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    STATUS_TRY(gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads, error));
+    dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
+    expert_rows arrays = {.h = s->h, .out = {s->out, y}};
+    experts_assign(&s->experts, &s->dispatch, n_tokens, &arrays);
+    experts_forward(&s->experts, x);
+    combine_rows(layer, &s->dispatch, n_tokens, s->out, s->routing.topk_weight, y,
+                 c->n_shared_experts > 0, n_threads);
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
+                                 float *y, const dsmoe_workspace *workspace, dsmoe_error *error)
+{
+    int n_threads = workspace ? workspace->n_threads : 0;
+    size_t needed = dsmoe_layer_workspace_size(layer, n_tokens, n_threads);
+    STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
+    arena a = arena_over(workspace->memory);
+    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
+    s.experts.threads = s.threads;
+    s.experts.n_threads = n_threads;
+    int64_t hidden = layer->config.hidden_size;
+    for (int64_t t = 0; t < n_tokens; t += PIECE)
+        STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t),
+                                 y + t * hidden, &s, n_threads, error));
+    return DSMOE_OK;
+}
+
+/* Copies what the caller asked for of one piece's routing. */
+static void copy_routing(const dsmoe_layer_config *c, const dsmoe_routing *from, int64_t first,
+                         int64_t n, dsmoe_routing *to)
+{
+    int64_t n_experts = c->n_routed_experts, k = c->num_experts_per_tok;
+    if (to->scores)
+        memcpy(to->scores + first * n_experts, from->scores,
+               (size_t)(n * n_experts) * sizeof *to->scores);
+    if (to->topk_idx)
+        memcpy(to->topk_idx + first * k, from->topk_idx, (size_t)(n * k) * sizeof *to->topk_idx);
+    if (to->topk_weight)
+        memcpy(to->topk_weight + first * k, from->topk_weight,
+               (size_t)(n * k) * sizeof *to->topk_weight);
+}
+
+dsmoe_status dsmoe_layer_route(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
+                               dsmoe_routing routing, const dsmoe_workspace *workspace,
+                               dsmoe_error *error)
+{
+    int n_threads = workspace ? workspace->n_threads : 0;
+    size_t needed = dsmoe_layer_workspace_size(layer, n_tokens, n_threads);
+    STATUS_TRY(layer_check_call(layer, n_tokens, x, x, workspace, needed, error));
+    arena a = arena_over(workspace->memory);
+    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
+    for (int64_t t = 0; t < n_tokens; t += PIECE) {
+        int64_t n = moe_min(PIECE, n_tokens - t);
+        STATUS_TRY(gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads,
+                                n_threads, error));
+        copy_routing(&layer->config, &s.routing, t, n, &routing);
+    }
+    return DSMOE_OK;
+}

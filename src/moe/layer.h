@@ -1,0 +1,55 @@
+/* layer.h - where the arrays of a pass lie. */
+#ifndef DSMOE_MOE_LAYER_H
+#define DSMOE_MOE_LAYER_H
+
+#include "moe/balance.h"
+#include "moe/combine.h"
+#include "moe/dispatch.h"
+#include "moe/experts.h"
+#include "moe/gate.h"
+
+/* What training keeps from forward to backward. */
+typedef struct saved {
+    struct saved_header {
+        uint64_t state; /* SAVED_READY between forward and backward */
+        int64_t n_sequences, sequence_length;
+    } *header;
+    dsmoe_routing routing;
+    dispatch dispatch;
+    row_array g, u;
+} saved;
+
+enum { SAVED_READY = 0x64736d6f, SAVED_USED = 0x75736564 };
+
+saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
+/* A row_array of routed rows `routed` wide and shared rows `shared` wide. */
+row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
+                          int64_t shared);
+
+dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
+/* Row numbers are 32 bits wide; beyond them no single batch is meant to go. */
+bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens);
+
+/* Complains about arguments that no pass can work with; `needed` is the workspace it takes. */
+dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const void *x,
+                              const void *y, const dsmoe_workspace *workspace, size_t needed,
+                              dsmoe_error *error);
+
+/* Workspace of training, forward and backward. */
+typedef struct train_space {
+    experts experts;
+    thread_scratch *threads;
+    row_array h;
+    float *out;                                   /* routed rows */
+    float *weight, *d_weight;                     /* by row */
+    float *d_topk_weight;                         /* by slot */
+    float *d_scores;                              /* a row for each sequence */
+    float *d_logits;                              /* [n_tokens, n_routed_experts] */
+    double *balance;
+} train_space;
+
+train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads);
+
+#endif

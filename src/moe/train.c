@@ -1,0 +1,196 @@
+/* train.c - the DeepSeekMoE layer in training: forward that keeps what backward needs, and backward.
+ *
+ *   y  = Σ_s w_s·FFN_{i_s}(x) + FFN_shared(x),  w from the router's scores
+ *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores */
+#include "base/threads.h"
+#include "moe/layer.h"
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t width = c->moe_intermediate_size, shared = moe_shared_width(c);
+    return (saved){
+        .header = arena_take(a, 1, sizeof(struct saved_header)),
+        .routing = routing_place(a, layer, n_tokens),
+        .dispatch = dispatch_place(a, c, n_tokens),
+        .g = row_array_place(a, layer, n_tokens, width, shared),
+        .u = row_array_place(a, layer, n_tokens, width, shared),
+    };
+}
+
+train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t n_rows = n_tokens * c->num_experts_per_tok, n_experts = c->n_routed_experts;
+    train_space s = {
+        .experts = experts_place(a, layer, n_tokens),
+        .threads = scratch_place(a, layer, n_threads),
+        .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
+        .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .weight = arena_take(a, n_rows, sizeof(float)),
+        .d_weight = arena_take(a, n_rows, sizeof(float)),
+        .d_topk_weight = arena_take(a, n_rows, sizeof(float)),
+        .d_scores = arena_take(a, n_tokens * n_experts, sizeof(float)),
+        .d_logits = arena_take(a, n_tokens * n_experts, sizeof(float)),
+        .balance = arena_take(a, 2 * n_experts, sizeof(double)),
+    };
+    s.experts.threads = s.threads;
+    s.experts.n_threads = n_threads;
+    return s;
+}
+
+size_t dsmoe_layer_train_workspace_size(const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
+{
+    if (!layer_batch_fits(layer, n_tokens) || n_threads < 1) return 0;
+    arena measure = arena_over(NULL);
+    train_space_place(&measure, layer, n_tokens, n_threads);
+    return arena_size(&measure);
+}
+
+size_t dsmoe_layer_saved_size(const dsmoe_layer *layer, int64_t n_tokens)
+{
+    if (!layer_batch_fits(layer, n_tokens)) return 0;
+    arena measure = arena_over(NULL);
+    saved_place(&measure, layer, n_tokens);
+    return arena_size(&measure);
+}
+
+/* The view of memory that an earlier forward laid out. */
+static saved saved_open(const dsmoe_layer *layer, void *memory)
+{
+    arena a = arena_over(memory);
+    const struct saved_header *header = (const struct saved_header *)a.base;
+    return saved_place(&a, layer, header->n_sequences * header->sequence_length);
+}
+
+dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *memory)
+{
+    return saved_open(layer, (void *)memory).routing;
+}
+
+/* ---- forward ------------------------------------------------------------------------------- */
+
+dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
+                                       int64_t n_sequences, int64_t sequence_length, float *y,
+                                       void *saved_memory, size_t saved_size,
+                                       dsmoe_layer_losses *losses,
+                                       const dsmoe_workspace *workspace, dsmoe_error *error)
+{
+    int64_t n_tokens;
+    if (n_sequences < 0 || sequence_length < 0 ||
+        __builtin_mul_overflow(n_sequences, sequence_length, &n_tokens))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a batch of %lld x %lld tokens is impossible",
+                           (long long)n_sequences, (long long)sequence_length);
+    int n_threads = workspace ? workspace->n_threads : 0;
+    size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
+    STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
+    if (!saved_memory || saved_size < dsmoe_layer_saved_size(layer, n_tokens))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the memory for kept activations has %zu bytes; %lld tokens take %zu",
+                           saved_memory ? saved_size : 0, (long long)n_tokens,
+                           dsmoe_layer_saved_size(layer, n_tokens));
+
+    const dsmoe_layer_config *c = &layer->config;
+    arena a = arena_over(workspace->memory), b = arena_over(saved_memory);
+    train_space s = train_space_place(&a, layer, n_tokens, n_threads);
+    saved kept = saved_place(&b, layer, n_tokens);
+    *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
+
+    STATUS_TRY(gate_forward(layer, x, n_tokens, kept.routing, s.threads, n_threads, error));
+    dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
+    expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
+    experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
+    experts_forward(&s.experts, x);
+    combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
+                 c->n_shared_experts > 0, n_threads);
+    if (losses) {
+        balance_batch batch = {c, kept.routing, n_sequences, sequence_length};
+        *losses = balance_losses(&batch, s.balance);
+    }
+    kept.header->state = SAVED_READY;
+    return DSMOE_OK;
+}
+
+/* ---- backward ------------------------------------------------------------------------------ */
+
+/* Backward of the router's logits = x · gateᵀ: into its weight's gradient, and added to dx. */
+typedef struct router_job {
+    const dsmoe_layer *layer;
+    const float *x, *d_logits;
+    int64_t n_tokens;
+    float *d_gate, *dx;
+    bool accumulate;
+    thread_scratch *threads;
+} router_job;
+
+static void d_router_task(void *context, int64_t task, int thread)
+{
+    const router_job *j = context;
+    int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
+    int64_t column = task * MOE_PART, columns = moe_min(MOE_PART, hidden - column);
+    gemm_tn(&j->threads[thread].gemm, (rows){j->d_logits, n, NULL}, n,
+            (rows){j->x + column, hidden, NULL}, columns, j->n_tokens, j->d_gate + column, hidden,
+            j->accumulate);
+}
+
+static void d_tokens_task(void *context, int64_t task, int thread)
+{
+    const router_job *j = context;
+    int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
+    int64_t token = task * GEMM_ROWS;
+    gemm_nn(&j->threads[thread].gemm, (rows){j->d_logits + token * n, n, NULL},
+            moe_min(GEMM_ROWS, j->n_tokens - token), (rows){j->layer->weights.gate, hidden, NULL}, n,
+            hidden, j->dx + token * hidden, hidden, true);
+}
+
+static void router_backward(const router_job *j, int n_threads)
+{
+    int64_t hidden = j->layer->config.hidden_size;
+    threads_for(n_threads, moe_parts(hidden, MOE_PART), d_router_task, (void *)j);
+    threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
+}
+
+dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
+                                  void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
+                                  bool accumulate, const dsmoe_workspace *workspace,
+                                  dsmoe_error *error)
+{
+    if (!layer || !saved_memory || !gradients)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no layer, no kept activations or no gradients given");
+    saved kept = saved_open(layer, saved_memory);
+    if (kept.header->state != SAVED_READY)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "backward needs the activations of a forward pass that it has not used yet");
+    int64_t n_sequences = kept.header->n_sequences, length = kept.header->sequence_length;
+    int64_t n_tokens = n_sequences * length;
+    int n_threads = workspace ? workspace->n_threads : 0;
+    size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
+    STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));
+    if (n_tokens > 0 && !dy) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no dy given");
+    kept.header->state = SAVED_USED;
+
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t n_rows = n_tokens * c->num_experts_per_tok;
+    arena a = arena_over(workspace->memory);
+    train_space s = train_space_place(&a, layer, n_tokens, n_threads);
+    for (int64_t r = 0; r < n_rows; r++)
+        s.weight[r] = kept.routing.topk_weight[kept.dispatch.row_slot[r]];
+    expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, dx},
+                          .weight = s.weight, .d_weight = s.d_weight, .gradients = gradients};
+    experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
+    experts_backward(&s.experts, x, dy, accumulate);
+    combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx, c->n_shared_experts > 0,
+                 n_threads);
+
+    for (int64_t r = 0; r < n_rows; r++) s.d_topk_weight[kept.dispatch.row_slot[r]] = s.d_weight[r];
+    balance_batch batch = {c, kept.routing, n_sequences, length};
+    balance_gradient(&batch, s.d_scores, s.balance);
+    gate_backward(layer, n_tokens, kept.routing, s.d_topk_weight, s.d_scores, length, s.d_logits,
+                  n_threads);
+    router_job router = {layer, x, s.d_logits, n_tokens, gradients->gate, dx, accumulate, s.threads};
+    router_backward(&router, n_threads);
+    return DSMOE_OK;
+}

@@ -1,0 +1,61 @@
+/* compare.c - how far our numbers lie from the expected ones. */
+#include "verify/compare.h"
+
+#include <math.h>
+
+void difference_add(difference *sum, double ours, double expected)
+{
+    double distance = fabs(ours - expected);
+    if (isnan(distance)) sum->undefined = true;
+    if (distance > sum->max_abs) sum->max_abs = distance;
+    if (fabs(expected) > sum->max_expected) sum->max_expected = fabs(expected);
+}
+
+void difference_add_tensor(difference *sum, const float *ours, const safetensors_tensor *expected)
+{
+    enum { PIECE = 1024 }; /* a file's elements may be unaligned and of another type */
+    float piece[PIECE];
+    for (size_t first = 0; first < expected->n_elements; first += PIECE) {
+        size_t rest = expected->n_elements - first, count = rest < PIECE ? rest : PIECE;
+        safetensors_tensor_read_f32(expected, first, count, piece);
+        for (size_t i = 0; i < count; i++) difference_add(sum, ours[first + i], piece[i]);
+    }
+}
+
+dsmoe_check difference_check(const difference *sum, const char *name, double tolerance)
+{
+    dsmoe_check check = {.name = name, .max_abs = sum->max_abs};
+    if (sum->undefined)
+        check.max_abs = check.max_rel = NAN;
+    else if (sum->max_abs > 0)
+        check.max_rel = sum->max_abs / sum->max_expected; /* infinity where all should be zero */
+    check.ok = check.max_rel <= tolerance;                /* false for a NaN */
+    return check;
+}
+
+static bool contains(const int64_t *experts, int64_t k, int64_t expert)
+{
+    for (int64_t i = 0; i < k; i++)
+        if (experts[i] == expert) return true;
+    return false;
+}
+
+bool compare_experts(const int32_t *ours, const int64_t *expected, int64_t k)
+{
+    /* Ours are distinct, so k hits leave no expected expert over. */
+    for (int64_t i = 0; i < k; i++)
+        if (!contains(expected, k, ours[i])) return false;
+    return true;
+}
+
+void difference_add_gates(difference *sum, const int32_t *ours, const float *our_gates,
+                          const int64_t *expected, const float *expected_gates, int64_t k)
+{
+    for (int64_t i = 0; i < k; i++) {
+        double gate = 0;
+        for (int64_t j = 0; j < k; j++)
+            if (ours[j] == expected[i]) gate = our_gates[j];
+        difference_add(sum, gate, expected_gates[i]);
+        if (!contains(expected, k, ours[i])) difference_add(sum, our_gates[i], 0);
+    }
+}

@@ -1,0 +1,320 @@
+/* layer_file.c - runs the layer of a reference file in every form it has (inference, routing,
+ * training, backward) and compares what comes out with what the file expects. */
+#include "base/status.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "verify/compare.h"
+#include "verify/reference.h"
+
+/* device_loss.D in a reference file carries the paper's alpha2; the layer itself is run without. */
+static const double device_loss_alpha = 0.05;
+
+typedef struct verify_run {
+    reference_file reference;
+    double tolerance;
+    dsmoe_check_fn *report;
+    void *context;
+    bool all_ok;
+    dsmoe_layer_weights *weights, *gradients;
+    dsmoe_layer *layer;
+    dsmoe_workspace workspace; /* enough for every pass */
+    void *saved;
+    size_t saved_size;
+    float *x, *dy; /* dy only if the file has it */
+    float *out;    /* y of either pass, then dx: [n_tokens, hidden_size] */
+    dsmoe_routing routing;
+} verify_run;
+
+/* ---- setting up ---------------------------------------------------------------------------- */
+
+static dsmoe_status allocate(int64_t rows, int64_t columns, size_t size, void **memory,
+                             dsmoe_error *error)
+{
+    size_t total;
+    *memory = NULL;
+    if (checked_mul_size((size_t)rows, (size_t)columns, &total) &&
+        checked_mul_size(total, size, &total) && total > 0)
+        *memory = malloc(total);
+    if (!*memory) return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
+    return DSMOE_OK;
+}
+
+static dsmoe_status allocate_floats(int64_t rows, int64_t columns, float **floats,
+                                    dsmoe_error *error)
+{
+    void *memory;
+    dsmoe_status status = allocate(rows, columns, sizeof **floats, &memory, error);
+    *floats = memory;
+    return status;
+}
+
+static dsmoe_status make_buffers(verify_run *run, dsmoe_error *error)
+{
+    const dsmoe_layer_config *config = &run->reference.config;
+    int64_t n_tokens = run->reference.n_tokens, k = config->num_experts_per_tok;
+    STATUS_TRY(allocate_floats(n_tokens, config->hidden_size, &run->x, error));
+    STATUS_TRY(allocate_floats(n_tokens, config->hidden_size, &run->dy, error));
+    STATUS_TRY(allocate_floats(n_tokens, config->hidden_size, &run->out, error));
+    STATUS_TRY(allocate_floats(n_tokens, config->n_routed_experts, &run->routing.scores, error));
+    STATUS_TRY(allocate_floats(n_tokens, k, &run->routing.topk_weight, error));
+    void *topk_idx;
+    STATUS_TRY(allocate(n_tokens, k, sizeof *run->routing.topk_idx, &topk_idx, error));
+    run->routing.topk_idx = topk_idx;
+
+    int n_threads = run->workspace.n_threads;
+    size_t infer_size = dsmoe_layer_workspace_size(run->layer, n_tokens, n_threads);
+    size_t train_size = dsmoe_layer_train_workspace_size(run->layer, n_tokens, n_threads);
+    run->saved_size = dsmoe_layer_saved_size(run->layer, n_tokens);
+    run->workspace.size = infer_size > train_size ? infer_size : train_size;
+    if (infer_size == 0 || train_size == 0 || run->saved_size == 0)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "the layer does not fit into memory");
+    run->workspace.memory = malloc(run->workspace.size);
+    run->saved = malloc(run->saved_size);
+    if (!run->workspace.memory || !run->saved)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
+    return DSMOE_OK;
+}
+
+static dsmoe_status set_up(verify_run *run, dsmoe_error *error)
+{
+    const dsmoe_layer_config *config = &run->reference.config;
+    STATUS_TRY(dsmoe_layer_weights_create(config, &run->weights, error));
+    STATUS_TRY(reference_read_weights(&run->reference, run->weights, error));
+    STATUS_TRY(dsmoe_layer_create(config, run->weights, &run->layer, error));
+    STATUS_TRY(make_buffers(run, error));
+    STATUS_TRY(reference_read(run->reference.x, run->x, error));
+    if (!run->reference.dy) return DSMOE_OK;
+    STATUS_TRY(reference_read(run->reference.dy, run->dy, error));
+    return dsmoe_layer_weights_create(config, &run->gradients, error);
+}
+
+static void tear_down(verify_run *run)
+{
+    free(run->x);
+    free(run->dy);
+    free(run->out);
+    free(run->routing.scores);
+    free(run->routing.topk_weight);
+    free(run->routing.topk_idx);
+    free(run->workspace.memory);
+    free(run->saved);
+    dsmoe_layer_free(run->layer);
+    dsmoe_layer_weights_free(run->gradients);
+    dsmoe_layer_weights_free(run->weights);
+    reference_close(&run->reference);
+}
+
+/* So that a pass which leaves a number unwritten is not saved by the pass before it. */
+static void poison(float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) values[i] = NAN;
+}
+
+static void poison_out(verify_run *run)
+{
+    poison(run->out, (size_t)run->reference.n_tokens * (size_t)run->reference.config.hidden_size);
+}
+
+/* ---- reporting ----------------------------------------------------------------------------- */
+
+static void report(verify_run *run, dsmoe_check check)
+{
+    run->all_ok = run->all_ok && check.ok;
+    if (run->report) run->report(run->context, &check);
+}
+
+static void report_tensor(verify_run *run, const char *name, const float *ours,
+                          const safetensors_tensor *expected)
+{
+    if (!expected) return;
+    difference sum = {0};
+    difference_add_tensor(&sum, ours, expected);
+    report(run, difference_check(&sum, name, run->tolerance));
+}
+
+static void report_number(verify_run *run, const char *name, double ours,
+                          const safetensors_tensor *expected)
+{
+    if (!expected) return;
+    float number;
+    difference sum = {0};
+    safetensors_tensor_read_f32(expected, 0, 1, &number);
+    difference_add(&sum, ours, number);
+    report(run, difference_check(&sum, name, run->tolerance));
+}
+
+/* Tokens that must not differ at all. */
+static void report_tokens(verify_run *run, const char *name, int64_t n_different)
+{
+    double share = (double)n_different / (double)run->reference.n_tokens;
+    report(run, (dsmoe_check){name, (double)n_different, share, n_different == 0});
+}
+
+/* ---- routing ------------------------------------------------------------------------------- */
+
+static void report_experts(verify_run *run, const int64_t *experts)
+{
+    int64_t k = run->reference.config.num_experts_per_tok, n_different = 0;
+    for (int64_t t = 0; t < run->reference.n_tokens; t++)
+        n_different += !compare_experts(run->routing.topk_idx + t * k, experts + t * k, k);
+    report_tokens(run, "topk_idx", n_different);
+}
+
+static void report_gates(verify_run *run, const int64_t *experts, const float *gates)
+{
+    int64_t k = run->reference.config.num_experts_per_tok;
+    difference sum = {0};
+    for (int64_t t = 0; t < run->reference.n_tokens; t++)
+        difference_add_gates(&sum, run->routing.topk_idx + t * k, run->routing.topk_weight + t * k,
+                             experts + t * k, gates + t * k, k);
+    report(run, difference_check(&sum, "topk_weight", run->tolerance));
+}
+
+/* The order of a token's k experts is free, so they are compared as sets. */
+static dsmoe_status report_topk(verify_run *run, dsmoe_error *error)
+{
+    const reference_file *reference = &run->reference;
+    if (!reference->topk_idx) return DSMOE_OK;
+    int64_t n_tokens = reference->n_tokens, k = reference->config.num_experts_per_tok;
+    void *experts;
+    float *gates = NULL;
+    dsmoe_status status = allocate(n_tokens, k, sizeof(int64_t), &experts, error);
+    if (status != DSMOE_OK) goto done;
+    safetensors_tensor_read_i64(reference->topk_idx, 0, (size_t)(n_tokens * k), experts);
+    report_experts(run, experts);
+    if (!reference->topk_weight) goto done;
+    status = allocate_floats(n_tokens, k, &gates, error);
+    if (status != DSMOE_OK) goto done;
+    safetensors_tensor_read_f32(reference->topk_weight, 0, (size_t)(n_tokens * k), gates);
+    report_gates(run, experts, gates);
+done:
+    free(gates);
+    free(experts);
+    return status;
+}
+
+/* A trained model must route in serving exactly as in training: the same bits. */
+static void report_train_routing(verify_run *run)
+{
+    dsmoe_routing serving = run->routing;
+    dsmoe_routing training = dsmoe_layer_saved_routing(run->layer, run->saved);
+    int64_t n_experts = run->reference.config.n_routed_experts;
+    int64_t k = run->reference.config.num_experts_per_tok, n_different = 0;
+    size_t row = (size_t)n_experts * sizeof(float);
+    size_t idx_row = (size_t)k * sizeof(int32_t), weight_row = (size_t)k * sizeof(float);
+    for (int64_t t = 0; t < run->reference.n_tokens; t++)
+        n_different +=
+            memcmp(serving.scores + t * n_experts, training.scores + t * n_experts, row) != 0 ||
+            memcmp(serving.topk_idx + t * k, training.topk_idx + t * k, idx_row) != 0 ||
+            memcmp(serving.topk_weight + t * k, training.topk_weight + t * k, weight_row) != 0;
+    report_tokens(run, "train routing", n_different);
+}
+
+static dsmoe_status report_device_losses(verify_run *run, dsmoe_error *error)
+{
+    const reference_file *reference = &run->reference;
+    int64_t n_experts = reference->config.n_routed_experts;
+    for (int64_t n_groups = 1; n_groups <= n_experts; n_groups++) {
+        if (n_experts % n_groups != 0) continue;
+        char name[80];
+        const safetensors_tensor *expected = reference_device_loss(reference, n_groups, name);
+        if (!expected) continue;
+        double loss;
+        STATUS_TRY(dsmoe_device_loss(&reference->config, run->routing, reference->n_tokens,
+                                     n_groups, &loss, error));
+        report_number(run, name, device_loss_alpha * loss, expected);
+    }
+    return DSMOE_OK;
+}
+
+/* ---- the passes ---------------------------------------------------------------------------- */
+
+static dsmoe_status run_inference(verify_run *run, dsmoe_error *error)
+{
+    const reference_file *reference = &run->reference;
+    poison_out(run);
+    STATUS_TRY(dsmoe_layer_forward(run->layer, run->x, reference->n_tokens, run->out,
+                                   &run->workspace, error));
+    report_tensor(run, "infer y", run->out, reference->y);
+    STATUS_TRY(dsmoe_layer_route(run->layer, run->x, reference->n_tokens, run->routing,
+                                 &run->workspace, error));
+    report_tensor(run, "scores", run->routing.scores, reference->scores);
+    return report_topk(run, error);
+}
+
+static dsmoe_status run_training(verify_run *run, dsmoe_error *error)
+{
+    const reference_file *reference = &run->reference;
+    dsmoe_layer_losses losses;
+    poison_out(run);
+    STATUS_TRY(dsmoe_layer_forward_train(run->layer, run->x, reference->n_sequences,
+                                         reference->sequence_length, run->out, run->saved,
+                                         run->saved_size, &losses, &run->workspace, error));
+    report_train_routing(run);
+    report_tensor(run, "train y", run->out, reference->y);
+    report_number(run, "aux_loss", losses.aux_loss, reference->aux_loss);
+    STATUS_TRY(report_device_losses(run, error));
+    return DSMOE_OK;
+}
+
+static dsmoe_status run_backward(verify_run *run, dsmoe_error *error)
+{
+    const reference_file *reference = &run->reference;
+    if (!reference->dy) return DSMOE_OK;
+    int64_t n_parameters = reference_parameter_count(reference);
+    poison_out(run);
+    for (int64_t i = 0; i < n_parameters; i++) {
+        reference_parameter parameter = reference_parameter_at(reference, i);
+        poison(reference_matrix(reference, run->gradients, i),
+               (size_t)parameter.rows * (size_t)parameter.columns);
+    }
+    STATUS_TRY(dsmoe_layer_backward(run->layer, run->x, run->dy, run->saved, run->out,
+                                    run->gradients, false, &run->workspace, error));
+    report_tensor(run, "dx", run->out, reference->dx);
+    for (int64_t i = 0; i < n_parameters; i++) {
+        char name[80];
+        const safetensors_tensor *expected = reference_gradient(reference, i, name);
+        report_tensor(run, name, reference_matrix(reference, run->gradients, i), expected);
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status run_all(verify_run *run, dsmoe_error *error)
+{
+    STATUS_TRY(set_up(run, error));
+    STATUS_TRY(run_inference(run, error));
+    STATUS_TRY(run_training(run, error));
+    return run_backward(run, error);
+}
+
+dsmoe_status dsmoe_verify_layer_file(const char *path, double tolerance, int n_threads,
+                                     dsmoe_check_fn *report_check, void *context, bool *all_ok,
+                                     dsmoe_error *error)
+{
+    if (all_ok) *all_ok = false;
+    if (!path) return status_fail(error, DSMOE_ERROR_ARGUMENT, "path is NULL");
+    if (!(tolerance >= 0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "tolerance is %g, not 0 or more",
+                           tolerance);
+    if (n_threads < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "n_threads is %d, not 1 or more",
+                           n_threads);
+    verify_run run = {.tolerance = tolerance,
+                      .report = report_check,
+                      .context = context,
+                      .all_ok = true,
+                      .workspace.n_threads = n_threads};
+    STATUS_TRY(reference_open(&run.reference, path, error));
+    dsmoe_error why = {0};
+    dsmoe_status status = run_all(&run, &why);
+    if (status != DSMOE_OK)
+        status_fail(error, status, "%s: %s", path, why.message);
+    else if (all_ok)
+        *all_ok = run.all_ok;
+    tear_down(&run);
+    return status;
+}

@@ -1,0 +1,417 @@
+/* test_config.c - config.json: the released one, the public defaults, and what must be refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dsmoe.h"
+
+#define RELEASED TEST_DATA "/config/deepseek-moe-16b.json"
+
+/* ---- writing configurations ----------------------------------------------------------------- */
+
+static char scratch[256]; /* the file that the tests write */
+
+static int scratch_create(void **state)
+{
+    (void)state;
+    const char *folder = getenv("TMPDIR");
+    snprintf(scratch, sizeof scratch, "%.200s/dsmoe-config-XXXXXX", folder ? folder : "/tmp");
+    int file = mkstemp(scratch);
+    return file < 0 ? -1 : close(file);
+}
+
+static int scratch_remove(void **state)
+{
+    (void)state;
+    return unlink(scratch);
+}
+
+static void scratch_write(const char *text, size_t length)
+{
+    FILE *file = fopen(scratch, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A small valid configuration, one key on a line, with `key` set to the JSON text `value`, or left
+ * out if that is NULL. */
+static void scratch_write_with(const char *key, const char *value)
+{
+    static const char *const base[][2] = {
+        {"vocab_size", "512"},          {"hidden_size", "64"},
+        {"intermediate_size", "96"},    {"moe_intermediate_size", "32"},
+        {"num_hidden_layers", "4"},     {"num_attention_heads", "4"},
+        {"num_key_value_heads", "2"},   {"n_routed_experts", "8"},
+        {"n_shared_experts", "1"},      {"num_experts_per_tok", "2"},
+        {"first_k_dense_replace", "1"},
+    };
+    char text[2048];
+    size_t length = 0;
+    const char *separator = "{";
+    bool found = false;
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++) {
+        bool changed = key && !strcmp(key, base[i][0]);
+        found |= changed;
+        if (changed && !value) continue;
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s\"%s\": %s\n", separator,
+                                   base[i][0], changed ? value : base[i][1]);
+        separator = ",";
+    }
+    if (key && value && !found)
+        length +=
+            (size_t)snprintf(text + length, sizeof text - length, ",\"%s\": %s\n", key, value);
+    length += (size_t)snprintf(text + length, sizeof text - length, "}");
+    assert_true(length < sizeof text);
+    scratch_write(text, length);
+}
+
+static dsmoe_config read_with(const char *key, const char *value)
+{
+    dsmoe_config config;
+    dsmoe_error error = {0};
+    scratch_write_with(key, value);
+    if (dsmoe_config_read(scratch, &config, &error) != DSMOE_OK)
+        fail_msg("%s: %s: %s", key, value, error.message);
+    return config;
+}
+
+/* The message must name the file and the key, contain the word, and be one line. */
+static void assert_refused(const char *key, const char *value, const char *word)
+{
+    dsmoe_config config;
+    dsmoe_error error = {0};
+    scratch_write_with(key, value);
+    if (dsmoe_config_read(scratch, &config, &error) != DSMOE_ERROR_CONFIG)
+        fail_msg("%s: %s was not refused", key, value);
+    assert_int_equal(error.status, DSMOE_ERROR_CONFIG);
+    if (!strstr(error.message, scratch) || !strstr(error.message, key) ||
+        !strstr(error.message, word) || strchr(error.message, '\n'))
+        fail_msg("%s: %s gave \"%s\"", key, value, error.message);
+    assert_int_equal(dsmoe_config_read(scratch, &config, NULL), DSMOE_ERROR_CONFIG);
+}
+
+/* ---- what is accepted ----------------------------------------------------------------------- */
+
+static void test_released(void **state)
+{
+    (void)state;
+    dsmoe_config config;
+    assert_int_equal(dsmoe_config_read(RELEASED, &config, NULL), DSMOE_OK);
+    assert_int_equal(config.vocab_size, 102400);
+    assert_int_equal(config.hidden_size, 2048);
+    assert_int_equal(config.intermediate_size, 10944);
+    assert_int_equal(config.moe_intermediate_size, 1408);
+    assert_int_equal(config.num_hidden_layers, 28);
+    assert_int_equal(config.num_attention_heads, 16);
+    assert_int_equal(config.num_key_value_heads, 16);
+    assert_int_equal(config.n_shared_experts, 2);
+    assert_int_equal(config.n_routed_experts, 64);
+    assert_int_equal(config.num_experts_per_tok, 6);
+    assert_int_equal(config.moe_layer_freq, 1);
+    assert_int_equal(config.first_k_dense_replace, 1);
+    assert_int_equal(config.max_position_embeddings, 4096);
+    assert_false(config.norm_topk_prob);
+    assert_true(config.seq_aux);
+    assert_false(config.attention_bias);
+    assert_false(config.tie_word_embeddings);
+    assert_true(config.aux_loss_alpha == 0.001);
+    assert_true(config.initializer_range == 0.02);
+    assert_true(config.rms_norm_eps == 1e-6);
+    assert_true(config.rope_theta == 10000);
+    assert_false(dsmoe_config_layer_is_moe(&config, 0));
+    for (int64_t layer = 1; layer < 28; layer++)
+        assert_true(dsmoe_config_layer_is_moe(&config, layer));
+}
+
+static void test_layer(void **state)
+{
+    (void)state;
+    dsmoe_config config;
+    assert_int_equal(dsmoe_config_read(RELEASED, &config, NULL), DSMOE_OK);
+    config.norm_topk_prob = true;
+    config.seq_aux = false;
+    dsmoe_layer_config layer = dsmoe_config_layer(&config);
+    assert_int_equal(layer.hidden_size, 2048);
+    assert_int_equal(layer.moe_intermediate_size, 1408);
+    assert_int_equal(layer.n_routed_experts, 64);
+    assert_int_equal(layer.n_shared_experts, 2);
+    assert_int_equal(layer.num_experts_per_tok, 6);
+    assert_true(layer.norm_topk_prob);
+    assert_false(layer.seq_aux);
+    assert_string_equal(layer.scoring_func, "softmax");
+    assert_true(layer.aux_loss_alpha == 0.001f);
+    assert_int_equal(layer.n_device_groups, 0);
+    assert_true(layer.device_loss_alpha == 0);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    dsmoe_config config = read_with(NULL, NULL);
+    assert_true(config.aux_loss_alpha == 0.001);
+    assert_true(config.seq_aux);
+    assert_false(config.norm_topk_prob);
+    assert_int_equal(config.moe_layer_freq, 1);
+    assert_true(config.rms_norm_eps == 1e-6);
+    assert_true(config.rope_theta == 10000);
+    assert_false(config.attention_bias);
+    assert_false(config.tie_word_embeddings);
+    assert_int_equal(config.max_position_embeddings, 2048);
+    assert_int_equal(read_with("first_k_dense_replace", NULL).first_k_dense_replace, 0);
+    assert_int_equal(read_with("num_key_value_heads", NULL).num_key_value_heads, 4);
+    assert_int_equal(read_with("num_key_value_heads", "null").num_key_value_heads, 4);
+    assert_int_equal(read_with("n_shared_experts", NULL).n_shared_experts, 0);
+    assert_int_equal(read_with("n_shared_experts", "null").n_shared_experts, 0);
+    assert_int_equal(read_with("n_shared_experts", "0").n_shared_experts, 0);
+}
+
+static void test_all_dense(void **state)
+{
+    (void)state;
+    const char *const values[] = {NULL, "null"};
+    for (int i = 0; i < 2; i++) {
+        dsmoe_config config = read_with("n_routed_experts", values[i]);
+        assert_int_equal(config.n_routed_experts, 0);
+        assert_int_equal(config.n_shared_experts, 0);
+        assert_int_equal(config.num_experts_per_tok, 0);
+        for (int64_t layer = 0; layer < 4; layer++)
+            assert_false(dsmoe_config_layer_is_moe(&config, layer));
+    }
+}
+
+static void test_layer_frequency(void **state)
+{
+    (void)state;
+    dsmoe_config config = read_with("moe_layer_freq", "2");
+    assert_false(dsmoe_config_layer_is_moe(&config, 0)); /* below first_k_dense_replace */
+    assert_false(dsmoe_config_layer_is_moe(&config, 1));
+    assert_true(dsmoe_config_layer_is_moe(&config, 2));
+    assert_false(dsmoe_config_layer_is_moe(&config, 3));
+    config.moe_layer_freq = 0; /* a mistake of the caller divides nothing */
+    assert_false(dsmoe_config_layer_is_moe(&config, 2));
+}
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    const char *const pairs[][2] = {
+        {"model_type", "\"deepseek\""},
+        {"architectures", "[\"DeepseekForCausalLM\"]"},
+        {"architectures", "[\"Other\", \"DeepseekForCausalLM\"]"},
+        {"architectures", "null"},
+        {"scoring_func", "\"softmax\""},
+        {"hidden_act", "\"silu\""},
+        {"rope_scaling", "null"},
+        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 4}"},
+        {"rope_scaling", "{\"type\": \"dynamic\", \"factor\": 2.5}"},
+        {"rope_theta", "1e6"},
+        {"rope_theta", "500000"},
+        {"rms_norm_eps", "1e-5"},
+        {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
+        {"eos_token_id", "[1, 2]"},       /* keys of no concern here may hold anything */
+        {"quite_unknown", "{\"a\": [null]}"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) read_with(pairs[i][0], pairs[i][1]);
+    assert_true(read_with("rope_theta", "500000").rope_theta == 500000);
+    assert_true(read_with("norm_topk_prob", "true").norm_topk_prob);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void test_missing(void **state)
+{
+    (void)state;
+    const char *const keys[] = {"vocab_size",          "hidden_size",       "num_hidden_layers",
+                                "num_attention_heads", "intermediate_size", "moe_intermediate_size",
+                                "num_experts_per_tok"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        assert_refused(keys[i], NULL, "missing");
+    assert_refused("num_experts_per_tok", "null", "missing");
+
+    /* Without MoE layers the width of experts may be missing, without dense layers theirs. */
+    static const char *const texts[] = {
+        "{\"vocab_size\": 8, \"hidden_size\": 4, \"num_hidden_layers\": 1,"
+        " \"num_attention_heads\": 2, \"intermediate_size\": 3}",
+        "{\"vocab_size\": 8, \"hidden_size\": 4, \"num_hidden_layers\": 1,"
+        " \"num_attention_heads\": 2, \"moe_intermediate_size\": 3, \"n_routed_experts\": 5,"
+        " \"num_experts_per_tok\": 5}"};
+    for (int i = 0; i < 2; i++) {
+        dsmoe_config config;
+        scratch_write(texts[i], strlen(texts[i]));
+        assert_int_equal(dsmoe_config_read(scratch, &config, NULL), DSMOE_OK);
+        assert_int_equal(config.intermediate_size, i == 0 ? 3 : 0);
+        assert_int_equal(config.moe_intermediate_size, i == 0 ? 0 : 3);
+    }
+}
+
+static void test_wrong_kind(void **state)
+{
+    (void)state;
+    const char *const integers[] = {"vocab_size",
+                                    "hidden_size",
+                                    "intermediate_size",
+                                    "moe_intermediate_size",
+                                    "num_hidden_layers",
+                                    "num_attention_heads",
+                                    "num_key_value_heads",
+                                    "n_shared_experts",
+                                    "n_routed_experts",
+                                    "num_experts_per_tok",
+                                    "moe_layer_freq",
+                                    "first_k_dense_replace",
+                                    "max_position_embeddings"};
+    for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
+        assert_refused(integers[i], "\"2\"", "an integer");
+        assert_refused(integers[i], "2.0", "an integer");
+        assert_refused(integers[i], "1e2", "an integer");
+        assert_refused(integers[i], "true", "an integer");
+        assert_refused(integers[i], "[2]", "an integer");
+        assert_refused(integers[i], "-1", "-1");
+        assert_refused(integers[i], "2147483648", "2147483648");
+        assert_refused(integers[i], "9223372036854775807", "outside");
+        assert_refused(integers[i], "-9223372036854775808", "outside");
+    }
+    const char *const positive[] = {
+        "vocab_size",          "hidden_size",          "intermediate_size",   "num_hidden_layers",
+        "num_attention_heads", "moe_layer_freq",       "num_key_value_heads", "n_routed_experts",
+        "num_experts_per_tok", "moe_intermediate_size"};
+    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
+        assert_refused(positive[i], "0", "is 0");
+    const char *const not_null[] = {"vocab_size",        "hidden_size",         "num_hidden_layers",
+                                    "intermediate_size", "num_attention_heads", "moe_layer_freq",
+                                    "norm_topk_prob",    "rms_norm_eps",        "model_type"};
+    for (size_t i = 0; i < sizeof not_null / sizeof *not_null; i++)
+        assert_refused(not_null[i], "null", "null");
+    assert_refused("norm_topk_prob", "1", "true or false");
+    assert_refused("seq_aux", "\"true\"", "true or false");
+    assert_refused("rms_norm_eps", "\"1e-6\"", "a number");
+    assert_refused("rms_norm_eps", "-1e-6", "outside");
+    assert_refused("rope_theta", "0", "outside");
+    assert_refused("aux_loss_alpha", "1e300", "outside");
+    assert_refused("initializer_range", "[0.02]", "a number");
+}
+
+static void test_impossible(void **state)
+{
+    (void)state;
+    assert_refused("num_experts_per_tok", "9", "n_routed_experts 8");
+    assert_refused("n_routed_experts", "1", "num_experts_per_tok 2");
+    assert_refused("hidden_size", "66", "num_attention_heads 4");
+    assert_refused("num_attention_heads", "3", "hidden_size 64");
+    assert_refused("num_attention_heads", "64", "odd"); /* one number cannot be turned */
+    assert_refused("num_key_value_heads", "3", "num_attention_heads 4");
+    assert_refused("num_key_value_heads", "8", "num_attention_heads 4");
+
+    /* Each within its bounds, together beyond counting. */
+    static const char text[] =
+        "{\"vocab_size\": 8, \"hidden_size\": 16777216, \"num_hidden_layers\": 65536,"
+        "\"num_attention_heads\": 1024, \"moe_intermediate_size\": 16777216,"
+        "\"n_routed_experts\": 16777216, \"num_experts_per_tok\": 8}";
+    dsmoe_config config;
+    dsmoe_error error;
+    scratch_write(text, strlen(text));
+    assert_int_equal(dsmoe_config_read(scratch, &config, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "2^58"));
+}
+
+static void test_unsupported(void **state)
+{
+    (void)state;
+    assert_refused("model_type", "\"deepseek_v2\"", "deepseek_v2");
+    assert_refused("model_type", "\"llama\\nx\"", "llama?x"); /* still one line */
+    assert_refused("architectures", "[\"LlamaForCausalLM\"]", "LlamaForCausalLM");
+    assert_refused("architectures", "[]", "DeepseekForCausalLM");
+    assert_refused("architectures", "\"DeepseekForCausalLM\"", "an array");
+    assert_refused("architectures", "[1]", "strings");
+    assert_refused("scoring_func", "\"sigmoid\"", "sigmoid");
+    assert_refused("scoring_func", "7", "a string");
+    assert_refused("hidden_act", "\"gelu\"", "gelu");
+    assert_refused("rope_scaling", "{\"type\": \"yarn\", \"factor\": 4.0}", "yarn");
+    assert_refused("rope_scaling", "{\"factor\": 4.0}", "no type");
+    assert_refused("rope_scaling", "{\"type\": \"linear\"}", "no factor");
+    assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": \"4\"}", "a number");
+    assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": 0}", "outside");
+    assert_refused("rope_scaling", "{\"type\": 1, \"factor\": 4.0}", "rope_scaling");
+    assert_refused("rope_scaling", "\"linear\"", "an object");
+}
+
+static void assert_not_json(const char *text, size_t length)
+{
+    dsmoe_config config;
+    dsmoe_error error = {0};
+    scratch_write(text, length);
+    assert_int_equal(dsmoe_config_read(scratch, &config, &error), DSMOE_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, scratch));
+    assert_null(strchr(error.message, '\n'));
+}
+
+static void test_broken_files(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"",
+                                 " ",
+                                 "{",
+                                 "[]",
+                                 "null",
+                                 "3",
+                                 "\"a\"",
+                                 "{} {}",
+                                 "{\"a\"}",
+                                 "{\"hidden_size\": 1e400}",
+                                 "\xff",
+                                 "{\"hidden_size\": 64, \"hidden_size\": 64}",
+                                 "{\"hidden_size\": 99999999999999999999}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_not_json(texts[i], strlen(texts[i]));
+
+    enum { LARGE = 2 << 20 }; /* blanks behind a value: valid, but no config.json is that long */
+    char *large = malloc(LARGE);
+    assert_non_null(large);
+    memset(large, ' ', LARGE);
+    memcpy(large, "{}", 2);
+    assert_not_json(large, LARGE);
+    memset(large, '[', LARGE / 4);
+    assert_not_json(large, LARGE / 4);
+    free(large);
+
+    dsmoe_config config;
+    dsmoe_error error;
+    assert_int_equal(dsmoe_config_read(TEST_DATA "/config/absent.json", &config, &error),
+                     DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "absent.json"));
+    assert_int_not_equal(dsmoe_config_read(TEST_DATA, &config, &error), DSMOE_OK); /* a folder */
+}
+
+/* The released file cut at every byte: an error each time, and never a crash. */
+static void test_truncated(void **state)
+{
+    (void)state;
+    char text[4096];
+    FILE *file = fopen(RELEASED, "rb");
+    assert_non_null(file);
+    size_t length = fread(text, 1, sizeof text, file);
+    fclose(file);
+    while (length > 0 && text[length - 1] != '}') length--;
+    for (size_t cut = 0; cut < length; cut++) assert_not_json(text, cut);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_released),        cmocka_unit_test(test_layer),
+        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_all_dense),
+        cmocka_unit_test(test_layer_frequency), cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_missing),         cmocka_unit_test(test_wrong_kind),
+        cmocka_unit_test(test_impossible),      cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_broken_files),    cmocka_unit_test(test_truncated),
+    };
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+}
