@@ -1,15 +1,14 @@
 /* avx2.c - kernels for AVX2 and FMA: 16 registers of 8 floats.
  *
- * Dot tile 3×4: 12 sums, 3 registers of x, 1 of w: 7 loads for 12 multiply-adds. Outer tile 6×16: 12
- * sums, 2 registers of b, 1 broadcast a: 8 loads for 12. Both keep two multiply-adds a cycle busy
- * behind a latency of 4-5 as long as the loads hit the first-level cache. */
+ * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps two of
+ * them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, DOT_M = 3, DOT_N = 4, OUTER_M = 6, OUTER_N = 16 };
+enum { TILE_M = 6, TILE_N = 16, FEW = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -27,162 +26,42 @@ INLINE __m256i first_lanes(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
-/* Four sums of eight lanes each, folded in one fixed order. Unpacking leaves the multiply-add units
- * free where a horizontal add would not. */
-INLINE __m128 fold4(__m256 a, __m256 b, __m256 c, __m256 d)
+/* The sum of eight lanes, in one fixed order. */
+INLINE float fold(__m256 v)
 {
-    __m256 ab = _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-    __m256 cd = _mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    __m256 s = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
-    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
-/* y[0..n) = (accumulate ? y : 0) + v */
-INLINE void add_first(float *y, __m128 v, bool accumulate, int n)
-{
-    if (n == 4) {
-        if (accumulate) v = _mm_add_ps(_mm_loadu_ps(y), v);
-        _mm_storeu_ps(y, v);
-        return;
-    }
-    float t[4];
-    _mm_storeu_ps(t, v);
-    for (int i = 0; i < n; i++) y[i] = accumulate ? y[i] + t[i] : t[i];
-}
+/* ---- packing ------------------------------------------------------------------------------- */
 
-/* ---- dot tile ------------------------------------------------------------------------------ */
-
-/* One group: row after row of a step, so that stores run through the panel in order. A row beyond the
- * last stands for zeros. */
-INLINE void dot_pack_group(float *panel, rows src, int64_t i, int64_t n, const int group,
-                           int64_t k0, int64_t k1)
+/* Four columns of eight rows, transposed: column[k] holds element k of each row. Loading rows that lie
+ * four apart into the halves of a register leaves only shuffles within 128 bits. */
+INLINE void load_transposed(__m256 column[4], const float *const row[8], int64_t at)
 {
-    const float *row[DOT_N];
-    for (int r = 0; r < group; r++) row[r] = rows_at(src, i + r < n ? i + r : i) + k0;
-    int64_t full = (k1 - k0) / LANES, tail = (k1 - k0) % LANES, present = n - i;
-    for (int64_t s = 0; s < full; s++, panel += group * LANES) {
-        UNROLL
-        for (int r = 0; r < group; r++)
-            _mm256_storeu_ps(panel + r * LANES, _mm256_loadu_ps(row[r] + s * LANES));
-    }
-    if (tail) {
-        for (int r = 0; r < group; r++)
-            _mm256_storeu_ps(panel + r * LANES,
-                             _mm256_maskload_ps(row[r] + full * LANES, first_lanes(tail)));
-        panel += group * LANES;
-    }
-    int64_t steps = full + (tail != 0);
-    for (int64_t r = present; r < group; r++)
-        for (int64_t s = 1; s <= steps; s++)
-            _mm256_storeu_ps(panel - s * group * LANES + r * LANES, _mm256_setzero_ps());
-}
-
-static void dot_pack(float *panel, rows src, int64_t n, int group, int64_t k0, int64_t k1)
-{
-    int64_t steps = (k1 - k0 + LANES - 1) / LANES;
-    for (int64_t i = 0; i < n; i += group, panel += steps * group * LANES) {
-        if (group == DOT_N) dot_pack_group(panel, src, i, n, DOT_N, k0, k1);
-        else dot_pack_group(panel, src, i, n, DOT_M, k0, k1);
-    }
-}
-
-static void dot_tile(int64_t steps, const float *x, const float *w, float *y, int64_t ldy,
-                     bool accumulate, int m, int n, const float *ahead)
-{
-    __m256 c[DOT_M][DOT_N];
+    __m256 r[4];
     UNROLL
-    for (int i = 0; i < DOT_M; i++)
-        UNROLL
-        for (int j = 0; j < DOT_N; j++) c[i][j] = _mm256_setzero_ps();
-
-    int64_t part = (steps + AHEAD_LINES - 1) / AHEAD_LINES;
-    for (; steps > 0; steps -= part, ahead += AHEAD_LINE) {
-        _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-        for (int64_t s = part < steps ? part : steps; s > 0; s--) {
-            __m256 x0 = _mm256_loadu_ps(x), x1 = _mm256_loadu_ps(x + LANES),
-                   x2 = _mm256_loadu_ps(x + 2 * LANES);
-            UNROLL
-            for (int j = 0; j < DOT_N; j++) {
-                __m256 wj = _mm256_loadu_ps(w + j * LANES);
-                c[0][j] = _mm256_fmadd_ps(x0, wj, c[0][j]);
-                c[1][j] = _mm256_fmadd_ps(x1, wj, c[1][j]);
-                c[2][j] = _mm256_fmadd_ps(x2, wj, c[2][j]);
-            }
-            x += DOT_M * LANES;
-            w += DOT_N * LANES;
-        }
-    }
-
-    UNROLL
-    for (int i = 0; i < DOT_M; i++)
-        if (i < m) add_first(y + i * ldy, fold4(c[i][0], c[i][1], c[i][2], c[i][3]), accumulate, n);
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i] + at)),
+                                    _mm_loadu_ps(row[i + 4] + at), 1);
+    __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
+    __m256 low23 = _mm256_unpacklo_ps(r[2], r[3]), high23 = _mm256_unpackhi_ps(r[2], r[3]);
+    column[0] = _mm256_shuffle_ps(low01, low23, 0x44);
+    column[1] = _mm256_shuffle_ps(low01, low23, 0xee);
+    column[2] = _mm256_shuffle_ps(high01, high23, 0x44);
+    column[3] = _mm256_shuffle_ps(high01, high23, 0xee);
 }
 
-/* m rows of x against 4 rows of w at once, or fewer at the end: four streams from memory. */
-INLINE void dot_direct_rows(rows x, const int m, rows w, int64_t n, int64_t k, int64_t block,
-                            float *y, int64_t ldy)
-{
-    enum { AHEAD = 128 }; /* floats: far enough for memory, near enough to stay in the cache */
-    const float *xi[DOT_M];
-    for (int i = 0; i < m; i++) xi[i] = rows_at(x, i);
-
-    for (int64_t j = 0; j < n; j += DOT_N) {
-        int count = n - j < DOT_N ? (int)(n - j) : DOT_N;
-        const float *wj[DOT_N];
-        for (int q = 0; q < DOT_N; q++) wj[q] = rows_at(w, j + (q < count ? q : 0));
-        for (int64_t k0 = 0; k0 < k; k0 += block) {
-            int64_t k1 = k - k0 < block ? k : k0 + block, full = k0 + (k1 - k0) / LANES * LANES;
-            __m256 c[DOT_M][DOT_N];
-            UNROLL
-            for (int i = 0; i < m; i++)
-                UNROLL
-                for (int q = 0; q < DOT_N; q++) c[i][q] = _mm256_setzero_ps();
-            for (int64_t s = k0; s < full; s += LANES) {
-                UNROLL
-                for (int q = 0; q < DOT_N; q++) {
-                    _mm_prefetch((const char *)(wj[q] + s + AHEAD), _MM_HINT_T0);
-                    __m256 v = _mm256_loadu_ps(wj[q] + s);
-                    UNROLL
-                    for (int i = 0; i < m; i++)
-                        c[i][q] = _mm256_fmadd_ps(_mm256_loadu_ps(xi[i] + s), v, c[i][q]);
-                }
-            }
-            if (full < k1) {
-                __m256i mask = first_lanes(k1 - full);
-                UNROLL
-                for (int q = 0; q < DOT_N; q++) {
-                    __m256 v = _mm256_maskload_ps(wj[q] + full, mask);
-                    UNROLL
-                    for (int i = 0; i < m; i++)
-                        c[i][q] = _mm256_fmadd_ps(_mm256_maskload_ps(xi[i] + full, mask), v, c[i][q]);
-                }
-            }
-            UNROLL
-            for (int i = 0; i < m; i++)
-                add_first(y + i * ldy + j, fold4(c[i][0], c[i][1], c[i][2], c[i][3]), k0 > 0, count);
-        }
-    }
-}
-
-static void dot_direct(rows x, int m, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                       int64_t ldy)
-{
-    if (m == 1) dot_direct_rows(x, 1, w, n, k, block, y, ldy);
-    else if (m == 2) dot_direct_rows(x, 2, w, n, k, block, y, ldy);
-    else if (m == 3) dot_direct_rows(x, 3, w, n, k, block, y, ldy);
-}
-
-/* ---- outer tile ---------------------------------------------------------------------------- */
-
-static void outer_pack(float *panel, rows src, int64_t n, int64_t width, int group)
+static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
 {
     for (int64_t j = 0; j < width; j += group, panel += n * group) {
         int count = width - j < group ? (int)(width - j) : group;
-        if (count == OUTER_N && group == OUTER_N) {
+        if (count == TILE_N) {
             for (int64_t k = 0; k < n; k++) {
                 const float *row = rows_at(src, k) + j;
-                _mm256_storeu_ps(panel + k * OUTER_N, _mm256_loadu_ps(row));
-                _mm256_storeu_ps(panel + k * OUTER_N + 8, _mm256_loadu_ps(row + 8));
+                _mm256_storeu_ps(panel + k * TILE_N, _mm256_loadu_ps(row));
+                _mm256_storeu_ps(panel + k * TILE_N + 8, _mm256_loadu_ps(row + 8));
             }
             continue;
         }
@@ -193,31 +72,59 @@ static void outer_pack(float *panel, rows src, int64_t n, int64_t width, int gro
     }
 }
 
-static void outer_pack_transposed(float *panel, rows src, int64_t n, int64_t width, int group)
+/* `count` rows from the i-th on into columns [0, 8) of a panel `group` wide. Eight floats are stored for
+ * each k even where the group is narrower: the next k overwrites what is too much. */
+INLINE void pack_eight(float *panel, rows src, int64_t i, int count, int64_t width, int group)
 {
-    for (int64_t i = 0; i < n; i += group, panel += width * group)
-        for (int r = 0; r < group; r++) {
-            const float *row = i + r < n ? rows_at(src, i + r) : NULL;
-            for (int64_t k = 0; k < width; k++) panel[k * group + r] = row ? row[k] : 0.0f;
-        }
+    const float *row[8]; /* missing rows repeat the first; what they leave is overwritten */
+    for (int r = 0; r < 8; r++) row[r] = rows_at(src, i + (r < count ? r : 0));
+    int64_t k = 0;
+    for (; k + 4 <= width; k += 4) {
+        __m256 column[4];
+        load_transposed(column, row, k);
+        UNROLL
+        for (int q = 0; q < 4; q++) _mm256_storeu_ps(panel + (k + q) * group, column[q]);
+    }
+    for (; k < width; k++)
+        for (int r = 0; r < count; r++) panel[k * group + r] = row[r][k];
 }
 
-static void outer_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                       bool accumulate, int m, int n, const float *ahead)
+/* Zeros in the columns of a panel that no row reaches. */
+static void clear_columns(float *panel, int64_t width, int group, int first)
 {
-    __m256 sum[OUTER_M][2];
-    UNROLL
-    for (int i = 0; i < OUTER_M; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+    for (int64_t k = 0; k < width; k++)
+        for (int r = first; r < group; r++) panel[k * group + r] = 0.0f;
+}
 
+static void pack_transposed(float *panel, rows src, int64_t n, int64_t width, int group)
+{
+    for (int64_t i = 0; i < n; i += group, panel += width * group) {
+        int count = n - i < group ? (int)(n - i) : group;
+        for (int at = 0; at < count; at += 8)
+            pack_eight(panel + at, src, i + at, count - at < 8 ? count - at : 8, width, group);
+        if (count < group) clear_columns(panel, width, group, count);
+    }
+}
+
+/* ---- the tile ------------------------------------------------------------------------------ */
+
+static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
+                 int m, int n, patch ahead)
+{
+    __m256 sum[TILE_M][2];
+    UNROLL
+    for (int i = 0; i < TILE_M; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
     for (int i = 0; i < m; i++) _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
 
-    int64_t part = (k + AHEAD_LINES - 1) / AHEAD_LINES;
-    for (; k > 0; k -= part, ahead += AHEAD_LINE) {
-        _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-        for (int64_t s = part < k ? part : k; s > 0; s--, a += OUTER_M, b += OUTER_N) {
+    const int64_t part = (k + AHEAD_ROWS * AHEAD_LINES - 1) / (AHEAD_ROWS * AHEAD_LINES);
+    const float *next = ahead.at;
+    for (int asked = 1; k > 0; k -= part, asked++) {
+        _mm_prefetch((const char *)next, _MM_HINT_T1);
+        next = asked % AHEAD_ROWS ? next + ahead.stride : ahead.at + CACHE_LINE;
+        for (int64_t s = part < k ? part : k; s > 0; s--, a += TILE_M, b += TILE_N) {
             __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
             UNROLL
-            for (int i = 0; i < OUTER_M; i++) {
+            for (int i = 0; i < TILE_M; i++) {
                 __m256 ai = _mm256_broadcast_ss(a + i);
                 sum[i][0] = _mm256_fmadd_ps(ai, b0, sum[i][0]);
                 sum[i][1] = _mm256_fmadd_ps(ai, b1, sum[i][1]);
@@ -225,9 +132,9 @@ static void outer_tile(int64_t k, const float *a, const float *b, float *c, int6
         }
     }
 
-    if (m == OUTER_M && n == OUTER_N) {
+    if (m == TILE_M && n == TILE_N) {
         UNROLL
-        for (int i = 0; i < OUTER_M; i++, c += ldc) {
+        for (int i = 0; i < TILE_M; i++, c += ldc) {
             if (accumulate) {
                 sum[i][0] = _mm256_add_ps(_mm256_loadu_ps(c), sum[i][0]);
                 sum[i][1] = _mm256_add_ps(_mm256_loadu_ps(c + 8), sum[i][1]);
@@ -237,15 +144,84 @@ static void outer_tile(int64_t k, const float *a, const float *b, float *c, int6
         }
         return;
     }
-    float edge[OUTER_M][OUTER_N];
+    float edge[TILE_M][TILE_N];
     UNROLL
-    for (int i = 0; i < OUTER_M; i++) {
+    for (int i = 0; i < TILE_M; i++) {
         _mm256_storeu_ps(edge[i], sum[i][0]);
         _mm256_storeu_ps(edge[i] + 8, sum[i][1]);
     }
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++)
             c[i * ldc + j] = accumulate ? c[i * ldc + j] + edge[i][j] : edge[i][j];
+}
+
+/* ---- few rows ------------------------------------------------------------------------------ */
+
+/* Sums of m rows of x against eight rows of w over columns [k0, k1), one lane for each row of w. */
+INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const float *const w[8],
+                           int64_t k0, int64_t k1)
+{
+    enum { AHEAD = 96 }; /* floats: far enough for memory, near enough to stay in the cache */
+    UNROLL
+    for (int i = 0; i < m; i++) sum[i] = _mm256_setzero_ps();
+    int64_t k = k0;
+    for (x += k0 * m; k + 4 <= k1; k += 4, x += 4 * m) {
+        if (k % CACHE_LINE == 0) {
+            UNROLL
+            for (int r = 0; r < 8; r++) _mm_prefetch((const char *)(w[r] + k + AHEAD), _MM_HINT_T1);
+        }
+        __m256 column[4];
+        load_transposed(column, w, k);
+        UNROLL
+        for (int q = 0; q < 4; q++)
+            UNROLL
+            for (int i = 0; i < m; i++)
+                sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + q * m + i), column[q], sum[i]);
+    }
+    for (; k < k1; k++, x += m) {
+        __m256 column = _mm256_setr_ps(w[0][k], w[1][k], w[2][k], w[3][k], w[4][k], w[5][k],
+                                       w[6][k], w[7][k]);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), column, sum[i]);
+    }
+}
+
+INLINE void few_rows_of(const int m, const float *x, rows w, int64_t n, int64_t k, int64_t block,
+                        float *y, int64_t ldy)
+{
+    for (int64_t j = 0; j < n; j += 8) {
+        int count = n - j < 8 ? (int)(n - j) : 8;
+        const float *wj[8];
+        for (int r = 0; r < 8; r++) wj[r] = rows_at(w, j + (r < count ? r : 0));
+        __m256i mask = first_lanes(count);
+        for (int64_t k0 = 0; k0 < k; k0 += block) {
+            __m256 sum[FEW];
+            few_rows_block(sum, m, x, wj, k0, k - k0 < block ? k : k0 + block);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                float *at = y + i * ldy + j;
+                if (k0) sum[i] = _mm256_add_ps(_mm256_maskload_ps(at, mask), sum[i]);
+                _mm256_maskstore_ps(at, mask, sum[i]);
+            }
+        }
+    }
+}
+
+static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
+                     int64_t ldy)
+{
+    switch (m) {
+    case 1: few_rows_of(1, x, w, n, k, block, y, ldy); break;
+    case 2: few_rows_of(2, x, w, n, k, block, y, ldy); break;
+    case 3: few_rows_of(3, x, w, n, k, block, y, ldy); break;
+    case 4: few_rows_of(4, x, w, n, k, block, y, ldy); break;
+    case 5: few_rows_of(5, x, w, n, k, block, y, ldy); break;
+    case 6: few_rows_of(6, x, w, n, k, block, y, ldy); break;
+    case 7: few_rows_of(7, x, w, n, k, block, y, ldy); break;
+    case 8: few_rows_of(8, x, w, n, k, block, y, ldy); break;
+    default: break; /* no rows */
+    }
 }
 
 /* ---- element by element -------------------------------------------------------------------- */
@@ -308,7 +284,7 @@ static float swiglu_backward(int64_t n, float weight, float *g, float *u, float 
         _mm256_maskstore_ps(u + i, mask, _mm256_mul_ps(d, silu));
         _mm256_maskstore_ps(dh + i, mask, _mm256_mul_ps(h, w));
     }
-    return _mm_cvtss_f32(fold4(sum, sum, sum, sum));
+    return fold(sum);
 }
 
 static void axpy(int64_t n, float weight, const float *x, float *y)
@@ -375,24 +351,18 @@ static float probe_read(int64_t n, const float *x)
             s[q] = _mm256_add_ps(s[q], _mm256_loadu_ps(at + 8));
         }
     }
-    __m128 sum = fold4(s[0], s[1], s[2], s[3]);
-    return _mm_cvtss_f32(_mm_hadd_ps(_mm_hadd_ps(sum, sum), sum));
+    return fold(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
 }
 
 const kernels kernels_avx2 = {
     .name = "avx2",
-    .lanes = LANES,
-    .dot_m = DOT_M,
-    .dot_n = DOT_N,
-    .dot_k = 512,
-    .dot_pack = dot_pack,
-    .dot_tile = dot_tile,
-    .dot_direct = dot_direct,
-    .outer_m = OUTER_M,
-    .outer_n = OUTER_N,
-    .outer_pack = outer_pack,
-    .outer_pack_transposed = outer_pack_transposed,
-    .outer_tile = outer_tile,
+    .tile_m = TILE_M,
+    .tile_n = TILE_N,
+    .few = FEW,
+    .pack = pack,
+    .pack_transposed = pack_transposed,
+    .tile = tile,
+    .few_rows = few_rows,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,

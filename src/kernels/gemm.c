@@ -1,9 +1,10 @@
 /* gemm.c - how large products are cut into tiles. No instruction set is named here.
  *
- * What lives where while a product runs:
- *   registers     one tile of sums
- *   first cache   a packed block of weights (gemm_nt) or one panel of it (gemm_nn, gemm_tn)
- *   second cache  the packed rows for this stretch of the sum, streamed past the block
+ * All three products are blocks of c += A·B, A packed in groups of tile_m, B in groups of tile_n, both
+ * running along the sum. What lives where while a block runs:
+ *   registers     one tile of c
+ *   first cache   one group of B, and a group of A passing by
+ *   second cache  all of A
  *   memory        the weights, read once, asked for one block ahead
  * Packing costs one copy of each weight for every GEMM_ROWS rows and buys contiguous loads: rows of
  * 2048 floats lie 8 KiB apart, which a cache maps onto the same few sets. */
@@ -12,11 +13,10 @@
 #include <string.h>
 
 enum {
-    NT_TILES = 3,   /* dot tiles across one packed block of w */
-    NN_SUM = 256,   /* rows of w in one packed block */
-    NN_WIDTH = 128, /* columns of it: AHEAD_LINES cache lines */
-    TN_SUM = 192,   /* rows of a and b in one packed block: fewer passes over the result */
-    TN_HEIGHT = 96, /* columns of a packed at once */
+    SUM = 256,        /* terms of the sum in one block */
+    NN_WIDTH = 128,   /* columns of w packed at once by gemm_nn */
+    TN_HEIGHT = 96,   /* columns of a packed at once by gemm_tn */
+    PACK_SLACK = 16,  /* floats that packing may write past a panel */
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -29,14 +29,12 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 /* The larger panel of each kind over the three products. One function measures and places. */
 static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
 {
-    int64_t nt_x = round_up(GEMM_ROWS, kn->dot_m) * round_up(max_k, kn->lanes);
-    int64_t nn_x = round_up(GEMM_ROWS, kn->outer_m) * NN_SUM;
-    int64_t tn_x = TN_SUM * round_up(max_k, kn->outer_n);
-    int64_t nt_w = NT_TILES * kn->dot_n * round_up(kn->dot_k, kn->lanes);
-    int64_t nn_w = NN_SUM * round_up(NN_WIDTH, kn->outer_n);
-    int64_t tn_w = TN_SUM * round_up(TN_HEIGHT, kn->outer_m);
-    int64_t x = round_up(max64(nt_x, max64(nn_x, tn_x)), AHEAD_LINE);
-    int64_t w = round_up(max64(nt_w, max64(nn_w, tn_w)), AHEAD_LINE);
+    int64_t nt_x = round_up(GEMM_ROWS, kn->tile_m) * max64(max_k, SUM);
+    int64_t tn_x = GEMM_ROWS * round_up(max_k, kn->tile_n);
+    int64_t nn_w = SUM * round_up(NN_WIDTH, kn->tile_n);
+    int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
+    int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, CACHE_LINE);
+    int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, CACHE_LINE);
     if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x};
     return (size_t)(x + w) * sizeof(float);
 }
@@ -52,173 +50,145 @@ gemm gemm_init(const kernels *kn, int64_t max_k, void *scratch)
 
 /* ---- asking memory ahead ------------------------------------------------------------------- */
 
-/* A block of a matrix that is needed soon, and how far it has been asked for. */
+/* A block of weights that is needed soon, and how far its patches have been asked for. */
 typedef struct ahead {
-    rows src;
-    int64_t n_rows, n_columns;
+    const float *data;
+    int64_t stride, n_rows, n_columns;
     int64_t row, column;
-    int64_t share; /* stretches of AHEAD_LINES lines to ask for with each tile */
 } ahead;
 
-static ahead ahead_of(rows src, int64_t n_rows, int64_t n_columns, int64_t n_tiles)
+static ahead ahead_of(rows src, int64_t n_rows, int64_t n_columns)
 {
-    int64_t stretches = n_rows * ceil_div(n_columns, AHEAD_LINES * AHEAD_LINE);
-    return (ahead){.src = src, .n_rows = n_rows, .n_columns = n_columns,
-                   .share = ceil_div(stretches, n_tiles)};
+    return (ahead){.data = src.data, .stride = src.stride, .n_rows = n_rows, .n_columns = n_columns};
 }
 
-/* The next stretch, or `fallback` when all is asked for. */
-static const float *ahead_next(ahead *a, const float *fallback)
+/* The next patch; once all are asked for, a line that is at hand anyway. */
+static patch ahead_next(ahead *a, const float *at_hand)
 {
-    if (a->row >= a->n_rows) return fallback;
-    const float *at = rows_at(a->src, a->row) + a->column;
-    a->column += AHEAD_LINES * AHEAD_LINE;
-    if (a->column >= a->n_columns) {
-        a->column = 0;
-        a->row++;
+    if (a->column >= a->n_columns) return (patch){at_hand, 0};
+    patch p = {a->data + a->row * a->stride + a->column, a->stride};
+    a->row += AHEAD_ROWS;
+    if (a->row >= a->n_rows) {
+        a->row = 0;
+        a->column += AHEAD_LINES * CACHE_LINE;
     }
-    return at;
+    return p;
 }
 
-/* What the next tile should ask for; where there are more stretches than tiles, the rest is asked for
- * at once. */
-static const float *ahead_for_tile(ahead *a, const float *fallback)
+/* Asks for the next n patches at once: for blocks that have more patches than tiles. */
+static void ahead_ask(ahead *a, int64_t n)
 {
-    for (int64_t i = 1; i < a->share; i++) {
-        const float *at = ahead_next(a, NULL);
-        for (int line = 0; at && line < AHEAD_LINES; line++)
-            __builtin_prefetch(at + line * AHEAD_LINE, 0, 2);
+    for (int64_t i = 0; i < n; i++) {
+        patch p = ahead_next(a, NULL);
+        if (!p.at) return;
+        for (int row = 0; row < AHEAD_ROWS; row++)
+            for (int line = 0; line < AHEAD_LINES; line++)
+                __builtin_prefetch(p.at + row * p.stride + line * CACHE_LINE, 0, 2);
     }
-    return ahead_next(a, fallback);
+}
+
+static int64_t ahead_patches(const ahead *a)
+{
+    return ceil_div(a->n_rows, AHEAD_ROWS) * ceil_div(a->n_columns, AHEAD_LINES * CACHE_LINE);
+}
+
+/* ---- one block ----------------------------------------------------------------------------- */
+
+/* c [m, n] (+)= A·B over `sum` terms, both packed. */
+static void run_tiles(const kernels *kn, const float *a, int64_t m, const float *b, int64_t n,
+                      int64_t sum, float *c, int64_t ldc, bool accumulate, ahead next)
+{
+    int64_t n_tiles = ceil_div(n, kn->tile_n) * ceil_div(m, kn->tile_m);
+    int64_t burst = ceil_div(ahead_patches(&next), n_tiles) - 1;
+    for (int64_t j = 0; j < n; j += kn->tile_n)
+        for (int64_t i = 0; i < m; i += kn->tile_m) {
+            ahead_ask(&next, burst);
+            kn->tile(sum, a + i * sum, b + j * sum, c + i * ldc + j, ldc, accumulate,
+                     (int)min64(kn->tile_m, m - i), (int)min64(kn->tile_n, n - j),
+                     ahead_next(&next, b));
+        }
 }
 
 /* ---- y = x·wᵀ ------------------------------------------------------------------------------ */
 
-/* The sum is cut into equal blocks of at most dot_k columns, each a whole number of steps. */
-static int64_t nt_block_columns(const kernels *kn, int64_t k)
-{
-    return round_up(ceil_div(k, ceil_div(k, kn->dot_k)), kn->lanes);
-}
-
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
     const kernels *kn = g->kernels;
-    g->x = x;
     g->m = m;
     g->k = k;
-    if (m <= kn->dot_m) return; /* gemm_nt reads them in place */
-    int64_t columns = nt_block_columns(kn, k), padded = round_up(m, kn->dot_m);
-    for (int64_t k0 = 0; k0 < k; k0 += columns)
-        kn->dot_pack(g->x_panel + k0 * padded, x, m, kn->dot_m, k0, min64(k, k0 + columns));
-}
-
-/* The packed rows against one packed block of w: n rows of it, columns [k0, k1). */
-static void nt_block(const gemm *g, int64_t k0, int64_t k1, int64_t n, float *y, int64_t ldy,
-                     ahead next)
-{
-    const kernels *kn = g->kernels;
-    int64_t steps = ceil_div(k1 - k0, kn->lanes);
-    const float *x = g->x_panel + k0 * round_up(g->m, kn->dot_m);
-    for (int64_t i = 0; i < g->m; i += kn->dot_m, x += steps * kn->dot_m * kn->lanes) {
-        const float *w = g->w_panel;
-        for (int64_t j = 0; j < n; j += kn->dot_n, w += steps * kn->dot_n * kn->lanes)
-            kn->dot_tile(steps, x, w, y + i * ldy + j, ldy, k0 > 0, (int)min64(kn->dot_m, g->m - i),
-                         (int)min64(kn->dot_n, n - j), ahead_for_tile(&next, w));
-    }
+    int group = m <= kn->few ? (int)m : kn->tile_m;
+    if (m > 0)
+        for (int64_t k0 = 0; k0 < k; k0 += SUM)
+            kn->pack_transposed(g->x_panel + k0 * round_up(m, group), rows_columns(x, k0), m,
+                                min64(SUM, k - k0), group);
 }
 
 void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
-    int64_t columns = nt_block_columns(kn, g->k), width = NT_TILES * kn->dot_n;
-    if (g->m <= kn->dot_m) {
-        kn->dot_direct(g->x, (int)g->m, w, n, g->k, columns, y, ldy);
+    if (g->m <= kn->few) {
+        kn->few_rows((int)g->m, g->x_panel, w, n, g->k, SUM, y, ldy);
         return;
     }
-    int64_t n_tiles = ceil_div(g->m, kn->dot_m) * NT_TILES;
-    for (int64_t k0 = 0; k0 < g->k; k0 += columns) {
-        int64_t k1 = min64(g->k, k0 + columns);
-        for (int64_t j = 0; j < n; j += width) {
-            int64_t count = min64(width, n - j), left = n - j - count;
-            kn->dot_pack(g->w_panel, rows_from(w, j), count, kn->dot_n, k0, k1);
+    for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {
+        int64_t sum = min64(SUM, g->k - k0);
+        const float *x = g->x_panel + k0 * round_up(g->m, kn->tile_m);
+        for (int64_t j = 0; j < n; j += kn->tile_n) {
+            int64_t count = min64(kn->tile_n, n - j), left = n - j - count;
             ahead next = {0};
             if (left > 0)
-                next = ahead_of(rows_columns(rows_from(w, j + count), k0), min64(width, left),
-                                k1 - k0, n_tiles);
-            else if (k1 < g->k)
-                next = ahead_of(rows_columns(w, k1), min64(width, n), min64(columns, g->k - k1),
-                                n_tiles);
-            nt_block(g, k0, k1, count, y + j, ldy, next);
+                next = ahead_of(rows_columns(rows_from(w, j + count), k0), min64(kn->tile_n, left), sum);
+            else if (k0 + sum < g->k)
+                next = ahead_of(rows_columns(w, k0 + sum), count, min64(SUM, g->k - k0 - sum));
+            kn->pack_transposed(g->w_panel, rows_columns(rows_from(w, j), k0), count, sum, kn->tile_n);
+            run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, k0 > 0, next);
         }
     }
 }
 
 /* ---- c = a·w ------------------------------------------------------------------------------- */
 
-/* The packed rows of a against one packed block of w: `sum` rows of it, n columns. */
-static void nn_block(const gemm *g, int64_t m, int64_t sum, int64_t n, float *c, int64_t ldc,
-                     bool accumulate, ahead next)
-{
-    const kernels *kn = g->kernels;
-    for (int64_t j = 0; j < n; j += kn->outer_n) {
-        const float *w = g->w_panel + j * sum;
-        for (int64_t i = 0; i < m; i += kn->outer_m)
-            kn->outer_tile(sum, g->x_panel + i * sum, w, c + i * ldc + j, ldc, accumulate,
-                           (int)min64(kn->outer_m, m - i), (int)min64(kn->outer_n, n - j),
-                           ahead_for_tile(&next, w));
-    }
-}
-
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,
              bool accumulate)
 {
     const kernels *kn = g->kernels;
-    int64_t width = round_up(NN_WIDTH, kn->outer_n);
-    int64_t n_tiles = ceil_div(m, kn->outer_m) * (width / kn->outer_n);
-    for (int64_t k0 = 0; k0 < k; k0 += NN_SUM) {
-        int64_t sum = min64(NN_SUM, k - k0);
+    int64_t width = round_up(NN_WIDTH, kn->tile_n);
+    for (int64_t k0 = 0; k0 < k; k0 += SUM) {
+        int64_t sum = min64(SUM, k - k0);
         rows block = rows_from(w, k0);
-        kn->outer_pack_transposed(g->x_panel, rows_columns(a, k0), m, sum, kn->outer_m);
+        kn->pack_transposed(g->x_panel, rows_columns(a, k0), m, sum, kn->tile_m);
         for (int64_t j = 0; j < n; j += width) {
             int64_t columns = min64(width, n - j), left = n - j - columns;
-            kn->outer_pack(g->w_panel, rows_columns(block, j), sum, columns, kn->outer_n);
             ahead next = {0};
             if (left > 0)
-                next = ahead_of(rows_columns(block, j + columns), sum, min64(width, left), n_tiles);
+                next = ahead_of(rows_columns(block, j + columns), sum, min64(width, left));
             else if (k0 + sum < k)
-                next = ahead_of(rows_from(block, sum), min64(NN_SUM, k - k0 - sum),
-                                min64(width, n), n_tiles);
-            nn_block(g, m, sum, columns, c + j, ldc, accumulate || k0 > 0, next);
+                next = ahead_of(rows_from(block, sum), min64(SUM, k - k0 - sum), min64(width, n));
+            kn->pack(g->w_panel, rows_columns(block, j), sum, columns, kn->tile_n);
+            run_tiles(kn, g->x_panel, m, g->w_panel, columns, sum, c + j, ldc, accumulate || k0 > 0,
+                      next);
         }
     }
 }
 
 /* ---- c = aᵀ·b ------------------------------------------------------------------------------ */
 
-/* One block of k ≤ TN_SUM terms. */
-static void tn_block(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, float *c,
-                     int64_t ldc, bool accumulate)
-{
-    const kernels *kn = g->kernels;
-    int64_t height = round_up(TN_HEIGHT, kn->outer_m);
-    kn->outer_pack(g->x_panel, b, k, n, kn->outer_n);
-    for (int64_t i0 = 0; i0 < m; i0 += height) {
-        int64_t columns = min64(height, m - i0);
-        kn->outer_pack(g->w_panel, rows_columns(a, i0), k, columns, kn->outer_m);
-        for (int64_t j = 0; j < n; j += kn->outer_n)
-            for (int64_t i = 0; i < columns; i += kn->outer_m)
-                kn->outer_tile(k, g->w_panel + i * k, g->x_panel + j * k, c + (i0 + i) * ldc + j,
-                               ldc, accumulate, (int)min64(kn->outer_m, columns - i),
-                               (int)min64(kn->outer_n, n - j), g->w_panel);
-    }
-}
-
 void gemm_tn(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, float *c, int64_t ldc,
              bool accumulate)
 {
+    const kernels *kn = g->kernels;
+    int64_t height = round_up(TN_HEIGHT, kn->tile_m);
     if (k == 0 && !accumulate) /* an expert without rows */
         for (int64_t i = 0; i < m; i++) memset(c + i * ldc, 0, (size_t)n * sizeof *c);
-    for (int64_t k0 = 0; k0 < k; k0 += TN_SUM)
-        tn_block(g, rows_from(a, k0), m, rows_from(b, k0), n, min64(TN_SUM, k - k0), c, ldc,
-                 accumulate || k0 > 0);
+    /* c is far larger than a and b: blocks of GEMM_ROWS terms keep the passes over it few. */
+    for (int64_t k0 = 0; k0 < k; k0 += GEMM_ROWS) {
+        int64_t sum = min64(GEMM_ROWS, k - k0);
+        kn->pack(g->x_panel, rows_from(b, k0), sum, n, kn->tile_n);
+        for (int64_t i = 0; i < m; i += height) {
+            int64_t rows_here = min64(height, m - i);
+            kn->pack(g->w_panel, rows_columns(rows_from(a, k0), i), sum, rows_here, kn->tile_m);
+            run_tiles(kn, g->w_panel, rows_here, g->x_panel, n, sum, c + i * ldc, ldc,
+                      accumulate || k0 > 0, (ahead){0});
+        }
+    }
 }

@@ -12,16 +12,14 @@
 
 /* Rows of x (or dy) that one call takes. More rows reuse a packed weight longer; fewer keep the packed
  * rows near. */
-enum { GEMM_ROWS = 96 };
+enum { GEMM_ROWS = 192 };
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */
 typedef struct gemm {
     const kernels *kernels;
     float *x_panel; /* packed rows */
     float *w_panel; /* packed block of weights */
-    /* What gemm_nt_load left. */
-    rows x;
-    int64_t m, k;
+    int64_t m, k;   /* what gemm_nt_load packed */
 } gemm;
 
 size_t gemm_scratch_size(const kernels *kernels, int64_t max_k);

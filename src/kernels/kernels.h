@@ -4,12 +4,9 @@
  * other file is tested against it. gemm.c builds matrix products of any size out of the tiles and
  * never names an instruction set; tile sizes live beside the kernels they belong to.
  *
- * Two tiles, because the two directions of a linear layer want different shapes:
- *   dot tile    y = x·wᵀ, both operands contiguous along the sum: forward. Partial sums run in
- *               `lanes` parallel lanes along a block of the sum and are folded at its end, in an
- *               order that depends on nothing else: a row gives the same bits alone or among
- *               thousands.
- *   outer tile  c = Σ_k a_k ⊗ b_k, operands contiguous across the sum: both products of backward. */
+ * One tile serves all three products of a linear layer, forward and backward: c += Σ_k a_k ⊗ b_k. Every
+ * element of c is one chain of multiply-adds in rising k over a block of the sum, added to c at its
+ * end. few_rows follows the same chain, so a row gives the same bits alone or among thousands. */
 #ifndef DSMOE_KERNELS_KERNELS_H
 #define DSMOE_KERNELS_KERNELS_H
 
@@ -45,46 +42,42 @@ static inline rows rows_columns(rows r, int64_t first)
     return r;
 }
 
+/* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` floats apart, of AHEAD_LINES
+ * cache lines each. A tile asks for one patch while it computes, evenly spread, so that what the next
+ * block needs arrives without a burst. */
+typedef struct patch {
+    const float *at;
+    int64_t stride;
+} patch;
+
 enum {
-    AHEAD_LINES = 8, /* cache lines that one tile asks for ahead of time */
-    AHEAD_LINE = 16, /* floats in one */
+    AHEAD_ROWS = 16,
+    AHEAD_LINES = 2,
+    CACHE_LINE = 16, /* floats */
 };
 
 typedef struct kernels {
     const char *name;
 
-    /* -- dot tile: dot_m rows of x by dot_n rows of w ---------------------------------------- */
-    int lanes;        /* floats in one step along the sum */
-    int dot_m, dot_n; /* tile size */
-    int dot_k;        /* how much of the sum one packed block covers: a multiple of lanes */
+    /* -- matrix products: see gemm.c ----------------------------------------------------------- */
+    int tile_m, tile_n; /* size of the tile */
+    int few;            /* the most rows that few_rows takes */
 
-    /* Columns [k0, k1) of n rows, `group` rows together: [⌈n/group⌉][steps][group][lanes], with
-     * zeros where there is no row or no column. */
-    void (*dot_pack)(float *panel, rows src, int64_t n, int group, int64_t k0, int64_t k1);
-
-    /* y[i·ldy + j] = (accumulate ? y : 0) + x panel · w panel over `steps` steps, i < m, j < n.
-     * While it computes it asks memory for AHEAD_LINES cache lines at `ahead`, evenly spread, so that
-     * what the next block needs arrives without a burst. */
-    void (*dot_tile)(int64_t steps, const float *x, const float *w, float *y, int64_t ldy,
-                     bool accumulate, int m, int n, const float *ahead);
-
-    /* The same sum in the same order for few rows (m ≤ dot_m), straight from memory: y[i·ldy + j] =
-     * x_i · w_j over k columns in blocks of `block`, for n rows of w. */
-    void (*dot_direct)(rows x, int m, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                       int64_t ldy);
-
-    /* -- outer tile: outer_m by outer_n ------------------------------------------------------- */
-    int outer_m, outer_n;
-
-    /* `width` columns of n rows, n being the sum: [⌈width/group⌉][n][group], zeros beyond. */
-    void (*outer_pack)(float *panel, rows src, int64_t n, int64_t width, int group);
+    /* `width` columns of n rows, n being the sum: [⌈width/group⌉][n][group], zeros beyond. A panel
+     * may be written up to 8 floats past its end. */
+    void (*pack)(float *panel, rows src, int64_t n, int64_t width, int group);
     /* The transpose of that source: n rows, `width` columns being the sum:
      * [⌈n/group⌉][width][group]. */
-    void (*outer_pack_transposed)(float *panel, rows src, int64_t n, int64_t width, int group);
+    void (*pack_transposed)(float *panel, rows src, int64_t n, int64_t width, int group);
 
-    /* c[i·ldc + j] = (accumulate ? c : 0) + Σ_k a[k][i]·b[k][j], i < m, j < n. `ahead` as above. */
-    void (*outer_tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                       bool accumulate, int m, int n, const float *ahead);
+    /* c[i·ldc + j] = (accumulate ? c : 0) + Σ_k a[k][i]·b[k][j] for i < m, j < n. */
+    void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
+                 int m, int n, patch ahead);
+
+    /* y[i·ldy + j] = Σ_k x[k][i]·w_j[k] for m ≤ few packed rows of x and n rows of w: weights go
+     * straight from memory to registers, once. The sum is cut into blocks of `block` columns. */
+    void (*few_rows)(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
+                     int64_t ldy);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */

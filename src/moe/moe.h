@@ -30,7 +30,7 @@ typedef struct thread_scratch {
     float *gate, *up; /* [GEMM_ROWS, MOE_PART] pre-activations that nobody keeps */
 } thread_scratch;
 
-enum { MOE_PART = 192 }; /* output columns of a forward product that one task computes */
+enum { MOE_PART = 384 }; /* output columns of a forward product that one task computes */
 
 thread_scratch *scratch_place(arena *a, const dsmoe_layer *layer, int n_threads);
 
