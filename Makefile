@@ -25,7 +25,7 @@ test: deps all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 bench: all
-	@sh bench/layer.sh $(BUILD)/dsmoe
+	@bench/layer.py $(BUILD)/dsmoe
 
 # The same tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: deps

@@ -79,7 +79,7 @@ static dsmoe_config read_with(const char *key, const char *value)
     dsmoe_error error = {0};
     scratch_write_with(key, value);
     if (dsmoe_config_read(scratch, &config, &error) != DSMOE_OK)
-        fail_msg("%s: %s: %s", key, value, error.message);
+        fail_msg("%s: %s: %s", key ? key : "no key", value ? value : "absent", error.message);
     return config;
 }
 

@@ -1,8 +1,8 @@
 /* arena.h - one layout function measures and places.
  *
- * A function that takes its arrays from an arena runs twice: over an arena without memory it only adds
- * up sizes, over one with memory it hands out the places. So a layout is written once, and its size
- * can be asked before any memory exists. */
+ * A function that takes its arrays from an arena runs twice: over an arena without memory it only
+ * adds up sizes, over one with memory it hands out the places. So a layout is written once, and its
+ * size can be asked before any memory exists. */
 #ifndef DSMOE_BASE_ARENA_H
 #define DSMOE_BASE_ARENA_H
 

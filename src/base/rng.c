@@ -70,7 +70,8 @@ void rng_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t 
     for (int64_t i = 0; i < n; i++) {
         uint64_t bits = rng_bits(seed, stream, first + (uint64_t)i);
         /* Box and Muller's transform, one of its two numbers. */
-        double radius_u = (double)((bits >> 32) + 1) * 0x1p-32, angle_u = (double)(uint32_t)bits * 0x1p-32;
+        double radius_u = (double)((bits >> 32) + 1) * 0x1p-32,
+               angle_u = (double)(uint32_t)bits * 0x1p-32;
         double radius = sqrt(-2 * log_portable(radius_u));
         out[i] = (float)(deviation * radius * cos_turns(angle_u));
     }

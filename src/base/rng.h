@@ -1,5 +1,5 @@
-/* rng.h - random numbers by position: element i of stream s of a seed is a pure function of the three,
- * so any thread can make any part of a tensor, and every machine makes the same bits. */
+/* rng.h - random numbers by position: element i of stream s of a seed is a pure function of the
+ * three, so any thread can make any part of a tensor, and every machine makes the same bits. */
 #ifndef DSMOE_BASE_RNG_H
 #define DSMOE_BASE_RNG_H
 

@@ -10,9 +10,10 @@
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
     "\n"
-    "Times one MoE layer in float32 on random weights. Before each case the machine's own limits are\n"
-    "measured on the same threads: multiply-adds on registers and reading from memory. 'roofline' is\n"
-    "the share of whichever of the two binds that case.\n"
+    "Times one MoE layer in float32 on random weights. In turn with each case the machine's own\n"
+    "limits are measured on the same threads: multiply-adds on registers and reading from memory.\n"
+    "'roofline' is the share of whichever of the two binds that case. The best of several rounds\n"
+    "counts, for the limits as for the case.\n"
     "\n"
     "      --hidden N           hidden_size (default: 2048, the 16B model's layer)\n"
     "      --moe N              moe_intermediate_size (1408)\n"
@@ -21,24 +22,29 @@ static const char help[] =
     "      --k N                num_experts_per_tok (6)\n"
     "      --tokens LIST        inference cases (1,16,64,512,2048; \"\" for none)\n"
     "      --train-tokens LIST  training cases, forward and backward (512,2048)\n"
+    "      --seconds X          how long to try each case; the best round counts (6)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --json               one JSON object on the output\n"
     "  -h, --help               this text\n"
     "\n"
-    "FLOPs are those of the experts: 2 for each weight a token meets, three times that in training.\n"
-    "Weight bytes: those of the experts that at least one token chose, and the router; in training\n"
+    "FLOPs are those of the experts: 2 for each weight a token meets, three times that in "
+    "training.\n"
+    "Weight bytes: those of the experts that at least one token chose, and the router; in "
+    "training\n"
     "they are read twice and their gradients written once.\n"
     "\n"
     "example:\n"
     "  dsmoe bench layer --tokens 1,512 --train-tokens \"\"\n";
 
-enum { MAX_CASES = 16, MIN_ROUNDS = 5, MAX_ROUNDS = 40 };
-static const double seconds_per_case = 3.0;
+static const double at_least = 0.03; /* seconds that a measurement lasts */
+
+enum { MAX_CASES = 16, MIN_ROUNDS = 3, MAX_ROUNDS = 60 };
 
 typedef struct bench_options {
     dsmoe_layer_config config;
     int64_t infer[MAX_CASES], train[MAX_CASES];
     int n_infer, n_train, n_threads;
+    double seconds; /* for each case */
     bool json;
 } bench_options;
 
@@ -181,19 +187,18 @@ static dsmoe_status route_once(bench_state *s, const bench_case *c, dsmoe_error 
     return dsmoe_layer_route(s->layer, s->x, c->n_tokens, routing, &s->workspace, error);
 }
 
-/* The best time of `run` since the last call: short runs are repeated within a round. */
+/* Lowers *best_ms to the average of `run` over one window: short runs are repeated within it. */
 static dsmoe_status time_best(bench_state *s, const bench_case *c, double *best_ms,
                               dsmoe_status (*run)(bench_state *, const bench_case *, dsmoe_error *),
                               dsmoe_error *error)
 {
-    const double at_least = 0.03;
-    for (double begin = seconds(), now = begin; now == begin || now - begin < at_least;) {
-        double start = seconds();
+    double start = seconds(), elapsed = 0.0;
+    int runs = 0;
+    for (; elapsed < at_least; runs++, elapsed = seconds() - start) {
         dsmoe_status status = run(s, c, error);
         if (status != DSMOE_OK) return status;
-        now = seconds();
-        if ((now - start) * 1e3 < *best_ms) *best_ms = (now - start) * 1e3;
     }
+    *best_ms = fmin(*best_ms, elapsed / runs * 1e3);
     return DSMOE_OK;
 }
 
@@ -219,27 +224,30 @@ static void count_work(const bench_state *s, bench_case *c)
     double router = (double)k->n_routed_experts * (double)k->hidden_size;
     c->n_experts = count_experts(s, c->n_tokens);
     c->flops = 2.0 * expert * active * (double)c->n_tokens * (c->train ? 3 : 1);
-    c->weight_bytes = 4.0 * (expert * (double)(c->n_experts + k->n_shared_experts) + router) *
-                      (c->train ? 3 : 1);
+    c->weight_bytes =
+        4.0 * (expert * (double)(c->n_experts + k->n_shared_experts) + router) * (c->train ? 3 : 1);
 }
 
-/* Rounds of the machine's limits and the case itself, so that both see the same neighbours. */
+/* Rounds of the machine's limits and the case itself, of about equal length, so that both meet the
+ * same neighbours for the same time: the best of each counts. */
 static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
 {
     c->ms = c->router_ms = INFINITY;
+    dsmoe_status status = time_best(s, c, &c->ms, run_once, error); /* and warms up */
     double start = seconds();
-    for (int round = 0; round < MAX_ROUNDS; round++) {
-        if (round >= MIN_ROUNDS && seconds() - start > seconds_per_case) break;
+    for (int round = 0; round < MAX_ROUNDS && status == DSMOE_OK; round++) {
+        if (round >= MIN_ROUNDS && seconds() - start > s->options->seconds) break;
         dsmoe_machine now;
-        dsmoe_status status = dsmoe_machine_measure(s->options->n_threads, &now, error);
+        double window = fmin(fmax(c->ms * 1e-3, at_least), 0.3);
+        status = dsmoe_machine_measure(s->options->n_threads, window, &now, error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->router_ms, route_once, error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->ms, run_once, error);
-        if (status != DSMOE_OK) return status;
+        if (status != DSMOE_OK) break;
         c->machine.fma_gflops = fmax(c->machine.fma_gflops, now.fma_gflops);
         c->machine.read_gbs = fmax(c->machine.read_gbs, now.read_gbs);
     }
     count_work(s, c);
-    return DSMOE_OK;
+    return status;
 }
 
 /* ---- reporting ----------------------------------------------------------------------------- */
@@ -249,7 +257,10 @@ static double weight_gbs(const bench_case *c) { return c->weight_bytes / c->ms *
 static double fma_share(const bench_case *c) { return gflops(c) / c->machine.fma_gflops; }
 static double read_share(const bench_case *c) { return weight_gbs(c) / c->machine.read_gbs; }
 static double roofline(const bench_case *c) { return fmax(fma_share(c), read_share(c)); }
-static const char *limit(const bench_case *c) { return fma_share(c) > read_share(c) ? "FMA" : "memory"; }
+static const char *limit(const bench_case *c)
+{
+    return fma_share(c) > read_share(c) ? "FMA" : "memory";
+}
 static const char *mode(const bench_case *c) { return c->train ? "train" : "infer"; }
 
 static void print_header(const bench_options *o)
@@ -260,8 +271,9 @@ static void print_header(const bench_options *o)
            (long long)c->hidden_size, (long long)c->moe_intermediate_size,
            (long long)c->n_routed_experts, (long long)c->num_experts_per_tok,
            (long long)c->n_shared_experts, o->n_threads, dsmoe_kernels_name());
-    printf("mode   tokens        ms   tokens/s   GFLOP/s  experts  weights GB/s  router ms  limit    "
-           "roofline\n");
+    printf(
+        "mode   tokens        ms   tokens/s   GFLOP/s  experts  weights GB/s  router ms  limit    "
+        "roofline\n");
 }
 
 static void print_case(const bench_case *c)
@@ -274,17 +286,19 @@ static void print_case(const bench_case *c)
 
 static void print_json_case(const bench_case *c, bool first)
 {
-    printf("%s\n  {\"mode\":\"%s\",\"tokens\":%lld,\"ms\":%.4f,\"tokens_per_s\":%.2f,\"gflops\":%.2f,"
-           "\"weight_gbs\":%.3f,\"roofline\":%.4f,\"limit\":\"%s\",\"fma_share\":%.4f,"
-           "\"read_share\":%.4f,\"experts_touched\":%lld,\"weight_bytes\":%.0f,\"router_ms\":%.4f,"
-           "\"fma_gflops\":%.2f,\"read_gbs\":%.3f}",
-           first ? "" : ",", mode(c), (long long)c->n_tokens, c->ms,
-           (double)c->n_tokens / c->ms * 1e3, gflops(c), weight_gbs(c), roofline(c), limit(c),
-           fma_share(c), read_share(c), (long long)c->n_experts, c->weight_bytes, c->router_ms,
-           c->machine.fma_gflops, c->machine.read_gbs);
+    printf(
+        "%s\n  {\"mode\":\"%s\",\"tokens\":%lld,\"ms\":%.4f,\"tokens_per_s\":%.2f,\"gflops\":%.2f,"
+        "\"weight_gbs\":%.3f,\"roofline\":%.4f,\"limit\":\"%s\",\"fma_share\":%.4f,"
+        "\"read_share\":%.4f,\"experts_touched\":%lld,\"weight_bytes\":%.0f,\"router_ms\":%.4f,"
+        "\"fma_gflops\":%.2f,\"read_gbs\":%.3f}",
+        first ? "" : ",", mode(c), (long long)c->n_tokens, c->ms, (double)c->n_tokens / c->ms * 1e3,
+        gflops(c), weight_gbs(c), roofline(c), limit(c), fma_share(c), read_share(c),
+        (long long)c->n_experts, c->weight_bytes, c->router_ms, c->machine.fma_gflops,
+        c->machine.read_gbs);
 }
 
-static void print_json(const bench_options *o, const bench_case *cases, int n, dsmoe_machine machine)
+static void print_json(const bench_options *o, const bench_case *cases, int n,
+                       dsmoe_machine machine)
 {
     const dsmoe_layer_config *c = &o->config;
     printf("{\"hidden_size\":%lld,\"moe_intermediate_size\":%lld,\"n_routed_experts\":%lld,"
@@ -306,7 +320,8 @@ static dsmoe_status run_cases(bench_state *s, dsmoe_error *error)
     dsmoe_machine machine = {0};
     if (!o->json) print_header(o);
     for (int i = 0; i < o->n_infer; i++) cases[n++].n_tokens = o->infer[i];
-    for (int i = 0; i < o->n_train; i++) cases[n++] = (bench_case){.train = true, .n_tokens = o->train[i]};
+    for (int i = 0; i < o->n_train; i++)
+        cases[n++] = (bench_case){.train = true, .n_tokens = o->train[i]};
     for (int i = 0; i < n; i++) {
         dsmoe_status status = run_case(s, &cases[i], error);
         if (status != DSMOE_OK) return status;
@@ -314,25 +329,39 @@ static dsmoe_status run_cases(bench_state *s, dsmoe_error *error)
         machine.read_gbs = fmax(machine.read_gbs, cases[i].machine.read_gbs);
         if (!o->json) print_case(&cases[i]);
     }
-    if (o->json) print_json(o, cases, n, machine);
+    if (o->json)
+        print_json(o, cases, n, machine);
     else
-        printf("\nthis machine, best of the same run: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reading\n",
+        printf("\nthis machine, best of the same run: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
+               "reading\n",
                machine.fma_gflops, machine.read_gbs);
     return DSMOE_OK;
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
 
+static bool parse_seconds(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && *value >= 0.0 && *value <= 3600.0;
+}
+
 static int parse(int argc, char **argv, bench_options *o)
 {
-    enum { HIDDEN = 256, MOE, ROUTED, SHARED, K, TOKENS, TRAIN, JSON };
-    static const struct option options[] = {
-        {"hidden", required_argument, NULL, HIDDEN}, {"moe", required_argument, NULL, MOE},
-        {"routed", required_argument, NULL, ROUTED}, {"shared", required_argument, NULL, SHARED},
-        {"k", required_argument, NULL, K},           {"tokens", required_argument, NULL, TOKENS},
-        {"train-tokens", required_argument, NULL, TRAIN},
-        {"threads", required_argument, NULL, 't'},   {"json", no_argument, NULL, JSON},
-        {"help", no_argument, NULL, 'h'},            {NULL, 0, NULL, 0}};
+    enum { HIDDEN = 256, MOE, ROUTED, SHARED, K, TOKENS, TRAIN, SECONDS, JSON };
+    static const struct option options[] = {{"hidden", required_argument, NULL, HIDDEN},
+                                            {"moe", required_argument, NULL, MOE},
+                                            {"routed", required_argument, NULL, ROUTED},
+                                            {"shared", required_argument, NULL, SHARED},
+                                            {"k", required_argument, NULL, K},
+                                            {"tokens", required_argument, NULL, TOKENS},
+                                            {"train-tokens", required_argument, NULL, TRAIN},
+                                            {"seconds", required_argument, NULL, SECONDS},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"json", no_argument, NULL, JSON},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
     int64_t threads = o->n_threads;
     for (int c; (c = getopt_long(argc, argv, "t:h", options, NULL)) != -1;) {
         dsmoe_layer_config *k = &o->config;
@@ -344,9 +373,14 @@ static int parse(int argc, char **argv, bench_options *o)
         case ROUTED: ok = cli_parse_int(optarg, 1, max, &k->n_routed_experts); break;
         case SHARED: ok = cli_parse_int(optarg, 0, max, &k->n_shared_experts); break;
         case K: ok = cli_parse_int(optarg, 1, max, &k->num_experts_per_tok); break;
-        case TOKENS: ok = (o->n_infer = cli_parse_list(optarg, 1, max, o->infer, MAX_CASES)) >= 0; break;
-        case TRAIN: ok = (o->n_train = cli_parse_list(optarg, 1, max, o->train, MAX_CASES)) >= 0; break;
+        case TOKENS:
+            ok = (o->n_infer = cli_parse_list(optarg, 1, max, o->infer, MAX_CASES)) >= 0;
+            break;
+        case TRAIN:
+            ok = (o->n_train = cli_parse_list(optarg, 1, max, o->train, MAX_CASES)) >= 0;
+            break;
         case 't': ok = cli_parse_int(optarg, 1, 1024, &threads); break;
+        case SECONDS: ok = parse_seconds(optarg, &o->seconds); break;
         case JSON: o->json = true; break;
         case 'h': fputs(help, stdout); return CLI_OK;
         default: return cli_usage("bench", "that is not an option of bench layer");
@@ -360,8 +394,12 @@ static int parse(int argc, char **argv, bench_options *o)
 
 static int bench_layer(int argc, char **argv)
 {
-    bench_options o = {.config = dsmoe_layer_config_default(), .infer = {1, 16, 64, 512, 2048},
-                       .n_infer = 5, .train = {512, 2048}, .n_train = 2,
+    bench_options o = {.config = dsmoe_layer_config_default(),
+                       .infer = {1, 16, 64, 512, 2048},
+                       .n_infer = 5,
+                       .train = {512, 2048},
+                       .n_train = 2,
+                       .seconds = 6.0,
                        .n_threads = dsmoe_machine_threads()};
     o.config.hidden_size = 2048;
     o.config.moe_intermediate_size = 1408;

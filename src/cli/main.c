@@ -40,11 +40,11 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(stdout);
-        return CLI_OK;
+        return cli_finish(name, CLI_OK);
     }
     if (!strcmp(name, "--version")) {
         printf("dsmoe %s (%s kernels)\n", dsmoe_version(), dsmoe_kernels_name());
-        return CLI_OK;
+        return cli_finish(name, CLI_OK);
     }
     for (int i = 0; i < N_COMMANDS; i++)
         if (!strcmp(name, commands[i].name))

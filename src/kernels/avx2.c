@@ -1,7 +1,7 @@
 /* avx2.c - kernels for AVX2 and FMA: 16 registers of 8 floats.
  *
- * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps two of
- * them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
+ * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps
+ * two of them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
@@ -12,7 +12,8 @@ enum { TILE_M = 6, TILE_N = 16, FEW = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Sums live in registers only if every loop over them is unrolled before registers are given out. */
+/* Sums live in registers only if every loop over them is unrolled before registers are given out.
+ */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -36,15 +37,15 @@ INLINE float fold(__m256 v)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Four columns of eight rows, transposed: column[k] holds element k of each row. Loading rows that lie
- * four apart into the halves of a register leaves only shuffles within 128 bits. */
-INLINE void load_transposed(__m256 column[4], const float *const row[8], int64_t at)
+/* Four columns of eight rows, transposed: column[k] holds element k of each row. Loading rows that
+ * lie four apart into the halves of a register leaves only shuffles within 128 bits. */
+INLINE void load_transposed(__m256 column[4], const float *const row[8])
 {
     __m256 r[4];
     UNROLL
     for (int i = 0; i < 4; i++)
-        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i] + at)),
-                                    _mm_loadu_ps(row[i + 4] + at), 1);
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i])),
+                                    _mm_loadu_ps(row[i + 4]), 1);
     __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
     __m256 low23 = _mm256_unpacklo_ps(r[2], r[3]), high23 = _mm256_unpackhi_ps(r[2], r[3]);
     column[0] = _mm256_shuffle_ps(low01, low23, 0x44);
@@ -72,16 +73,19 @@ static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
     }
 }
 
-/* `count` rows from the i-th on into columns [0, 8) of a panel `group` wide. Eight floats are stored for
- * each k even where the group is narrower: the next k overwrites what is too much. */
+/* `count` rows from the i-th on into columns [0, 8) of a panel `group` wide. Eight floats are
+ * stored for each k even where the group is narrower: the next k overwrites what is too much. */
 INLINE void pack_eight(float *panel, rows src, int64_t i, int count, int64_t width, int group)
 {
     const float *row[8]; /* missing rows repeat the first; what they leave is overwritten */
     for (int r = 0; r < 8; r++) row[r] = rows_at(src, i + (r < count ? r : 0));
     int64_t k = 0;
     for (; k + 4 <= width; k += 4) {
+        const float *at[8];
         __m256 column[4];
-        load_transposed(column, row, k);
+        UNROLL
+        for (int r = 0; r < 8; r++) at[r] = row[r] + k;
+        load_transposed(column, at);
         UNROLL
         for (int q = 0; q < 4; q++) _mm256_storeu_ps(panel + (k + q) * group, column[q]);
     }
@@ -157,30 +161,34 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 
 /* ---- few rows ------------------------------------------------------------------------------ */
 
-/* Sums of m rows of x against eight rows of w over columns [k0, k1), one lane for each row of w. */
-INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const float *const w[8],
-                           int64_t k0, int64_t k1)
+/* Sums of m rows of x against eight rows of w, `stride` apart, over n columns: one lane for each
+ * row of w. As the eight rows are used up, the next eight are asked for from `ahead` on, in the
+ * order in which they lie in memory: one long stream is what memory delivers fastest. */
+INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const float *w,
+                           int64_t stride, int64_t n, const float *ahead)
 {
-    enum { AHEAD = 96 }; /* floats: far enough for memory, near enough to stay in the cache */
     UNROLL
     for (int i = 0; i < m; i++) sum[i] = _mm256_setzero_ps();
-    int64_t k = k0;
-    for (x += k0 * m; k + 4 <= k1; k += 4, x += 4 * m) {
-        if (k % CACHE_LINE == 0) {
-            UNROLL
-            for (int r = 0; r < 8; r++) _mm_prefetch((const char *)(w[r] + k + AHEAD), _MM_HINT_T1);
-        }
-        __m256 column[4];
-        load_transposed(column, w, k);
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4, x += 4 * m, w += 4, ahead += 2 * CACHE_LINE) {
+        const float *row[8];
         UNROLL
-        for (int q = 0; q < 4; q++)
+        for (int r = 0; r < 8; r++) row[r] = w + r * stride;
+        _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+        _mm_prefetch((const char *)(ahead + CACHE_LINE), _MM_HINT_T1);
+        __m256 column[4];
+        load_transposed(column, row);
+        UNROLL
+        for (int q = 0; q < 4; q++) {
             UNROLL
             for (int i = 0; i < m; i++)
                 sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + q * m + i), column[q], sum[i]);
+        }
     }
-    for (; k < k1; k++, x += m) {
-        __m256 column = _mm256_setr_ps(w[0][k], w[1][k], w[2][k], w[3][k], w[4][k], w[5][k],
-                                       w[6][k], w[7][k]);
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i row_of_lane = _mm256_mullo_epi32(lane, _mm256_set1_epi32((int)stride));
+    for (; k < n; k++, x += m, w++) {
+        __m256 column = _mm256_i32gather_ps(w, row_of_lane, 4);
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), column, sum[i]);
@@ -191,26 +199,45 @@ INLINE void few_rows_of(const int m, const float *x, rows w, int64_t n, int64_t 
                         float *y, int64_t ldy)
 {
     for (int64_t j = 0; j < n; j += 8) {
-        int count = n - j < 8 ? (int)(n - j) : 8;
-        const float *wj[8];
-        for (int r = 0; r < 8; r++) wj[r] = rows_at(w, j + (r < count ? r : 0));
-        __m256i mask = first_lanes(count);
+        if (j + 8 > n) j = n - 8; /* the last eight overlap: the same numbers once more */
+        const float *wj = rows_at(w, j), *next = j + 16 <= n ? wj + 8 * w.stride : wj;
         for (int64_t k0 = 0; k0 < k; k0 += block) {
             __m256 sum[FEW];
-            few_rows_block(sum, m, x, wj, k0, k - k0 < block ? k : k0 + block);
+            few_rows_block(sum, m, x + k0 * m, wj + k0, w.stride, k - k0 < block ? k - k0 : block,
+                           next + 8 * k0);
             UNROLL
             for (int i = 0; i < m; i++) {
                 float *at = y + i * ldy + j;
-                if (k0) sum[i] = _mm256_add_ps(_mm256_maskload_ps(at, mask), sum[i]);
-                _mm256_maskstore_ps(at, mask, sum[i]);
+                if (k0) sum[i] = _mm256_add_ps(_mm256_loadu_ps(at), sum[i]);
+                _mm256_storeu_ps(at, sum[i]);
             }
         }
     }
 }
 
+/* The same chains, one at a time, where w has fewer than eight rows. */
+static void few_by_few(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
+                       int64_t ldy)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int i = 0; i < m; i++) {
+            float *at = y + i * ldy + j;
+            for (int64_t k0 = 0; k0 < k; k0 += block) {
+                float sum = 0.0f;
+                for (int64_t s = k0; s < k && s < k0 + block; s++)
+                    sum = fmaf(x[s * m + i], rows_at(w, j)[s], sum);
+                *at = k0 ? *at + sum : sum;
+            }
+        }
+}
+
 static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
                      int64_t ldy)
 {
+    if (n < 8) {
+        few_by_few(m, x, w, n, k, block, y, ldy);
+        return;
+    }
     switch (m) {
     case 1: few_rows_of(1, x, w, n, k, block, y, ldy); break;
     case 2: few_rows_of(2, x, w, n, k, block, y, ldy); break;
@@ -226,8 +253,8 @@ static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_
 
 /* ---- element by element -------------------------------------------------------------------- */
 
-/* e^x to about one unit in the last place: x = n·ln2 + r, |r| ≤ ln2/2, and a polynomial in r. The ends
- * are clamped so that 2^n stays a normal number; NaN stays NaN. */
+/* e^x to about one unit in the last place: x = n·ln2 + r, |r| ≤ ln2/2, and a polynomial in r. The
+ * ends are clamped so that 2^n stays a normal number; NaN stays NaN. */
 INLINE __m256 exp8(__m256 x)
 {
     const __m256 log2e = _mm256_set1_ps(1.44269504088896341f);
@@ -235,7 +262,8 @@ INLINE __m256 exp8(__m256 x)
     const __m256 ln2_low = _mm256_set1_ps(-2.12194440e-4f);
     x = _mm256_max_ps(_mm256_set1_ps(-87.3f), x); /* the second operand survives a NaN */
     x = _mm256_min_ps(_mm256_set1_ps(88.3f), x);
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 n =
+        _mm256_round_ps(_mm256_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, ln2_high, x);
     r = _mm256_fnmadd_ps(n, ln2_low, r);
     /* Taylor's coefficients to the seventh power: the remainder is below 1e-8 on this interval. */
@@ -325,9 +353,8 @@ static double probe_fma(int64_t rounds, float *sink)
     UNROLL
     for (int i = 0; i < CHAINS; i++) c[i] = _mm256_set1_ps(1.0f + (float)i);
     const __m256 a = _mm256_set1_ps(0.9999f), b = _mm256_set1_ps(0.0001f);
-    for (int64_t r = 0; r < rounds; r++)
-        UNROLL
-        for (int i = 0; i < CHAINS; i++) c[i] = _mm256_fmadd_ps(c[i], a, b);
+    for (int64_t r = 0; r < rounds; r++) UNROLL
+    for (int i = 0; i < CHAINS; i++) c[i] = _mm256_fmadd_ps(c[i], a, b);
     __m256 sum = c[0];
     UNROLL
     for (int i = 1; i < CHAINS; i++) sum = _mm256_add_ps(sum, c[i]);

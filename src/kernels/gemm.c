@@ -1,8 +1,7 @@
 /* gemm.c - how large products are cut into tiles. No instruction set is named here.
  *
- * All three products are blocks of c += A·B, A packed in groups of tile_m, B in groups of tile_n, both
- * running along the sum. What lives where while a block runs:
- *   registers     one tile of c
+ * All three products are blocks of c += A·B, A packed in groups of tile_m, B in groups of tile_n,
+ * both running along the sum. What lives where while a block runs: registers     one tile of c
  *   first cache   one group of B, and a group of A passing by
  *   second cache  all of A
  *   memory        the weights, read once, asked for one block ahead
@@ -13,10 +12,10 @@
 #include <string.h>
 
 enum {
-    SUM = 256,        /* terms of the sum in one block */
-    NN_WIDTH = 128,   /* columns of w packed at once by gemm_nn */
-    TN_HEIGHT = 96,   /* columns of a packed at once by gemm_tn */
-    PACK_SLACK = 16,  /* floats that packing may write past a panel */
+    SUM = 256,       /* terms of the sum in one block */
+    NN_WIDTH = 128,  /* columns of w packed at once by gemm_nn */
+    TN_HEIGHT = 96,  /* columns of a packed at once by gemm_tn */
+    PACK_SLACK = 16, /* floats that packing may write past a panel */
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -59,7 +58,8 @@ typedef struct ahead {
 
 static ahead ahead_of(rows src, int64_t n_rows, int64_t n_columns)
 {
-    return (ahead){.data = src.data, .stride = src.stride, .n_rows = n_rows, .n_columns = n_columns};
+    return (ahead){
+        .data = src.data, .stride = src.stride, .n_rows = n_rows, .n_columns = n_columns};
 }
 
 /* The next patch; once all are asked for, a line that is at hand anyway. */
@@ -98,7 +98,7 @@ static int64_t ahead_patches(const ahead *a)
 static void run_tiles(const kernels *kn, const float *a, int64_t m, const float *b, int64_t n,
                       int64_t sum, float *c, int64_t ldc, bool accumulate, ahead next)
 {
-    int64_t n_tiles = ceil_div(n, kn->tile_n) * ceil_div(m, kn->tile_m);
+    int64_t n_tiles = max64(1, ceil_div(n, kn->tile_n) * ceil_div(m, kn->tile_m));
     int64_t burst = ceil_div(ahead_patches(&next), n_tiles) - 1;
     for (int64_t j = 0; j < n; j += kn->tile_n)
         for (int64_t i = 0; i < m; i += kn->tile_m) {
@@ -137,10 +137,12 @@ void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
             int64_t count = min64(kn->tile_n, n - j), left = n - j - count;
             ahead next = {0};
             if (left > 0)
-                next = ahead_of(rows_columns(rows_from(w, j + count), k0), min64(kn->tile_n, left), sum);
+                next = ahead_of(rows_columns(rows_from(w, j + count), k0), min64(kn->tile_n, left),
+                                sum);
             else if (k0 + sum < g->k)
                 next = ahead_of(rows_columns(w, k0 + sum), count, min64(SUM, g->k - k0 - sum));
-            kn->pack_transposed(g->w_panel, rows_columns(rows_from(w, j), k0), count, sum, kn->tile_n);
+            kn->pack_transposed(g->w_panel, rows_columns(rows_from(w, j), k0), count, sum,
+                                kn->tile_n);
             run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, k0 > 0, next);
         }
     }

@@ -10,8 +10,8 @@
 
 #include "kernels/kernels.h"
 
-/* Rows of x (or dy) that one call takes. More rows reuse a packed weight longer; fewer keep the packed
- * rows near. */
+/* Rows of x (or dy) that one call takes. More rows reuse a packed weight longer; fewer keep the
+ * packed rows near. */
 enum { GEMM_ROWS = 192 };
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */

@@ -1,12 +1,13 @@
 /* kernels.h - the table of everything that is written once per instruction set.
  *
- * Kernels are pure functions: no allocation, no I/O, no threads. scalar.c is the specification; every
- * other file is tested against it. gemm.c builds matrix products of any size out of the tiles and
- * never names an instruction set; tile sizes live beside the kernels they belong to.
+ * Kernels are pure functions: no allocation, no I/O, no threads. scalar.c is the specification;
+ * every other file is tested against it. gemm.c builds matrix products of any size out of the tiles
+ * and never names an instruction set; tile sizes live beside the kernels they belong to.
  *
- * One tile serves all three products of a linear layer, forward and backward: c += Σ_k a_k ⊗ b_k. Every
- * element of c is one chain of multiply-adds in rising k over a block of the sum, added to c at its
- * end. few_rows follows the same chain, so a row gives the same bits alone or among thousands. */
+ * One tile serves all three products of a linear layer, forward and backward: c += Σ_k a_k ⊗ b_k.
+ * Every element of c is one chain of multiply-adds in rising k over a block of the sum, added to c
+ * at its end. few_rows follows the same chain, so a row gives the same bits alone or among
+ * thousands. */
 #ifndef DSMOE_KERNELS_KERNELS_H
 #define DSMOE_KERNELS_KERNELS_H
 
@@ -30,8 +31,10 @@ static inline const float *rows_at(rows r, int64_t i)
 /* The last rows from row `first` on. */
 static inline rows rows_from(rows r, int64_t first)
 {
-    if (r.index) r.index += first;
-    else r.data += r.stride * first;
+    if (r.index)
+        r.index += first;
+    else
+        r.data += r.stride * first;
     return r;
 }
 
@@ -42,9 +45,9 @@ static inline rows rows_columns(rows r, int64_t first)
     return r;
 }
 
-/* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` floats apart, of AHEAD_LINES
- * cache lines each. A tile asks for one patch while it computes, evenly spread, so that what the next
- * block needs arrives without a burst. */
+/* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` floats apart, of
+ * AHEAD_LINES cache lines each. A tile asks for one patch while it computes, evenly spread, so that
+ * what the next block needs arrives without a burst. */
 typedef struct patch {
     const float *at;
     int64_t stride;
@@ -75,7 +78,8 @@ typedef struct kernels {
                  int m, int n, patch ahead);
 
     /* y[i·ldy + j] = Σ_k x[k][i]·w_j[k] for m ≤ few packed rows of x and n rows of w: weights go
-     * straight from memory to registers, once. The sum is cut into blocks of `block` columns. */
+     * straight from memory to registers, once. The sum is cut into blocks of `block` columns. The
+     * rows of w are not gathered. */
     void (*few_rows)(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
                      int64_t ldy);
 

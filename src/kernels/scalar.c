@@ -1,5 +1,5 @@
-/* scalar.c - the kernels in plain C: the specification of every other set, and the fallback. Written for
- * reading; the loops over lanes are such that a compiler can vectorise them. */
+/* scalar.c - the kernels in plain C: the specification of every other set, and the fallback.
+ * Written for reading; the loops over lanes are such that a compiler can vectorise them. */
 #include "kernels/kernels.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@ static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
 {
     for (int64_t j = 0; j < width; j += group)
         for (int64_t k = 0; k < n; k++)
-            for (int r = 0; r < group; r++) *panel++ = j + r < width ? rows_at(src, k)[j + r] : 0.0f;
+            for (int r = 0; r < group; r++)
+                *panel++ = j + r < width ? rows_at(src, k)[j + r] : 0.0f;
 }
 
 static void pack_transposed(float *panel, rows src, int64_t n, int64_t width, int group)
@@ -54,7 +55,8 @@ static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_
 /* Eight partial sums, folded. */
 static float fold(const float *lane)
 {
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }

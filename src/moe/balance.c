@@ -109,8 +109,9 @@ dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe_routing r
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%lld device groups do not divide %lld experts over %lld tokens",
                            (long long)n_device_groups, (long long)n_experts, (long long)n_tokens);
-    double *f = malloc(2 * (size_t)n_experts * sizeof *f), *p = f + n_experts;
+    double *f = malloc(2 * (size_t)n_experts * sizeof *f);
     if (!f) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a balance loss");
+    double *p = f + n_experts;
     balance_batch batch = {config, routing, 1, n_tokens};
     measure(&batch, 0, n_tokens, f, p);
     average_groups(n_experts, n_device_groups, f);

@@ -35,6 +35,8 @@ dsmoe_status dsmoe_layer_config_check(const dsmoe_layer_config *c, dsmoe_error *
     STATUS_TRY(check_range("moe_intermediate_size", c->moe_intermediate_size, 1, error));
     STATUS_TRY(check_range("n_routed_experts", c->n_routed_experts, 1, error));
     STATUS_TRY(check_range("n_shared_experts", c->n_shared_experts, 0, error));
+    STATUS_TRY(check_range("n_shared_experts * moe_intermediate_size",
+                           c->n_shared_experts * c->moe_intermediate_size, 0, error));
     STATUS_TRY(check_range("num_experts_per_tok", c->num_experts_per_tok, 1, error));
     STATUS_TRY(check_range("n_device_groups", c->n_device_groups, 0, error));
     if (c->num_experts_per_tok > c->n_routed_experts)
@@ -43,7 +45,8 @@ dsmoe_status dsmoe_layer_config_check(const dsmoe_layer_config *c, dsmoe_error *
                            (long long)c->num_experts_per_tok, (long long)c->n_routed_experts);
     if (c->scoring_func && strcmp(c->scoring_func, "softmax") != 0)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "scoring_func is \"%s\"; only \"softmax\" is supported", c->scoring_func);
+                           "scoring_func is \"%s\"; only \"softmax\" is supported",
+                           c->scoring_func);
     STATUS_TRY(check_factor("aux_loss_alpha", c->aux_loss_alpha, error));
     STATUS_TRY(check_factor("device_loss_alpha", c->device_loss_alpha, error));
     if (c->n_device_groups > 0 && c->n_routed_experts % c->n_device_groups != 0)

@@ -1,4 +1,5 @@
-/* experts.c - FFN_i(u) = down · (silu(gate · u) * (up · u)) for all experts at once, and its backward.
+/* experts.c - FFN_i(u) = down · (silu(gate · u) * (up · u)) for all experts at once, and its
+ * backward.
  *
  * Everything here is a list of independent tasks that write different outputs: threads take them as
  * they come, and no sum ever crosses a task. */
@@ -137,7 +138,8 @@ static void hidden_task(void *context, int64_t task, int thread)
     int64_t stride = keep ? g->width : MOE_PART;
 
     gemm_nt_load(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
-    gemm_nt(&s->gemm, matrix_rows(g->weights.gate_proj, hidden, p.column), p.n_columns, gate, stride);
+    gemm_nt(&s->gemm, matrix_rows(g->weights.gate_proj, hidden, p.column), p.n_columns, gate,
+            stride);
     gemm_nt(&s->gemm, matrix_rows(g->weights.up_proj, hidden, p.column), p.n_columns, up, stride);
     for (int64_t r = 0; r < p.n_rows; r++)
         e->layer->kernels->swiglu(p.n_columns, gate + r * stride, up + r * stride,
@@ -211,8 +213,8 @@ static void d_input_task(void *context, int64_t task, int thread)
     float *dx = g->out + p.row * hidden + p.column;
     rows gate = rows_columns(matrix_rows(g->weights.gate_proj, hidden, 0), p.column);
     rows up = rows_columns(matrix_rows(g->weights.up_proj, hidden, 0), p.column);
-    gemm_nn(m, matrix_rows(g->g, g->width, p.row), p.n_rows, gate, g->width, p.n_columns, dx, hidden,
-            false);
+    gemm_nn(m, matrix_rows(g->g, g->width, p.row), p.n_rows, gate, g->width, p.n_columns, dx,
+            hidden, false);
     gemm_nn(m, matrix_rows(g->u, g->width, p.row), p.n_rows, up, g->width, p.n_columns, dx, hidden,
             true);
 }
@@ -255,7 +257,8 @@ void experts_backward(const experts *e, const float *x, const float *dy, bool ac
 {
     job j = {.e = e, .x = x, .dy = dy, .accumulate = accumulate};
     int64_t hidden = e->layer->config.hidden_size, widest = moe_widest(&e->layer->config);
-    int64_t in_rows = moe_parts(widest, GRADIENT_ROWS), down_rows = moe_parts(hidden, GRADIENT_ROWS);
+    int64_t in_rows = moe_parts(widest, GRADIENT_ROWS),
+            down_rows = moe_parts(hidden, GRADIENT_ROWS);
     int64_t width_parts = moe_parts(e->widest, BACKWARD_PART);
     int64_t hidden_parts = moe_parts(hidden, BACKWARD_PART);
     threads_for(e->n_threads, e->n_blocks * width_parts, d_hidden_task, &j);

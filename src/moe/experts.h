@@ -1,7 +1,8 @@
 /* experts.h - the experts as grouped matrix products over the rows that dispatch sorted.
  *
- * A group is one expert with its rows; the fused shared experts are one more group, whose rows are all
- * tokens. A block is at most GEMM_ROWS rows of a group, and (block, some columns) is one task. */
+ * A group is one expert with its rows; the fused shared experts are one more group, whose rows are
+ * all tokens. A block is at most GEMM_ROWS rows of a group, and (block, some columns) is one task.
+ */
 #ifndef DSMOE_MOE_EXPERTS_H
 #define DSMOE_MOE_EXPERTS_H
 
@@ -27,7 +28,7 @@ typedef struct expert_rows {
 typedef struct group {
     dsmoe_expert_weights weights, gradients;
     int64_t width, n_rows;
-    const int32_t *token;    /* whose row it is; NULL: row r is token r */
+    const int32_t *token;     /* whose row it is; NULL: row r is token r */
     float *weight, *d_weight; /* NULL: the weight is 1 */
     float *g, *u, *h, *out;
 } group;

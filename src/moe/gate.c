@@ -34,8 +34,8 @@ static void logits_task(void *context, int64_t task, int thread)
             job->routing.scores + token * c->n_routed_experts + expert, c->n_routed_experts);
 }
 
-/* The k largest scores by falling value. A later equal score never displaces an earlier one, so ties
- * go to the lower index. */
+/* The k largest scores by falling value. A later equal score never displaces an earlier one, so
+ * ties go to the lower index. */
 static void choose_topk(const float *scores, int64_t n, int64_t k, int32_t *idx, float *weight)
 {
     int64_t count = 0;
@@ -77,11 +77,12 @@ static void choose_task(void *context, int64_t task, int thread)
     }
 }
 
-dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
-                          dsmoe_routing routing, thread_scratch *threads, int n_threads, dsmoe_error *error)
+dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, int64_t first,
+                          dsmoe_routing routing, thread_scratch *threads, int n_threads,
+                          dsmoe_error *error)
 {
-    gate_job job = {.layer = layer, .x = x, .n_tokens = n_tokens, .routing = routing,
-                    .threads = threads};
+    gate_job job = {
+        .layer = layer, .x = x, .n_tokens = n_tokens, .routing = routing, .threads = threads};
     int64_t parts = moe_parts(layer->config.n_routed_experts, EXPERTS_PER_TASK);
     threads_for(n_threads, moe_parts(n_tokens, GEMM_ROWS) * parts, logits_task, &job);
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), choose_task, &job);
@@ -90,7 +91,7 @@ dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_to
             return status_fail(error, DSMOE_ERROR_NONFINITE,
                                "token %lld has a NaN or infinite router score: its input or the "
                                "router's weights are not finite numbers",
-                               (long long)t);
+                               (long long)(first + t));
     return DSMOE_OK;
 }
 
@@ -137,8 +138,12 @@ void gate_backward(const dsmoe_layer *layer, int64_t n_tokens, dsmoe_routing rou
                    const float *d_topk_weight, const float *d_scores, int64_t tokens_per_row,
                    float *d_logits, int n_threads)
 {
-    gate_job job = {.layer = layer, .n_tokens = n_tokens, .routing = routing,
-                    .d_topk_weight = d_topk_weight, .d_scores = d_scores,
-                    .tokens_per_row = tokens_per_row, .d_logits = d_logits};
+    gate_job job = {.layer = layer,
+                    .n_tokens = n_tokens,
+                    .routing = routing,
+                    .d_topk_weight = d_topk_weight,
+                    .d_scores = d_scores,
+                    .tokens_per_row = tokens_per_row,
+                    .d_logits = d_logits};
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), backward_task, &job);
 }

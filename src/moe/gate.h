@@ -1,13 +1,15 @@
-/* gate.h - which experts a token goes to, and with what weight. Training and inference share it, so a
- * model routes in serving exactly as it was trained. */
+/* gate.h - which experts a token goes to, and with what weight. Training and inference share it, so
+ * a model routes in serving exactly as it was trained. */
 #ifndef DSMOE_MOE_GATE_H
 #define DSMOE_MOE_GATE_H
 
 #include "moe/moe.h"
 
-/* Fills all three arrays of `routing`. A NaN or infinite score is DSMOE_ERROR_NONFINITE. */
-dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
-                          dsmoe_routing routing, thread_scratch *threads, int n_threads, dsmoe_error *error);
+/* Fills all three arrays of `routing`. A NaN or infinite score is DSMOE_ERROR_NONFINITE; x begins
+ * with the caller's token `first`, by which the message counts. */
+dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, int64_t first,
+                          dsmoe_routing routing, thread_scratch *threads, int n_threads,
+                          dsmoe_error *error);
 
 /* From the gradient by the gate values [n_tokens, k] and the gradient of the balance losses by the
  * scores (one row of n_routed_experts for every `tokens_per_row` tokens) to that by the logits. */

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At that
- * length each expert's weights are reused often enough for arithmetic to be the limit. */
+/* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
+ * that length each expert's weights are reused often enough for arithmetic to be the limit. */
 enum { PIECE = 2048 };
 
 /* ---- creating ------------------------------------------------------------------------------ */
@@ -78,7 +78,8 @@ thread_scratch *scratch_place(arena *a, const dsmoe_layer *layer, int n_threads)
         void *panels = arena_take(a, 1, gemm_scratch_size(layer->kernels, longest));
         float *gate = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
         float *up = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
-        if (a->base) threads[i] = (thread_scratch){gemm_init(layer->kernels, longest, panels), gate, up};
+        if (a->base)
+            threads[i] = (thread_scratch){gemm_init(layer->kernels, longest, panels), gate, up};
     }
     return threads;
 }
@@ -126,7 +127,8 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
 
 bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens)
 {
-    return layer && n_tokens >= 0 && n_tokens <= INT32_MAX / (layer->config.num_experts_per_tok + 1);
+    return layer && n_tokens >= 0 &&
+           n_tokens <= INT32_MAX / (layer->config.num_experts_per_tok + 1);
 }
 
 size_t dsmoe_layer_workspace_size(const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
@@ -162,10 +164,11 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 /* ---- inference ----------------------------------------------------------------------------- */
 
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
-                                  float *y, infer_space *s, int n_threads, dsmoe_error *error)
+                                  int64_t first, float *y, infer_space *s, int n_threads,
+                                  dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
-    STATUS_TRY(gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads, error));
+    STATUS_TRY(gate_forward(layer, x, n_tokens, first, s->routing, s->threads, n_threads, error));
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
     experts_assign(&s->experts, &s->dispatch, n_tokens, &arrays);
@@ -187,7 +190,7 @@ dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64
     s.experts.n_threads = n_threads;
     int64_t hidden = layer->config.hidden_size;
     for (int64_t t = 0; t < n_tokens; t += PIECE)
-        STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t),
+        STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t), t,
                                  y + t * hidden, &s, n_threads, error));
     return DSMOE_OK;
 }
@@ -218,8 +221,8 @@ dsmoe_status dsmoe_layer_route(const dsmoe_layer *layer, const float *x, int64_t
     infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
     for (int64_t t = 0; t < n_tokens; t += PIECE) {
         int64_t n = moe_min(PIECE, n_tokens - t);
-        STATUS_TRY(gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads,
-                                n_threads, error));
+        STATUS_TRY(gate_forward(layer, x + t * layer->config.hidden_size, n, t, s.routing,
+                                s.threads, n_threads, error));
         copy_routing(&layer->config, &s.routing, t, n, &routing);
     }
     return DSMOE_OK;

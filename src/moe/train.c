@@ -1,7 +1,9 @@
-/* train.c - the DeepSeekMoE layer in training: forward that keeps what backward needs, and backward.
+/* train.c - the DeepSeekMoE layer in training: forward that keeps what backward needs, and
+ * backward.
  *
  *   y  = Σ_s w_s·FFN_{i_s}(x) + FFN_shared(x),  w from the router's scores
- *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores */
+ *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores
+ */
 #include "base/threads.h"
 #include "moe/layer.h"
 
@@ -75,14 +77,16 @@ dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *me
 dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
                                        int64_t n_sequences, int64_t sequence_length, float *y,
                                        void *saved_memory, size_t saved_size,
-                                       dsmoe_layer_losses *losses,
-                                       const dsmoe_workspace *workspace, dsmoe_error *error)
+                                       dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
+                                       dsmoe_error *error)
 {
     int64_t n_tokens;
     if (n_sequences < 0 || sequence_length < 0 ||
         __builtin_mul_overflow(n_sequences, sequence_length, &n_tokens))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a batch of %lld x %lld tokens is impossible",
-                           (long long)n_sequences, (long long)sequence_length);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a batch of %lld x %lld tokens is impossible", (long long)n_sequences,
+                           (long long)sequence_length);
+    if (n_tokens == 0) n_sequences = sequence_length = 0; /* sequences of nothing have no rows */
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
@@ -98,7 +102,7 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
     saved kept = saved_place(&b, layer, n_tokens);
     *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
 
-    STATUS_TRY(gate_forward(layer, x, n_tokens, kept.routing, s.threads, n_threads, error));
+    STATUS_TRY(gate_forward(layer, x, n_tokens, 0, kept.routing, s.threads, n_threads, error));
     dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
     expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
     experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
@@ -141,8 +145,8 @@ static void d_tokens_task(void *context, int64_t task, int thread)
     int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
     int64_t token = task * GEMM_ROWS;
     gemm_nn(&j->threads[thread].gemm, (rows){j->d_logits + token * n, n, NULL},
-            moe_min(GEMM_ROWS, j->n_tokens - token), (rows){j->layer->weights.gate, hidden, NULL}, n,
-            hidden, j->dx + token * hidden, hidden, true);
+            moe_min(GEMM_ROWS, j->n_tokens - token), (rows){j->layer->weights.gate, hidden, NULL},
+            n, hidden, j->dx + token * hidden, hidden, true);
 }
 
 static void router_backward(const router_job *j, int n_threads)
@@ -162,14 +166,16 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
                            "no layer, no kept activations or no gradients given");
     saved kept = saved_open(layer, saved_memory);
     if (kept.header->state != SAVED_READY)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "backward needs the activations of a forward pass that it has not used yet");
+        return status_fail(
+            error, DSMOE_ERROR_ARGUMENT,
+            "backward needs the activations of a forward pass that it has not used yet");
     int64_t n_sequences = kept.header->n_sequences, length = kept.header->sequence_length;
     int64_t n_tokens = n_sequences * length;
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));
     if (n_tokens > 0 && !dy) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no dy given");
+    if (n_tokens == 0) x = dy = dx = workspace->memory; /* not read, but counted from: no NULL */
     kept.header->state = SAVED_USED;
 
     const dsmoe_layer_config *c = &layer->config;
@@ -178,8 +184,13 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
     train_space s = train_space_place(&a, layer, n_tokens, n_threads);
     for (int64_t r = 0; r < n_rows; r++)
         s.weight[r] = kept.routing.topk_weight[kept.dispatch.row_slot[r]];
-    expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, dx},
-                          .weight = s.weight, .d_weight = s.d_weight, .gradients = gradients};
+    expert_rows arrays = {.g = kept.g,
+                          .u = kept.u,
+                          .h = s.h,
+                          .out = {s.out, dx},
+                          .weight = s.weight,
+                          .d_weight = s.d_weight,
+                          .gradients = gradients};
     experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
     experts_backward(&s.experts, x, dy, accumulate);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx, c->n_shared_experts > 0,
@@ -190,7 +201,8 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
     balance_gradient(&batch, s.d_scores, s.balance);
     gate_backward(layer, n_tokens, kept.routing, s.d_topk_weight, s.d_scores, length, s.d_logits,
                   n_threads);
-    router_job router = {layer, x, s.d_logits, n_tokens, gradients->gate, dx, accumulate, s.threads};
+    router_job router = {layer,           x,  s.d_logits, n_tokens,
+                         gradients->gate, dx, accumulate, s.threads};
     router_backward(&router, n_threads);
     return DSMOE_OK;
 }

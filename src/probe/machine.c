@@ -1,4 +1,5 @@
-/* machine.c - what the machine can do at best: the two limits every benchmark is measured against. */
+/* machine.c - what the machine can do at best: the two limits every benchmark is measured against.
+ */
 #include <stdlib.h>
 #include <time.h>
 
@@ -8,20 +9,21 @@
 #include "kernels/kernels.h"
 
 enum {
-    ROUNDS = 3,           /* the best of these counts: other users of the machine only slow it down */
-    FMA_ROUNDS = 1000000, /* some milliseconds */
-    READ_FLOATS = 1 << 26 /* 256 MiB, more than caches hold */
+    FMA_ROUNDS = 100000,   /* a fraction of a millisecond */
+    READ_FLOATS = 1 << 26, /* 256 MiB, more than caches hold */
+    READ_PIECE = 1 << 18   /* 1 MiB */
 };
 
 typedef struct probe {
     const kernels *kernels;
     int n_threads;
-    double *operations; /* by thread */
-    float *sink;        /* by thread */
+    double deadline;
+    double *done; /* by thread: operations, or bytes */
+    float *sink;  /* by thread: keeps the work from being left out */
     const float *memory;
 } probe;
 
-static double seconds(void)
+static double clock_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -32,50 +34,56 @@ static void fma_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     probe *p = context;
-    p->operations[task] = p->kernels->probe_fma(FMA_ROUNDS, &p->sink[task]);
+    while (clock_seconds() < p->deadline)
+        p->done[task] += p->kernels->probe_fma(FMA_ROUNDS, &p->sink[task]);
 }
 
+/* Each thread goes round and round in its own share of the memory. */
 static void read_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     probe *p = context;
-    int64_t n = READ_FLOATS / p->n_threads / 64 * 64;
-    p->sink[task] = p->kernels->probe_read(n, p->memory + task * n);
-    p->operations[task] = (double)n * sizeof(float);
-}
-
-/* Billions of operations (or bytes) a second over all threads, the best of some rounds. */
-static double best_rate(probe *p, threads_task_fn *task)
-{
-    double best = 0.0;
-    for (int round = 0; round < ROUNDS; round++) {
-        double start = seconds(), total = 0.0;
-        threads_for(p->n_threads, p->n_threads, task, p);
-        double rate = 1e-9 / (seconds() - start);
-        for (int i = 0; i < p->n_threads; i++) total += p->operations[i];
-        if (rate * total > best) best = rate * total;
+    int64_t pieces = READ_FLOATS / READ_PIECE / p->n_threads, piece = 0;
+    for (; clock_seconds() < p->deadline; piece = (piece + 1) % pieces) {
+        const float *at = p->memory + (task * pieces + piece) * READ_PIECE;
+        p->sink[task] += p->kernels->probe_read(READ_PIECE, at);
+        p->done[task] += READ_PIECE * sizeof(float);
     }
-    return best;
 }
 
-dsmoe_status dsmoe_machine_measure(int n_threads, dsmoe_machine *machine, dsmoe_error *error)
+/* Billions a second over all threads. */
+static double rate(probe *p, double seconds, threads_task_fn *task)
 {
-    if (n_threads < 1 || n_threads > 4096 || !machine)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot measure on %d threads", n_threads);
+    double start = clock_seconds(), total = 0.0;
+    for (int i = 0; i < p->n_threads; i++) p->done[i] = 0.0;
+    p->deadline = start + seconds;
+    threads_for(p->n_threads, p->n_threads, task, p);
+    double elapsed = clock_seconds() - start;
+    for (int i = 0; i < p->n_threads; i++) total += p->done[i];
+    return total / elapsed * 1e-9;
+}
+
+dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, dsmoe_machine *machine,
+                                   dsmoe_error *error)
+{
+    if (n_threads < 1 || n_threads > READ_FLOATS / READ_PIECE || !machine || !(seconds > 0.0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot measure on %d threads for %g s",
+                           n_threads, seconds);
     float *memory = memory_alloc((size_t)READ_FLOATS * sizeof *memory);
     float *sink = calloc((size_t)n_threads, sizeof *sink);
-    double *operations = calloc((size_t)n_threads, sizeof *operations);
-    if (memory && sink && operations) {
-        probe p = {kernels_get(), n_threads, operations, sink, memory};
-        machine->fma_gflops = best_rate(&p, fma_task);
-        machine->read_gbs = best_rate(&p, read_task);
+    double *done = calloc((size_t)n_threads, sizeof *done);
+    bool ready = memory && sink && done;
+    if (ready) {
+        probe p = {kernels_get(), n_threads, 0.0, done, sink, memory};
+        machine->fma_gflops = rate(&p, seconds, fma_task);
+        machine->read_gbs = rate(&p, seconds, read_task);
     }
-    bool measured = memory && sink && operations;
-    free(operations);
+    free(done);
     free(sink);
     free(memory);
-    return measured ? DSMOE_OK
-                    : status_fail(error, DSMOE_ERROR_MEMORY, "no memory to measure the machine with");
+    if (!ready)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to measure the machine with");
+    return DSMOE_OK;
 }
 
 int dsmoe_machine_threads(void) { return threads_available(); }

@@ -1,0 +1,106 @@
+/* gemm.c - the products of one expert on one thread: our kernels beside OpenBLAS and BLIS.
+ *
+ *   cmake --build build --target bench_gemm && build/bench_gemm
+ *
+ * y[m, 1408] = x[m, 2048] · wᵀ, the shape of gate_proj and up_proj in the 16B model's layer, over
+ * several matrices in turn so that weights come from memory as they do in a model. The peers are
+ * opened at run time if they are there (Debian: libopenblas0, libblis4). */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "dsmoe.h"
+#include "kernels/gemm.h"
+
+enum { HIDDEN = 2048, WIDTH = 1408, MATRICES = 12, ROUNDS = 7, MOST_ROWS = 192 };
+
+typedef void cblas_sgemm_fn(int order, int transpose_a, int transpose_b, int m, int n, int k,
+                            float alpha, const float *a, int lda, const float *b, int ldb,
+                            float beta, float *c, int ldc);
+
+typedef struct contender {
+    const char *name;
+    cblas_sgemm_fn *sgemm; /* NULL: our own */
+    double gflops;
+} contender;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static cblas_sgemm_fn *open_peer(const char *library, const char *set_threads)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return NULL;
+    void (*one_thread)(long) = (void (*)(long))dlsym(handle, set_threads);
+    if (one_thread) one_thread(1);
+    return (cblas_sgemm_fn *)dlsym(handle, "cblas_sgemm");
+}
+
+static void run(const contender *c, gemm *g, const float *x, int m, const float *w, float *y)
+{
+    enum { ROW_MAJOR = 101, NO = 111, YES = 112 };
+    if (c->sgemm) {
+        c->sgemm(ROW_MAJOR, NO, YES, m, WIDTH, HIDDEN, 1.0f, x, HIDDEN, w, HIDDEN, 0.0f, y, WIDTH);
+        return;
+    }
+    gemm_nt_load(g, (rows){x, HIDDEN, NULL}, m, HIDDEN);
+    gemm_nt(g, (rows){w, HIDDEN, NULL}, WIDTH, y, WIDTH);
+}
+
+/* Contenders take turns round by round; the best round of each counts. */
+static void compare(contender *list, int n, gemm *g, const float *x, int m, const float *w,
+                    float *y)
+{
+    double flops = 2.0 * m * WIDTH * HIDDEN * MATRICES;
+    for (int i = 0; i < n; i++) list[i].gflops = 0.0;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            double start = seconds();
+            for (int e = 0; e < MATRICES; e++)
+                run(&list[i], g, x, m, w + (int64_t)e * WIDTH * HIDDEN, y);
+            list[i].gflops = fmax(list[i].gflops, flops / (seconds() - start) * 1e-9);
+        }
+}
+
+int main(void)
+{
+    contender list[3] = {{.name = "dsmoe"}};
+    int n = 1;
+    cblas_sgemm_fn *openblas = open_peer("libopenblas.so.0", "openblas_set_num_threads");
+    cblas_sgemm_fn *blis = open_peer("libblis.so.4", "bli_thread_set_num_threads");
+    if (openblas) list[n++] = (contender){.name = "OpenBLAS", .sgemm = openblas};
+    if (blis) list[n++] = (contender){.name = "BLIS", .sgemm = blis};
+
+    const kernels *kn = kernels_get();
+    size_t matrix = (size_t)WIDTH * HIDDEN;
+    float *w = memory_alloc(MATRICES * matrix * sizeof *w);
+    float *x = memory_alloc(MOST_ROWS * HIDDEN * sizeof *x);
+    float *y = memory_alloc(MOST_ROWS * WIDTH * sizeof *y);
+    void *scratch = memory_alloc(gemm_scratch_size(kn, HIDDEN));
+    if (!w || !x || !y || !scratch) return fprintf(stderr, "not enough memory\n"), 1;
+    for (size_t i = 0; i < MATRICES * matrix; i++) w[i] = (float)(i % 17) * 0.01f - 0.08f;
+    for (size_t i = 0; i < MOST_ROWS * HIDDEN; i++) x[i] = (float)(i % 13) * 0.1f - 0.6f;
+    gemm g = gemm_init(kn, HIDDEN, scratch);
+
+    dsmoe_machine machine;
+    if (dsmoe_machine_measure(1, 0.3, &machine, NULL) != DSMOE_OK) return 1;
+    printf("one thread: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reading\n\nrows",
+           machine.fma_gflops, machine.read_gbs);
+    for (int i = 0; i < n; i++) printf("%10s GFLOP/s", list[i].name);
+    printf("   dsmoe, of the peak\n");
+    const int rows_tried[] = {1, 2, 4, 8, 16, 24, 48, 96, 192};
+    for (size_t r = 0; r < sizeof rows_tried / sizeof *rows_tried; r++) {
+        compare(list, n, &g, x, rows_tried[r], w, y);
+        printf("%4d", rows_tried[r]);
+        for (int i = 0; i < n; i++) printf("%18.1f", list[i].gflops);
+        printf("%18.0f%%\n", 100 * list[0].gflops / machine.fma_gflops);
+    }
+    return 0;
+}

@@ -1,0 +1,189 @@
+#!/bin/sh
+# check_cli.sh DSMOE DATA - the command as a person or a script meets it: exit codes, what goes to
+# which stream, numbers that must be there.
+set -u
+
+dsmoe=$1 data=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/out err=$scratch/err
+failed=0
+NO_COLOR=1
+export NO_COLOR
+
+complain() {
+    echo "dsmoe $arguments: $1" >&2
+    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
+    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
+    failed=1
+}
+
+run() { # expected exit code, arguments
+    expected=$1
+    shift
+    arguments=$*
+    "$dsmoe" "$@" >"$out" 2>"$err" </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
+}
+
+shows() { # words that standard output must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
+    done
+}
+
+silent() { # nothing went wrong, so nothing was said
+    [ ! -s "$err" ] || complain "messages where there should be none"
+}
+
+one_message() { # a failure: one line on stderr, with this word
+    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
+    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
+}
+
+usage() { # a wrong call: nothing on stdout, a reason with this word, a way to help
+    [ ! -s "$out" ] || complain "output of a wrong call"
+    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
+    grep -qF -- "--help" "$err" || complain "the message does not point to --help"
+}
+
+is_json() { # one object: as many brackets open as close, and no number that is none
+    opened=$(tr -cd '{[' <"$out" | wc -c)
+    closed=$(tr -cd '}]' <"$out" | wc -c)
+    [ "$opened" -eq "$closed" ] || complain "brackets do not match"
+    [ "$(head -c 1 "$out")" = "{" ] || complain "the output is no object"
+    [ "$(tail -c 2 "$out")" = "}" ] || complain "the object is not the end of the output"
+    if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
+}
+
+# ---- the command itself
+run 2
+grep -q 'usage:' "$err" || complain "no usage"
+run 0 --help
+shows plan verify bench example
+silent
+run 0 --version
+shows dsmoe
+run 2 conquer
+grep -q "conquer" "$err" || complain "the message does not name the command"
+for command in plan verify bench; do
+    run 0 $command --help
+    shows usage: example "dsmoe $command"
+    silent
+    run 2 $command --no-such-option
+    [ ! -s "$out" ] || complain "output of a wrong call"
+done
+run 0 bench layer --help
+shows example
+
+# ---- plan
+run 0 plan
+shows 120 4,426,165,368
+silent
+run 0 plan --json
+is_json
+shows '"combinations": "120"' '"combinations": "4426165368"' '"shared_isolation"'
+silent
+run 0 plan --experts 16 --active 2 --split 1 --shared 0
+run 2 plan --split 3
+usage 3
+run 2 plan --shared 8
+usage 8
+run 2 plan --active 17
+usage 17
+for wrong in 0 -1 abc 1.5 '' 99999999999999999999; do
+    run 2 plan --experts "$wrong"
+    usage experts
+done
+run 2 plan --experts
+usage experts
+run 2 plan surplus
+usage surplus
+run 2 plan --tokens 5
+usage tokens
+config=$data/config/deepseek-moe-16b.json
+run 0 plan --config "$config"
+shows 16.4B 2.8B 16,375,728,128 2,828,650,496
+silent
+run 0 plan --config "$config" --json
+is_json
+shows '"total": 16375728128' '"active": 2828650496'
+mkdir "$scratch/model"
+cp "$config" "$scratch/model/config.json"
+run 0 plan --config "$scratch/model"
+shows 16.4B
+run 1 plan --config "$scratch/nowhere.json"
+one_message nowhere.json
+echo '{"hidden_size": 2048' >"$scratch/broken.json"
+run 1 plan --config "$scratch/broken.json"
+one_message broken.json
+sed 's/"num_experts_per_tok": 6/"num_experts_per_tok": 65/' "$config" >"$scratch/wrong.json"
+run 1 plan --config "$scratch/wrong.json"
+one_message num_experts_per_tok
+
+# ---- verify
+set -- "$data"/layer/*.safetensors
+run 0 verify "$@"
+shows "$# of $# files ok" "infer y" "grad.gate.weight"
+silent
+run 0 verify --json -t 2 "$@"
+is_json
+shows '"ok":true'
+run 0 verify --quiet "$@"
+run 1 verify --tolerance 0 "$@"
+shows "NOT OK"
+head -c 5000 "$1" >"$scratch/cut.safetensors"
+run 1 verify "$scratch/cut.safetensors"
+one_message cut.safetensors
+run 1 verify "$scratch/cut.safetensors" "$1"
+shows "1 of 2 files NOT OK"
+run 1 verify --json "$scratch/cut.safetensors"
+is_json
+shows '"ok":false' '"error"'
+run 1 verify "$scratch/none.safetensors"
+one_message none.safetensors
+run 1 verify "$scratch"
+one_message "$scratch"
+run 2 verify
+usage files
+run 2 verify -t 0 "$1"
+usage threads
+run 2 verify --tolerance small "$1"
+usage small
+
+# ---- bench
+# one case, for each takes seconds, whatever its size
+run 0 bench layer --hidden 33 --moe 17 --routed 5 --shared 1 --k 2 --tokens "" --train-tokens 2 \
+    -t 1 --json
+is_json
+silent
+shows '"hidden_size":33' '"moe_intermediate_size":17' '"n_routed_experts":5' '"threads":1' \
+    '"n_shared_experts":1' '"num_experts_per_tok":2' '"kernels":"' '"fma_gflops":' '"read_gbs":' \
+    '"cases":[' '"mode":"train","tokens":2,' '"ms":' '"tokens_per_s":' '"gflops":' \
+    '"weight_gbs":' '"roofline":' '"limit":"' '"experts_touched":' '"weight_bytes":' '"router_ms":'
+run 2 bench
+usage layer
+run 2 bench layer --k 65
+usage num_experts_per_tok
+run 2 bench layer --hidden 0
+usage 0
+run 2 bench layer --tokens 1,,2
+usage 1,,2
+run 2 bench layer surplus
+usage surplus
+
+# ---- a full disk is not silence
+if [ -w /dev/full ]; then
+    for call in "plan" "plan --json" "verify $1" "verify --help" "--help" "--version"; do
+        arguments="$call > /dev/full"
+        : >"$out"
+        # shellcheck disable=SC2086  # several arguments
+        "$dsmoe" $call >/dev/full 2>"$err"
+        code=$?
+        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+        one_message "cannot write"
+    done
+fi
+
+exit $failed

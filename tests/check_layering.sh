@@ -1,0 +1,52 @@
+#!/bin/sh
+# check_layering.sh SOURCE - dependencies between the rooms of SOURCE/src point one way: each room
+# includes only what it may, and each foreign library is known to one file.
+set -eu
+
+cd "$1/src"
+failed=0
+
+complain() { # lines of file:line:include, what is wrong with them
+    printf '%s\n' "$1" | sed -e 's|^\(\./\)\{0,1\}|src/|' -e "s|\$|  <- $2|" >&2
+    failed=1
+}
+
+# room, and the rooms it may include beside the public header
+may_include() {
+    room=$1
+    shift
+    allowed=$(printf '%s|' "$room" "$@")
+    found=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' --include='*.[ch]' "$room" |
+        grep -vE "\"((${allowed%|})/[a-z0-9_]+\\.h|dsmoe\\.h)\"" || true)
+    [ -z "$found" ] || complain "$found" "may include only:$(printf ' %s' "$room" "$@")"
+}
+
+may_include base
+may_include kernels base
+may_include formats base
+may_include moe base kernels
+may_include model base formats kernels moe
+may_include probe base kernels
+may_include verify base kernels formats moe model probe
+may_include cli
+
+# a room that is not in the list above would go unchecked
+for room in */; do
+    case ${room%/} in
+    base | kernels | formats | moe | model | probe | verify | cli) ;;
+    *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
+    esac
+done
+
+# what, in which file alone
+only_in() {
+    found=$(grep -rnE "$1" --include='*.[ch]' . | grep -v "^\\./$2:" || true)
+    [ -z "$found" ] || complain "$found" "belongs into src/$2"
+}
+
+only_in '#[[:space:]]*include[[:space:]]*<omp\.h>' base/threads.c
+only_in '#[[:space:]]*pragma[[:space:]]+omp' base/threads.c
+only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
+only_in '#[[:space:]]*include[[:space:]]*<[a-z]*intrin\.h>' kernels/avx2.c
+
+exit $failed

@@ -1,0 +1,43 @@
+#!/bin/sh
+# check_symbols.sh HEADER SHARED ARCHIVE - the libraries define no global name without the prefix
+# dsmoe_, and every function of the public header.
+set -eu
+
+header=$1 shared=$2 archive=$3
+failed=0
+
+# The names that a header declares: what stands before the parenthesis after DSMOE_API.
+declared=$(grep -v '^#' "$header" | tr '\n' ' ' | grep -oE 'DSMOE_API [^;(]*\(' |
+    sed -E 's/.*[ *]([a-z0-9_]+)\($/\1/' | sort -u)
+[ "$(printf '%s\n' "$declared" | wc -l)" -ge 20 ] || {
+    echo "$header: too few declarations found; has their form changed?" >&2
+    exit 1
+}
+
+# library, nm's options
+defined() {
+    library=$1
+    shift
+    # Sanitizers and linkers add names of their own.
+    nm "$@" --defined-only "$library" | awk 'NF >= 3 { print $3 }' | sed 's/@.*//' |
+        grep -vE '^(__asan_|__odr_asan|__ubsan_|__start_|__stop_|_init$|_fini$|_end$|_edata$|__bss_start$)' |
+        sort -u
+}
+
+check() { # library, the names it defines
+    strange=$(printf '%s\n' "$2" | grep -v '^dsmoe_' || true)
+    for name in $strange; do
+        echo "$1: defines $name, which lacks the prefix dsmoe_" >&2
+        failed=1
+    done
+    for name in $declared; do
+        if ! printf '%s\n' "$2" | grep -qx "$name"; then
+            echo "$1: lacks $name, which $header declares" >&2
+            failed=1
+        fi
+    done
+}
+
+check "$shared" "$(defined "$shared" -D)"
+check "$archive" "$(defined "$archive" -g)"
+exit $failed
