@@ -90,7 +90,8 @@ int main(void)
     gemm g = gemm_init(kn, HIDDEN, scratch);
 
     dsmoe_machine machine;
-    if (dsmoe_machine_measure(1, 0.3, &machine, NULL) != DSMOE_OK) return 1;
+    if (dsmoe_machine_measure(1, 0.3, w, MATRICES * matrix * sizeof *w, &machine, NULL) != DSMOE_OK)
+        return 1;
     printf("one thread: %.1f GFLOP/s of multiply-adds, %.1f GB/s of reading\n\nrows",
            machine.fma_gflops, machine.read_gbs);
     for (int i = 0; i < n; i++) printf("%10s GFLOP/s", list[i].name);

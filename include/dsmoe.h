@@ -179,12 +179,14 @@ DSMOE_API dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe
  * weaker set to use instead. */
 DSMOE_API const char *dsmoe_kernels_name(void);
 
-/* What the machine can do on that many threads, averaged over that many seconds for each number. */
+/* What the machine can do on that many threads, averaged over that many seconds for each number. The
+ * memory to read is the caller's: more than caches hold (64 MiB at least), and written to before. */
 typedef struct dsmoe_machine {
     double fma_gflops; /* fused multiply-adds on registers, two operations each */
     double read_gbs;   /* reading memory that no cache holds, 10^9 bytes a second */
 } dsmoe_machine;
-DSMOE_API dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, dsmoe_machine *machine,
+DSMOE_API dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, const void *memory,
+                                             size_t size, dsmoe_machine *machine,
                                              dsmoe_error *error);
 
 /* Number of processors this process may use. */

@@ -155,7 +155,7 @@ usage small
 # ---- bench
 # one case, for each takes seconds, whatever its size
 run 0 bench layer --hidden 33 --moe 17 --routed 5 --shared 1 --k 2 --tokens "" --train-tokens 2 \
-    -t 1 --json
+    -t 1 --seconds 0.1 --json
 is_json
 silent
 shows '"hidden_size":33' '"moe_intermediate_size":17' '"n_routed_experts":5' '"threads":1' \

@@ -148,7 +148,8 @@ static dsmoe_status measure_device_loss(dsmoe_error *error)
 static dsmoe_status measure_machine(dsmoe_error *error)
 {
     dsmoe_machine machine;
-    return dsmoe_machine_measure(1, 0.01, &machine, error);
+    static float memory[(64 << 20) / sizeof(float)];
+    return dsmoe_machine_measure(1, 0.01, memory, sizeof memory, &machine, error);
 }
 
 static dsmoe_status make_plan(dsmoe_error *error)

@@ -36,6 +36,7 @@ static const char help[] =
     "example:\n"
     "  dsmoe bench layer --tokens 1,512 --train-tokens \"\"\n";
 
+static const size_t probed_size = (size_t)256 << 20;
 static const double at_least = 0.03; /* seconds that a measurement lasts */
 
 enum { MAX_CASES = 16, MIN_ROUNDS = 3, MAX_ROUNDS = 60 };
@@ -62,6 +63,7 @@ typedef struct bench_state {
     dsmoe_layer_weights *weights, *gradients;
     dsmoe_layer *layer;
     float *x, *y, *dx;
+    float *probed; /* memory whose reading is measured */
     int32_t *topk_idx;
     void *saved;
     size_t saved_size;
@@ -149,7 +151,9 @@ static bool make_buffers(bench_state *s)
     s->x = malloc(rows * sizeof *s->x);
     s->y = malloc(rows * sizeof *s->y);
     s->topk_idx = malloc((size_t)(tokens * o->config.num_experts_per_tok) * sizeof *s->topk_idx);
-    if (!s->workspace.memory || !s->x || !s->y || !s->topk_idx) return false;
+    s->probed = malloc(probed_size);
+    if (!s->workspace.memory || !s->x || !s->y || !s->topk_idx || !s->probed) return false;
+    fill(s->probed, (int64_t)(probed_size / sizeof *s->probed), 11);
     fill(s->x, (int64_t)rows, 7);
     for (size_t i = 0; i < rows; i++) s->x[i] *= 16.0f; /* of the order of 1, as behind a norm */
     return true;
@@ -162,6 +166,7 @@ static void release(bench_state *s)
     dsmoe_layer_weights_free(s->gradients);
     free(s->workspace.memory);
     free(s->topk_idx);
+    free(s->probed);
     free(s->saved);
     free(s->dx);
     free(s->y);
@@ -239,7 +244,8 @@ static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
         if (round >= MIN_ROUNDS && seconds() - start > s->options->seconds) break;
         dsmoe_machine now;
         double window = fmin(fmax(c->ms * 1e-3, at_least), 0.3);
-        status = dsmoe_machine_measure(s->options->n_threads, window, &now, error);
+        status = dsmoe_machine_measure(s->options->n_threads, window, s->probed, probed_size, &now,
+                                       error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->router_ms, route_once, error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->ms, run_once, error);
         if (status != DSMOE_OK) break;

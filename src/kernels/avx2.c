@@ -162,20 +162,22 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 /* ---- few rows ------------------------------------------------------------------------------ */
 
 /* Sums of m rows of x against eight rows of w, `stride` apart, over n columns: one lane for each
- * row of w. As the eight rows are used up, the next eight are asked for from `ahead` on, in the
- * order in which they lie in memory: one long stream is what memory delivers fastest. */
+ * row of w. */
 INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const float *w,
-                           int64_t stride, int64_t n, const float *ahead)
+                           int64_t stride, int64_t n)
 {
+    enum { AHEAD = 3 * CACHE_LINE }; /* the processor's own prefetching runs further ahead */
     UNROLL
     for (int i = 0; i < m; i++) sum[i] = _mm256_setzero_ps();
     int64_t k = 0;
-    for (; k + 4 <= n; k += 4, x += 4 * m, w += 4, ahead += 2 * CACHE_LINE) {
+    for (; k + 4 <= n; k += 4, x += 4 * m, w += 4) {
         const float *row[8];
         UNROLL
         for (int r = 0; r < 8; r++) row[r] = w + r * stride;
-        _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-        _mm_prefetch((const char *)(ahead + CACHE_LINE), _MM_HINT_T1);
+        if (k % CACHE_LINE == 0) {
+            UNROLL
+            for (int r = 0; r < 8; r++) _mm_prefetch((const char *)(row[r] + AHEAD), _MM_HINT_T0);
+        }
         __m256 column[4];
         load_transposed(column, row);
         UNROLL
@@ -185,39 +187,37 @@ INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const f
                 sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + q * m + i), column[q], sum[i]);
         }
     }
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i row_of_lane = _mm256_mullo_epi32(lane, _mm256_set1_epi32((int)stride));
     for (; k < n; k++, x += m, w++) {
-        __m256 column = _mm256_i32gather_ps(w, row_of_lane, 4);
+        __m256 column = _mm256_setr_ps(w[0], w[stride], w[2 * stride], w[3 * stride], w[4 * stride],
+                                       w[5 * stride], w[6 * stride], w[7 * stride]);
         UNROLL
         for (int i = 0; i < m; i++)
             sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), column, sum[i]);
     }
 }
 
-INLINE void few_rows_of(const int m, const float *x, rows w, int64_t n, int64_t k, int64_t block,
+/* The eight lanes take the rows 0, n8, 2·n8 … together, then the rows after them: so memory is read
+ * in eight long streams, each from its beginning to its end, which keeps it busiest. */
+INLINE void few_rows_of(const int m, const float *x, rows w, int64_t n8, int64_t k, int64_t block,
                         float *y, int64_t ldy)
 {
-    for (int64_t j = 0; j < n; j += 8) {
-        if (j + 8 > n) j = n - 8; /* the last eight overlap: the same numbers once more */
-        const float *wj = rows_at(w, j), *next = j + 16 <= n ? wj + 8 * w.stride : wj;
+    for (int64_t j = 0; j < n8; j++)
         for (int64_t k0 = 0; k0 < k; k0 += block) {
             __m256 sum[FEW];
-            few_rows_block(sum, m, x + k0 * m, wj + k0, w.stride, k - k0 < block ? k - k0 : block,
-                           next + 8 * k0);
+            few_rows_block(sum, m, x + k0 * m, rows_at(w, j) + k0, n8 * w.stride,
+                           k - k0 < block ? k - k0 : block);
             UNROLL
             for (int i = 0; i < m; i++) {
-                float *at = y + i * ldy + j;
-                if (k0) sum[i] = _mm256_add_ps(_mm256_loadu_ps(at), sum[i]);
-                _mm256_storeu_ps(at, sum[i]);
+                float lane[8], *at = y + i * ldy + j;
+                _mm256_storeu_ps(lane, sum[i]);
+                for (int r = 0; r < 8; r++) at[r * n8] = k0 ? at[r * n8] + lane[r] : lane[r];
             }
         }
-    }
 }
 
-/* The same chains, one at a time, where w has fewer than eight rows. */
-static void few_by_few(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                       int64_t ldy)
+/* The same sums, one at a time, for rows that do not fill eight lanes. */
+static void few_rows_rest(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block,
+                          float *y, int64_t ldy)
 {
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
@@ -234,21 +234,19 @@ static void few_by_few(int m, const float *x, rows w, int64_t n, int64_t k, int6
 static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
                      int64_t ldy)
 {
-    if (n < 8) {
-        few_by_few(m, x, w, n, k, block, y, ldy);
-        return;
-    }
+    int64_t n8 = n / 8;
     switch (m) {
-    case 1: few_rows_of(1, x, w, n, k, block, y, ldy); break;
-    case 2: few_rows_of(2, x, w, n, k, block, y, ldy); break;
-    case 3: few_rows_of(3, x, w, n, k, block, y, ldy); break;
-    case 4: few_rows_of(4, x, w, n, k, block, y, ldy); break;
-    case 5: few_rows_of(5, x, w, n, k, block, y, ldy); break;
-    case 6: few_rows_of(6, x, w, n, k, block, y, ldy); break;
-    case 7: few_rows_of(7, x, w, n, k, block, y, ldy); break;
-    case 8: few_rows_of(8, x, w, n, k, block, y, ldy); break;
-    default: break; /* no rows */
+    case 1: few_rows_of(1, x, w, n8, k, block, y, ldy); break;
+    case 2: few_rows_of(2, x, w, n8, k, block, y, ldy); break;
+    case 3: few_rows_of(3, x, w, n8, k, block, y, ldy); break;
+    case 4: few_rows_of(4, x, w, n8, k, block, y, ldy); break;
+    case 5: few_rows_of(5, x, w, n8, k, block, y, ldy); break;
+    case 6: few_rows_of(6, x, w, n8, k, block, y, ldy); break;
+    case 7: few_rows_of(7, x, w, n8, k, block, y, ldy); break;
+    case 8: few_rows_of(8, x, w, n8, k, block, y, ldy); break;
+    default: return; /* no rows */
     }
+    few_rows_rest(m, x, rows_from(w, 8 * n8), n - 8 * n8, k, block, y + 8 * n8, ldy);
 }
 
 /* ---- element by element -------------------------------------------------------------------- */

@@ -3,15 +3,15 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/memory.h"
 #include "base/status.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
 enum {
-    FMA_ROUNDS = 100000,   /* a fraction of a millisecond */
-    READ_FLOATS = 1 << 26, /* 256 MiB, more than caches hold */
-    READ_PIECE = 1 << 18   /* 1 MiB */
+    FMA_ROUNDS = 100000,  /* a fraction of a millisecond */
+    READ_PIECE = 1 << 18, /* floats: 1 MiB */
+    MIN_PIECES = 64,
+    MAX_THREADS = 4096
 };
 
 typedef struct probe {
@@ -21,6 +21,7 @@ typedef struct probe {
     double *done; /* by thread: operations, or bytes */
     float *sink;  /* by thread: keeps the work from being left out */
     const float *memory;
+    int64_t n_pieces;
 } probe;
 
 static double clock_seconds(void)
@@ -43,7 +44,7 @@ static void read_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     probe *p = context;
-    int64_t pieces = READ_FLOATS / READ_PIECE / p->n_threads, piece = 0;
+    int64_t pieces = p->n_pieces / p->n_threads, piece = 0;
     for (; clock_seconds() < p->deadline; piece = (piece + 1) % pieces) {
         const float *at = p->memory + (task * pieces + piece) * READ_PIECE;
         p->sink[task] += p->kernels->probe_read(READ_PIECE, at);
@@ -63,24 +64,26 @@ static double rate(probe *p, double seconds, threads_task_fn *task)
     return total / elapsed * 1e-9;
 }
 
-dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, dsmoe_machine *machine,
-                                   dsmoe_error *error)
+dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, const void *memory, size_t size,
+                                   dsmoe_machine *machine, dsmoe_error *error)
 {
-    if (n_threads < 1 || n_threads > READ_FLOATS / READ_PIECE || !machine || !(seconds > 0.0))
+    int64_t n_pieces = (int64_t)(size / sizeof(float) / READ_PIECE);
+    if (n_threads < 1 || n_threads > MAX_THREADS || !machine || !(seconds > 0.0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot measure on %d threads for %g s",
                            n_threads, seconds);
-    float *memory = memory_alloc((size_t)READ_FLOATS * sizeof *memory);
+    if (!memory || n_pieces < MIN_PIECES || n_pieces < n_threads)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%zu bytes are too few to measure reading",
+                           memory ? size : 0);
     float *sink = calloc((size_t)n_threads, sizeof *sink);
     double *done = calloc((size_t)n_threads, sizeof *done);
-    bool ready = memory && sink && done;
+    bool ready = sink && done;
     if (ready) {
-        probe p = {kernels_get(), n_threads, 0.0, done, sink, memory};
+        probe p = {kernels_get(), n_threads, 0.0, done, sink, memory, n_pieces};
         machine->fma_gflops = rate(&p, seconds, fma_task);
         machine->read_gbs = rate(&p, seconds, read_task);
     }
     free(done);
     free(sink);
-    free(memory);
     if (!ready)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to measure the machine with");
     return DSMOE_OK;
