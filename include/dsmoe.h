@@ -114,6 +114,12 @@ typedef struct dsmoe_workspace {
     int n_threads;
 } dsmoe_workspace;
 
+/* Zeroed memory that suits a workspace best: aligned, and in huge pages where the system grants
+ * them, which makes large products a few per cent faster. NULL if there is none. Any other memory
+ * does. */
+DSMOE_API void *dsmoe_memory_alloc(size_t size);
+DSMOE_API void dsmoe_memory_free(void *memory);
+
 /* Bytes of workspace; 0 if the answer does not fit into memory at all. The inference form works
  * through long inputs in pieces, so its workspace stops growing; that of training does not. */
 DSMOE_API size_t dsmoe_layer_workspace_size(const dsmoe_layer *layer, int64_t n_tokens,
@@ -125,7 +131,8 @@ DSMOE_API size_t dsmoe_layer_saved_size(const dsmoe_layer *layer, int64_t n_toke
 
 /* y = MoE(x) for x, y [n_tokens, hidden_size], any n_tokens from 0 up. The residual of the paper's
  * formula (+ u) is NOT added: it belongs to the caller, as in the public model. y must not overlap
- * x. A token alone or in a batch gives the same bits. */
+ * x. A token is routed by the same bits alone or in a batch; its output may differ in the last
+ * digits (about 1e-7 of its size), as an expert adds up few rows in another order than many. */
 DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x,
                                            int64_t n_tokens, float *y,
                                            const dsmoe_workspace *workspace, dsmoe_error *error);
@@ -179,8 +186,9 @@ DSMOE_API dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe
  * weaker set to use instead. */
 DSMOE_API const char *dsmoe_kernels_name(void);
 
-/* What the machine can do on that many threads, averaged over that many seconds for each number. The
- * memory to read is the caller's: more than caches hold (64 MiB at least), and written to before. */
+/* What the machine can do on that many threads, averaged over that many seconds for each number.
+ * The memory to read is the caller's: more than caches hold (64 MiB at least), and written to
+ * before. */
 typedef struct dsmoe_machine {
     double fma_gflops; /* fused multiply-adds on registers, two operations each */
     double read_gbs;   /* reading memory that no cache holds, 10^9 bytes a second */

@@ -1,5 +1,6 @@
 /* test_gemm.c - the three products of a linear layer, of every set of kernels, against sums in
- * double; and the promise that a row of gemm_nt has the same bits in whatever company. */
+ * double; and the promise that a row of gemm_nt has the same bits among many rows, and the same
+ * among few. */
 #include "support.h"
 
 #include <float.h>
@@ -223,12 +224,16 @@ static void check_company(const kernels *set, int64_t n, int64_t k)
                  .together = floats_make(GEMM_ROWS * n, 0),
                  .apart = floats_make(GEMM_ROWS * n, 0)};
     company_part(&c, 0, GEMM_ROWS, 0, n, c.together.at);
-    static const int64_t group_sizes[] = {1, 2, 3, 4, 7, 31};
+    static const int64_t group_sizes[] = {8, 12, 32, 48}; /* more than any set's `few` */
     for (size_t i = 0; i < COUNT(group_sizes); i++) check_groups(&c, group_sizes[i], n);
     /* Nor may it matter who computes which column. */
     check_groups(&c, GEMM_ROWS, 1);
     check_groups(&c, GEMM_ROWS, 5);
-    check_groups(&c, 3, 7);
+    /* The same for few rows, beginning with each alone. */
+    for (int64_t i = 0; i < GEMM_ROWS; i++) company_part(&c, i, 1, 0, n, c.together.at);
+    for (int64_t m = 1; m <= set->few; m++) check_groups(&c, m, n);
+    check_groups(&c, set->few, 1);
+    check_groups(&c, set->few, 7);
     floats_free(c.apart);
     floats_free(c.together);
     operand_free(&c.w);

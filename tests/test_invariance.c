@@ -1,6 +1,6 @@
-/* test_invariance.c - what must not change a bit: the number of threads, the company a token is in,
- * training instead of inference, where the memory lies; and weights that are the same everywhere.
- */
+/* test_invariance.c - what must not change a bit: the number of threads, training instead of
+ * inference, where the memory lies, how a token is routed in whatever company; and weights that are
+ * the same everywhere. */
 #include "support.h"
 
 #include <math.h>
@@ -120,18 +120,35 @@ static void test_threads(void **state)
 
 /* ---- company -------------------------------------------------------------------------------- */
 
-/* Groups of `group` tokens have the bits they had in the whole batch. */
-static void check_groups(fixture *f, const float *together, int64_t group)
+static float largest(const float *values, int64_t n)
 {
-    int64_t hidden = f->config.hidden_size;
+    float max = 0.0f;
+    for (int64_t i = 0; i < n; i++) max = fmaxf(max, fabsf(values[i]));
+    return max;
+}
+
+/* Groups of `group` tokens have the scores they had in the whole batch, bit by bit, and the output
+ * they had up to the order in which an expert adds up few rows or many. */
+static void check_groups(fixture *f, const float *together, const float *scores, int64_t group)
+{
+    int64_t hidden = f->config.hidden_size, n_experts = f->config.n_routed_experts;
     float *y = malloc((size_t)(group * hidden) * sizeof *y);
-    assert_non_null(y);
+    float *apart = malloc((size_t)(group * n_experts) * sizeof *apart);
+    assert_true(y && apart);
+    double allowed = 2e-6 * largest(together, f->n_tokens * hidden);
     for (int64_t t = 0; t < f->n_tokens; t += group) {
         int64_t n = f->n_tokens - t < group ? f->n_tokens - t : group;
-        assert_int_equal(
-            dsmoe_layer_forward(f->layer, f->x + t * hidden, n, y, &f->workspace, NULL), DSMOE_OK);
-        assert_same("alone and in a batch", "y", y, together + t * hidden, n * hidden);
+        const float *x = f->x + t * hidden;
+        dsmoe_routing routing = {.scores = apart};
+        assert_int_equal(dsmoe_layer_forward(f->layer, x, n, y, &f->workspace, NULL), DSMOE_OK);
+        assert_int_equal(dsmoe_layer_route(f->layer, x, n, routing, &f->workspace, NULL), DSMOE_OK);
+        assert_same("alone and in a batch", "scores", apart, scores + t * n_experts, n * n_experts);
+        for (int64_t i = 0; i < n * hidden; i++)
+            if (!(fabs((double)y[i] - together[t * hidden + i]) <= allowed))
+                fail_msg("alone and in a batch: y of token %d differs by %g", (int)(t + i / hidden),
+                         (double)y[i] - together[t * hidden + i]);
     }
+    free(apart);
     free(y);
 }
 
@@ -139,10 +156,14 @@ static void check_company(dsmoe_layer_config config, int64_t n_tokens)
 {
     fixture f = fixture_make(config, 1, n_tokens, 2, 23);
     fixture_infer(&f);
-    check_groups(&f, f.y, 1);
-    check_groups(&f, f.y, 3);
-    check_groups(&f, f.y, 10);
-    check_groups(&f, f.y, 97);
+    float *scores = malloc((size_t)(n_tokens * config.n_routed_experts) * sizeof *scores);
+    assert_non_null(scores);
+    assert_int_equal(dsmoe_layer_route(f.layer, f.x, n_tokens, (dsmoe_routing){.scores = scores},
+                                       &f.workspace, NULL),
+                     DSMOE_OK);
+    static const int64_t sizes[] = {1, 3, 10, 97};
+    for (int i = 0; i < 4; i++) check_groups(&f, f.y, scores, sizes[i]);
+    free(scores);
     fixture_free(&f);
 }
 
@@ -164,7 +185,6 @@ static void test_pieces(void **state)
     fixture_infer(&f);
     float *together = copy_floats(f.y, N * HIDDEN), *scores = copy_floats(f.x, N * EXPERTS);
     float *alone = copy_floats(f.x, N * EXPERTS);
-    check_groups(&f, together, 1234);
     fixture_forward(&f); /* in one piece */
     assert_same("training", "y", f.y, together, N * HIDDEN);
     f.workspace.n_threads = 1;

@@ -1,6 +1,8 @@
 /* memory.c - large, aligned, zeroed memory. */
 #include "base/memory.h"
 
+#include "dsmoe.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,3 +20,7 @@ void *memory_alloc(size_t size)
     memset(memory, 0, rounded);
     return memory;
 }
+
+void *dsmoe_memory_alloc(size_t size) { return memory_alloc(size); }
+
+void dsmoe_memory_free(void *memory) { free(memory); }

@@ -143,15 +143,15 @@ static bool make_buffers(bench_state *s)
         size_t size = dsmoe_layer_train_workspace_size(s->layer, train, o->n_threads);
         if (size > workspace) workspace = size;
         s->saved_size = dsmoe_layer_saved_size(s->layer, train);
-        s->saved = malloc(s->saved_size);
-        s->dx = malloc(rows * sizeof *s->dx);
+        s->saved = dsmoe_memory_alloc(s->saved_size);
+        s->dx = dsmoe_memory_alloc(rows * sizeof *s->dx);
         if (!s->saved || !s->dx) return false;
     }
-    s->workspace = (dsmoe_workspace){malloc(workspace), workspace, o->n_threads};
-    s->x = malloc(rows * sizeof *s->x);
-    s->y = malloc(rows * sizeof *s->y);
+    s->workspace = (dsmoe_workspace){dsmoe_memory_alloc(workspace), workspace, o->n_threads};
+    s->x = dsmoe_memory_alloc(rows * sizeof *s->x);
+    s->y = dsmoe_memory_alloc(rows * sizeof *s->y);
     s->topk_idx = malloc((size_t)(tokens * o->config.num_experts_per_tok) * sizeof *s->topk_idx);
-    s->probed = malloc(probed_size);
+    s->probed = dsmoe_memory_alloc(probed_size);
     if (!s->workspace.memory || !s->x || !s->y || !s->topk_idx || !s->probed) return false;
     fill(s->probed, (int64_t)(probed_size / sizeof *s->probed), 11);
     fill(s->x, (int64_t)rows, 7);
@@ -164,13 +164,13 @@ static void release(bench_state *s)
     dsmoe_layer_free(s->layer);
     dsmoe_layer_weights_free(s->weights);
     dsmoe_layer_weights_free(s->gradients);
-    free(s->workspace.memory);
+    dsmoe_memory_free(s->workspace.memory);
     free(s->topk_idx);
-    free(s->probed);
-    free(s->saved);
-    free(s->dx);
-    free(s->y);
-    free(s->x);
+    dsmoe_memory_free(s->probed);
+    dsmoe_memory_free(s->saved);
+    dsmoe_memory_free(s->dx);
+    dsmoe_memory_free(s->y);
+    dsmoe_memory_free(s->x);
 }
 
 /* ---- timing -------------------------------------------------------------------------------- */
@@ -243,7 +243,7 @@ static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
     for (int round = 0; round < MAX_ROUNDS && status == DSMOE_OK; round++) {
         if (round >= MIN_ROUNDS && seconds() - start > s->options->seconds) break;
         dsmoe_machine now;
-        double window = fmin(fmax(c->ms * 1e-3, at_least), 0.3);
+        double window = fmin(fmax(c->ms * 1e-3, at_least), 1.0);
         status = dsmoe_machine_measure(s->options->n_threads, window, s->probed, probed_size, &now,
                                        error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->router_ms, route_once, error);

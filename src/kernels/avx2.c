@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE_M = 6, TILE_N = 16, FEW = 8 };
+enum { TILE_M = 6, TILE_N = 16, FEW = 6 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -161,92 +161,65 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 
 /* ---- few rows ------------------------------------------------------------------------------ */
 
-/* Sums of m rows of x against eight rows of w, `stride` apart, over n columns: one lane for each
- * row of w. */
-INLINE void few_rows_block(__m256 sum[FEW], const int m, const float *x, const float *w,
-                           int64_t stride, int64_t n)
+/* m rows of x against n rows of w, `stride` apart. */
+INLINE void few_rows_tile(const int m, const int n, const float *x, const float *w, int64_t stride,
+                          int64_t k, float *y, int64_t ldy, int64_t y_step)
 {
-    enum { AHEAD = 3 * CACHE_LINE }; /* the processor's own prefetching runs further ahead */
+    enum { AHEAD = 8 * CACHE_LINE };
+    __m256 sum[12];
     UNROLL
-    for (int i = 0; i < m; i++) sum[i] = _mm256_setzero_ps();
-    int64_t k = 0;
-    for (; k + 4 <= n; k += 4, x += 4 * m, w += 4) {
-        const float *row[8];
+    for (int i = 0; i < m * n; i++) sum[i] = _mm256_setzero_ps();
+    for (; k >= LANES; k -= LANES, x += m * LANES, w += LANES) {
         UNROLL
-        for (int r = 0; r < 8; r++) row[r] = w + r * stride;
-        if (k % CACHE_LINE == 0) {
-            UNROLL
-            for (int r = 0; r < 8; r++) _mm_prefetch((const char *)(row[r] + AHEAD), _MM_HINT_T0);
-        }
-        __m256 column[4];
-        load_transposed(column, row);
-        UNROLL
-        for (int q = 0; q < 4; q++) {
+        for (int j = 0; j < n; j++) {
+            _mm_prefetch((const char *)(w + j * stride + AHEAD), _MM_HINT_T0);
+            __m256 wj = _mm256_loadu_ps(w + j * stride);
             UNROLL
             for (int i = 0; i < m; i++)
-                sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + q * m + i), column[q], sum[i]);
+                sum[i * n + j] =
+                    _mm256_fmadd_ps(_mm256_loadu_ps(x + i * LANES), wj, sum[i * n + j]);
         }
     }
-    for (; k < n; k++, x += m, w++) {
-        __m256 column = _mm256_setr_ps(w[0], w[stride], w[2 * stride], w[3 * stride], w[4 * stride],
-                                       w[5 * stride], w[6 * stride], w[7 * stride]);
+    if (k > 0) {
         UNROLL
-        for (int i = 0; i < m; i++)
-            sum[i] = _mm256_fmadd_ps(_mm256_broadcast_ss(x + i), column, sum[i]);
-    }
-}
-
-/* The eight lanes take the rows 0, n8, 2·n8 … together, then the rows after them: so memory is read
- * in eight long streams, each from its beginning to its end, which keeps it busiest. */
-INLINE void few_rows_of(const int m, const float *x, rows w, int64_t n8, int64_t k, int64_t block,
-                        float *y, int64_t ldy)
-{
-    for (int64_t j = 0; j < n8; j++)
-        for (int64_t k0 = 0; k0 < k; k0 += block) {
-            __m256 sum[FEW];
-            few_rows_block(sum, m, x + k0 * m, rows_at(w, j) + k0, n8 * w.stride,
-                           k - k0 < block ? k - k0 : block);
+        for (int j = 0; j < n; j++) {
+            __m256 wj = _mm256_maskload_ps(w + j * stride, first_lanes(k));
             UNROLL
-            for (int i = 0; i < m; i++) {
-                float lane[8], *at = y + i * ldy + j;
-                _mm256_storeu_ps(lane, sum[i]);
-                for (int r = 0; r < 8; r++) at[r * n8] = k0 ? at[r * n8] + lane[r] : lane[r];
-            }
+            for (int i = 0; i < m; i++)
+                sum[i * n + j] =
+                    _mm256_fmadd_ps(_mm256_loadu_ps(x + i * LANES), wj, sum[i * n + j]);
         }
-}
-
-/* The same sums, one at a time, for rows that do not fill eight lanes. */
-static void few_rows_rest(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block,
-                          float *y, int64_t ldy)
-{
-    for (int64_t j = 0; j < n; j++)
-        for (int i = 0; i < m; i++) {
-            float *at = y + i * ldy + j;
-            for (int64_t k0 = 0; k0 < k; k0 += block) {
-                float sum = 0.0f;
-                for (int64_t s = k0; s < k && s < k0 + block; s++)
-                    sum = fmaf(x[s * m + i], rows_at(w, j)[s], sum);
-                *at = k0 ? *at + sum : sum;
-            }
-        }
-}
-
-static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                     int64_t ldy)
-{
-    int64_t n8 = n / 8;
-    switch (m) {
-    case 1: few_rows_of(1, x, w, n8, k, block, y, ldy); break;
-    case 2: few_rows_of(2, x, w, n8, k, block, y, ldy); break;
-    case 3: few_rows_of(3, x, w, n8, k, block, y, ldy); break;
-    case 4: few_rows_of(4, x, w, n8, k, block, y, ldy); break;
-    case 5: few_rows_of(5, x, w, n8, k, block, y, ldy); break;
-    case 6: few_rows_of(6, x, w, n8, k, block, y, ldy); break;
-    case 7: few_rows_of(7, x, w, n8, k, block, y, ldy); break;
-    case 8: few_rows_of(8, x, w, n8, k, block, y, ldy); break;
-    default: return; /* no rows */
     }
-    few_rows_rest(m, x, rows_from(w, 8 * n8), n - 8 * n8, k, block, y + 8 * n8, ldy);
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int j = 0; j < n; j++) y[i * ldy + j * y_step] = fold(sum[i * n + j]);
+    }
+}
+
+/* Rows 0, n/streams, 2·n/streams … of w together, then the rows after them: so memory is read in a
+ * few long streams, each from its beginning to its end, which keeps it busiest. */
+INLINE void few_rows_of(const int m, const int streams, const float *x, rows w, int64_t n,
+                        int64_t k, float *y, int64_t ldy)
+{
+    int64_t length = n / streams;
+    for (int64_t j = 0; j < length; j++)
+        few_rows_tile(m, streams, x, rows_at(w, j), length * w.stride, k, y + j, ldy, length);
+    for (int64_t j = length * streams; j < n; j++)
+        few_rows_tile(m, 1, x, rows_at(w, j), 0, k, y + j, ldy, 0);
+}
+
+static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy)
+{
+    switch (m) {
+    case 1: few_rows_of(1, 4, x, w, n, k, y, ldy); break;
+    case 2: few_rows_of(2, 4, x, w, n, k, y, ldy); break;
+    case 3: few_rows_of(3, 4, x, w, n, k, y, ldy); break;
+    case 4: few_rows_of(4, 3, x, w, n, k, y, ldy); break;
+    case 5: few_rows_of(5, 2, x, w, n, k, y, ldy); break;
+    case 6: few_rows_of(6, 2, x, w, n, k, y, ldy); break;
+    default: break; /* no rows */
+    }
 }
 
 /* ---- element by element -------------------------------------------------------------------- */

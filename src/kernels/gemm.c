@@ -28,7 +28,7 @@ static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 /* The larger panel of each kind over the three products. One function measures and places. */
 static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
 {
-    int64_t nt_x = round_up(GEMM_ROWS, kn->tile_m) * max64(max_k, SUM);
+    int64_t nt_x = round_up(GEMM_ROWS, kn->tile_m) * round_up(max64(max_k, SUM), LANES);
     int64_t tn_x = GEMM_ROWS * round_up(max_k, kn->tile_n);
     int64_t nn_w = SUM * round_up(NN_WIDTH, kn->tile_n);
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
@@ -111,23 +111,36 @@ static void run_tiles(const kernels *kn, const float *a, int64_t m, const float 
 
 /* ---- y = x·wᵀ ------------------------------------------------------------------------------ */
 
+/* Few rows: [steps][m][LANES], zeros beyond the last column. */
+static void pack_few(float *panel, rows x, int64_t m, int64_t k)
+{
+    for (int64_t k0 = 0; k0 < k; k0 += LANES)
+        for (int64_t i = 0; i < m; i++, panel += LANES) {
+            size_t count = (size_t)min64(LANES, k - k0);
+            memset(panel, 0, LANES * sizeof *panel);
+            memcpy(panel, rows_at(x, i) + k0, count * sizeof *panel);
+        }
+}
+
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
     const kernels *kn = g->kernels;
     g->m = m;
     g->k = k;
-    int group = m <= kn->few ? (int)m : kn->tile_m;
-    if (m > 0)
-        for (int64_t k0 = 0; k0 < k; k0 += SUM)
-            kn->pack_transposed(g->x_panel + k0 * round_up(m, group), rows_columns(x, k0), m,
-                                min64(SUM, k - k0), group);
+    if (m <= kn->few) {
+        pack_few(g->x_panel, x, m, k);
+        return;
+    }
+    for (int64_t k0 = 0; k0 < k; k0 += SUM)
+        kn->pack_transposed(g->x_panel + k0 * round_up(m, kn->tile_m), rows_columns(x, k0), m,
+                            min64(SUM, k - k0), kn->tile_m);
 }
 
 void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
     if (g->m <= kn->few) {
-        kn->few_rows((int)g->m, g->x_panel, w, n, g->k, SUM, y, ldy);
+        kn->few_rows((int)g->m, g->x_panel, w, n, g->k, y, ldy);
         return;
     }
     for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {

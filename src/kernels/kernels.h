@@ -5,9 +5,10 @@
  * and never names an instruction set; tile sizes live beside the kernels they belong to.
  *
  * One tile serves all three products of a linear layer, forward and backward: c += Σ_k a_k ⊗ b_k.
- * Every element of c is one chain of multiply-adds in rising k over a block of the sum, added to c
- * at its end. few_rows follows the same chain, so a row gives the same bits alone or among
- * thousands. */
+ * Its vectors lie across the sum, so both operands are packed. For a few rows packing would cost
+ * more than the product: few_rows has its vectors along the sum and takes weights straight from
+ * memory. The two add in different orders; which one a row meets depends only on how many rows come
+ * together. */
 #ifndef DSMOE_KERNELS_KERNELS_H
 #define DSMOE_KERNELS_KERNELS_H
 
@@ -54,6 +55,7 @@ typedef struct patch {
 } patch;
 
 enum {
+    LANES = 8, /* floats that few_rows takes at once along the sum */
     AHEAD_ROWS = 16,
     AHEAD_LINES = 2,
     CACHE_LINE = 16, /* floats */
@@ -77,11 +79,9 @@ typedef struct kernels {
     void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead);
 
-    /* y[i·ldy + j] = Σ_k x[k][i]·w_j[k] for m ≤ few packed rows of x and n rows of w: weights go
-     * straight from memory to registers, once. The sum is cut into blocks of `block` columns. The
-     * rows of w are not gathered. */
-    void (*few_rows)(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                     int64_t ldy);
+    /* y[i·ldy + j] = x_i · w_j for m ≤ few rows of x, packed as [steps][m][LANES] with zeros beyond
+     * column k, and n rows of w, not gathered. Weights go from memory to registers, once. */
+    void (*few_rows)(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, TILE_M = 4, TILE_N = 8 };
+enum { TILE_M = 4, TILE_N = 8 };
 
 static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
 {
@@ -37,26 +37,23 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
         }
 }
 
-static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, int64_t block, float *y,
-                     int64_t ldy)
-{
-    for (int64_t j = 0; j < n; j++)
-        for (int i = 0; i < m; i++) {
-            const float *row = rows_at(w, j);
-            float *at = &y[i * ldy + j];
-            for (int64_t k0 = 0; k0 < k; k0 += block) {
-                float sum = 0.0f;
-                for (int64_t s = k0; s < k && s < k0 + block; s++) sum += x[s * m + i] * row[s];
-                *at = k0 ? *at + sum : sum;
-            }
-        }
-}
-
 /* Eight partial sums, folded. */
 static float fold(const float *lane)
 {
     return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
            ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int i = 0; i < m; i++) {
+            const float *row = rows_at(w, j);
+            float sum[LANES] = {0};
+            for (int64_t s = 0; s < k; s++)
+                sum[s % LANES] += x[(s / LANES * m + i) * LANES + s % LANES] * row[s];
+            y[i * ldy + j] = fold(sum);
+        }
 }
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }

@@ -27,13 +27,17 @@ experts experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
     };
 }
 
+/* Blocks of a group are about equal, so that only a group of few rows has a block of few rows:
+ * which order of summation a row meets is then a matter of its expert's rows alone. */
 static void add_group(experts *e, group g)
 {
     int32_t index = (int32_t)e->n_groups;
+    int64_t n = moe_parts(g.n_rows, GEMM_ROWS);
     e->groups[e->n_groups++] = g;
-    for (int64_t first = 0; first < g.n_rows; first += GEMM_ROWS)
-        e->blocks[e->n_blocks++] =
-            (block){index, (int32_t)first, (int32_t)moe_min(GEMM_ROWS, g.n_rows - first)};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = g.n_rows * i / n, end = g.n_rows * (i + 1) / n;
+        e->blocks[e->n_blocks++] = (block){index, (int32_t)first, (int32_t)(end - first)};
+    }
     if (g.n_rows > 0 && g.width > e->widest) e->widest = g.width;
 }
 

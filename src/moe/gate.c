@@ -19,19 +19,23 @@ typedef struct gate_job {
     float *d_logits;
 } gate_job;
 
-/* Logits of a block of tokens for a few experts. */
+/* Logits of a block of tokens for some of the experts. The tokens go through in groups so small
+ * that their sums always run in the same order: a token's scores have the same bits alone or in a
+ * batch. */
 static void logits_task(void *context, int64_t task, int thread)
 {
     const gate_job *job = context;
     const dsmoe_layer_config *c = &job->layer->config;
-    int64_t parts = moe_parts(c->n_routed_experts, EXPERTS_PER_TASK);
-    int64_t token = task / parts * GEMM_ROWS, expert = task % parts * EXPERTS_PER_TASK;
+    int64_t hidden = c->hidden_size, n = c->n_routed_experts;
+    int64_t parts = moe_parts(n, EXPERTS_PER_TASK), few = job->layer->kernels->few;
+    int64_t expert = task % parts * EXPERTS_PER_TASK, count = moe_min(EXPERTS_PER_TASK, n - expert);
+    int64_t end = moe_min(job->n_tokens, (task / parts + 1) * TOKENS_PER_TASK);
+    rows router = {job->layer->weights.gate + expert * hidden, hidden, NULL};
     gemm *g = &job->threads[thread].gemm;
-    gemm_nt_load(g, (rows){job->x + token * c->hidden_size, c->hidden_size, NULL},
-                 moe_min(GEMM_ROWS, job->n_tokens - token), c->hidden_size);
-    rows router = {job->layer->weights.gate + expert * c->hidden_size, c->hidden_size, NULL};
-    gemm_nt(g, router, moe_min(EXPERTS_PER_TASK, c->n_routed_experts - expert),
-            job->routing.scores + token * c->n_routed_experts + expert, c->n_routed_experts);
+    for (int64_t t = task / parts * TOKENS_PER_TASK; t < end; t += few) {
+        gemm_nt_load(g, (rows){job->x + t * hidden, hidden, NULL}, moe_min(few, end - t), hidden);
+        gemm_nt(g, router, count, job->routing.scores + t * n + expert, n);
+    }
 }
 
 /* The k largest scores by falling value. A later equal score never displaces an earlier one, so
@@ -84,7 +88,7 @@ dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_to
     gate_job job = {
         .layer = layer, .x = x, .n_tokens = n_tokens, .routing = routing, .threads = threads};
     int64_t parts = moe_parts(layer->config.n_routed_experts, EXPERTS_PER_TASK);
-    threads_for(n_threads, moe_parts(n_tokens, GEMM_ROWS) * parts, logits_task, &job);
+    threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK) * parts, logits_task, &job);
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), choose_task, &job);
     for (int64_t t = 0; t < n_tokens; t++)
         if (routing.topk_idx[t * layer->config.num_experts_per_tok] < 0)
