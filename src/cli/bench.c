@@ -22,7 +22,7 @@ static const char help[] =
     "      --k N                num_experts_per_tok (6)\n"
     "      --tokens LIST        inference cases (1,16,64,512,2048; \"\" for none)\n"
     "      --train-tokens LIST  training cases, forward and backward (512,2048)\n"
-    "      --seconds X          how long to try each case; the best round counts (6)\n"
+    "      --seconds X          how long to try each case; the best round counts (10)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --json               one JSON object on the output\n"
     "  -h, --help               this text\n"
@@ -243,7 +243,7 @@ static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
     for (int round = 0; round < MAX_ROUNDS && status == DSMOE_OK; round++) {
         if (round >= MIN_ROUNDS && seconds() - start > s->options->seconds) break;
         dsmoe_machine now;
-        double window = fmin(fmax(c->ms * 1e-3, at_least), 1.0);
+        double window = fmin(fmax(c->ms * 1e-3, at_least), 0.2);
         status = dsmoe_machine_measure(s->options->n_threads, window, s->probed, probed_size, &now,
                                        error);
         if (status == DSMOE_OK) status = time_best(s, c, &c->router_ms, route_once, error);
@@ -405,7 +405,7 @@ static int bench_layer(int argc, char **argv)
                        .n_infer = 5,
                        .train = {512, 2048},
                        .n_train = 2,
-                       .seconds = 6.0,
+                       .seconds = 10.0,
                        .n_threads = dsmoe_machine_threads()};
     o.config.hidden_size = 2048;
     o.config.moe_intermediate_size = 1408;

@@ -112,12 +112,13 @@ static void pack_transposed(float *panel, rows src, int64_t n, int64_t width, in
 
 /* ---- the tile ------------------------------------------------------------------------------ */
 
-static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
-                 int m, int n, patch ahead)
+/* The first `height` rows of a tile, of which m count. */
+INLINE void tile_of(const int height, int64_t k, const float *a, const float *b, float *c,
+                    int64_t ldc, bool accumulate, int m, int n, patch ahead)
 {
     __m256 sum[TILE_M][2];
     UNROLL
-    for (int i = 0; i < TILE_M; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+    for (int i = 0; i < height; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
     for (int i = 0; i < m; i++) _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
 
     const int64_t part = (k + AHEAD_ROWS * AHEAD_LINES - 1) / (AHEAD_ROWS * AHEAD_LINES);
@@ -128,7 +129,7 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
         for (int64_t s = part < k ? part : k; s > 0; s--, a += TILE_M, b += TILE_N) {
             __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
             UNROLL
-            for (int i = 0; i < TILE_M; i++) {
+            for (int i = 0; i < height; i++) {
                 __m256 ai = _mm256_broadcast_ss(a + i);
                 sum[i][0] = _mm256_fmadd_ps(ai, b0, sum[i][0]);
                 sum[i][1] = _mm256_fmadd_ps(ai, b1, sum[i][1]);
@@ -136,9 +137,9 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
         }
     }
 
-    if (m == TILE_M && n == TILE_N) {
+    if (m == height && n == TILE_N) {
         UNROLL
-        for (int i = 0; i < TILE_M; i++, c += ldc) {
+        for (int i = 0; i < height; i++, c += ldc) {
             if (accumulate) {
                 sum[i][0] = _mm256_add_ps(_mm256_loadu_ps(c), sum[i][0]);
                 sum[i][1] = _mm256_add_ps(_mm256_loadu_ps(c + 8), sum[i][1]);
@@ -150,13 +151,26 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
     }
     float edge[TILE_M][TILE_N];
     UNROLL
-    for (int i = 0; i < TILE_M; i++) {
+    for (int i = 0; i < height; i++) {
         _mm256_storeu_ps(edge[i], sum[i][0]);
         _mm256_storeu_ps(edge[i] + 8, sum[i][1]);
     }
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++)
             c[i * ldc + j] = accumulate ? c[i * ldc + j] + edge[i][j] : edge[i][j];
+}
+
+/* The last tile of an expert's rows is rarely full: a lower one spares the work on rows not there.
+ */
+static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
+                 int m, int n, patch ahead)
+{
+    if (m > 4)
+        tile_of(TILE_M, k, a, b, c, ldc, accumulate, m, n, ahead);
+    else if (m > 2)
+        tile_of(4, k, a, b, c, ldc, accumulate, m, n, ahead);
+    else
+        tile_of(2, k, a, b, c, ldc, accumulate, m, n, ahead);
 }
 
 /* ---- few rows ------------------------------------------------------------------------------ */
@@ -257,12 +271,25 @@ INLINE __m256 sigmoid8(__m256 x)
     return _mm256_div_ps(one, _mm256_add_ps(one, exp8(_mm256_sub_ps(_mm256_setzero_ps(), x))));
 }
 
+/* Eight floats, or the first n where fewer are left: masked stores are slow, so only there. */
+INLINE __m256 load_first(const float *x, int64_t n)
+{
+    return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes(n));
+}
+
+INLINE void store_first(float *x, __m256 v, int64_t n)
+{
+    if (n >= 8)
+        _mm256_storeu_ps(x, v);
+    else
+        _mm256_maskstore_ps(x, first_lanes(n), v);
+}
+
 static void swiglu(int64_t n, const float *g, const float *u, float *h)
 {
     for (int64_t i = 0; i < n; i += 8) {
-        __m256i mask = first_lanes(n - i < 8 ? n - i : 8);
-        __m256 gi = _mm256_maskload_ps(g + i, mask), ui = _mm256_maskload_ps(u + i, mask);
-        _mm256_maskstore_ps(h + i, mask, _mm256_mul_ps(_mm256_mul_ps(gi, sigmoid8(gi)), ui));
+        __m256 gi = load_first(g + i, n - i), ui = load_first(u + i, n - i);
+        store_first(h + i, _mm256_mul_ps(_mm256_mul_ps(gi, sigmoid8(gi)), ui), n - i);
     }
 }
 
@@ -271,17 +298,17 @@ static float swiglu_backward(int64_t n, float weight, float *g, float *u, float 
     const __m256 one = _mm256_set1_ps(1.0f), w = _mm256_set1_ps(weight);
     __m256 sum = _mm256_setzero_ps();
     for (int64_t i = 0; i < n; i += 8) {
-        __m256i mask = first_lanes(n - i < 8 ? n - i : 8);
-        __m256 gi = _mm256_maskload_ps(g + i, mask), ui = _mm256_maskload_ps(u + i, mask);
-        __m256 d = _mm256_maskload_ps(dh + i, mask);
+        int64_t left = n - i;
+        __m256 gi = load_first(g + i, left), ui = load_first(u + i, left);
+        __m256 d = load_first(dh + i, left);
         __m256 s = sigmoid8(gi), silu = _mm256_mul_ps(gi, s), h = _mm256_mul_ps(silu, ui);
         sum = _mm256_fmadd_ps(h, d, sum);
         d = _mm256_mul_ps(d, w);
         /* silu'(g) = s·(1 + g·(1 - s)) */
         __m256 slope = _mm256_mul_ps(s, _mm256_fmadd_ps(gi, _mm256_sub_ps(one, s), one));
-        _mm256_maskstore_ps(g + i, mask, _mm256_mul_ps(_mm256_mul_ps(d, ui), slope));
-        _mm256_maskstore_ps(u + i, mask, _mm256_mul_ps(d, silu));
-        _mm256_maskstore_ps(dh + i, mask, _mm256_mul_ps(h, w));
+        store_first(g + i, _mm256_mul_ps(_mm256_mul_ps(d, ui), slope), left);
+        store_first(u + i, _mm256_mul_ps(d, silu), left);
+        store_first(dh + i, _mm256_mul_ps(h, w), left);
     }
     return fold(sum);
 }
@@ -306,9 +333,8 @@ static bool softmax(int64_t n, float *x)
     float sum = 0.0f;
     for (int64_t i = 0; i < n; i += 8) {
         int64_t left = n - i < 8 ? n - i : 8;
-        __m256i mask = first_lanes(left);
-        __m256 e = exp8(_mm256_sub_ps(_mm256_maskload_ps(x + i, mask), shift));
-        _mm256_maskstore_ps(x + i, mask, e);
+        __m256 e = exp8(_mm256_sub_ps(load_first(x + i, left), shift));
+        store_first(x + i, e, left);
         for (int64_t j = i; j < i + left; j++) sum += x[j];
     }
     for (int64_t i = 0; i < n; i++) x[i] /= sum;

@@ -12,7 +12,7 @@
 
 /* Rows of x (or dy) that one call takes. More rows reuse a packed weight longer; fewer keep the
  * packed rows near. */
-enum { GEMM_ROWS = 192 };
+enum { GEMM_ROWS = 252 };
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */
 typedef struct gemm {
