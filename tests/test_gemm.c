@@ -224,14 +224,14 @@ static void check_company(const kernels *set, int64_t n, int64_t k)
                  .together = floats_make(GEMM_ROWS * n, 0),
                  .apart = floats_make(GEMM_ROWS * n, 0)};
     company_part(&c, 0, GEMM_ROWS, 0, n, c.together.at);
-    static const int64_t group_sizes[] = {12, 28, 36, 84}; /* more than any set's `few` */
+    static const int64_t group_sizes[] = {14, 28, 36, 84}; /* more than few of any set */
     for (size_t i = 0; i < COUNT(group_sizes); i++) check_groups(&c, group_sizes[i], n);
     /* Nor may it matter who computes which column. */
     check_groups(&c, GEMM_ROWS, 1);
     check_groups(&c, GEMM_ROWS, 5);
     /* The same for few rows, beginning with each alone. */
     for (int64_t i = 0; i < GEMM_ROWS; i++) company_part(&c, i, 1, 0, n, c.together.at);
-    for (int64_t m = 1; m <= set->few; m++) check_groups(&c, m, n);
+    for (int64_t m = 1; m <= GEMM_FEW_GROUPS * set->few; m++) check_groups(&c, m, n);
     check_groups(&c, set->few, 1);
     check_groups(&c, set->few, 7);
     floats_free(c.apart);

@@ -262,7 +262,8 @@ static double gflops(const bench_case *c) { return c->flops / c->ms * 1e-6; }
 static double weight_gbs(const bench_case *c) { return c->weight_bytes / c->ms * 1e-6; }
 static double fma_share(const bench_case *c) { return gflops(c) / c->machine.fma_gflops; }
 static double read_share(const bench_case *c) { return weight_gbs(c) / c->machine.read_gbs; }
-static double roofline(const bench_case *c) { return fmax(fma_share(c), read_share(c)); }
+/* At most 1: a layer small enough for the caches can be read faster than memory. */
+static double roofline(const bench_case *c) { return fmin(1.0, fmax(fma_share(c), read_share(c))); }
 static const char *limit(const bench_case *c)
 {
     return fma_share(c) > read_share(c) ? "FMA" : "memory";

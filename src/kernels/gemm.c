@@ -12,10 +12,11 @@
 #include <string.h>
 
 enum {
-    SUM = 256,       /* terms of the sum in one block */
-    NN_WIDTH = 128,  /* columns of w packed at once by gemm_nn */
-    TN_HEIGHT = 96,  /* columns of a packed at once by gemm_tn */
-    PACK_SLACK = 16, /* floats that packing may write past a panel */
+    FEW_STRETCH = 32, /* rows of w that a cache holds from one group to the next */
+    SUM = 256,        /* terms of the sum in one block */
+    NN_WIDTH = 128,   /* columns of w packed at once by gemm_nn */
+    TN_HEIGHT = 96,   /* columns of a packed at once by gemm_tn */
+    PACK_SLACK = 16,  /* floats that packing may write past a panel */
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -122,13 +123,18 @@ static void pack_few(float *panel, rows x, int64_t m, int64_t k)
         }
 }
 
+/* Rows of the first of the groups into which few rows are cut. */
+static int64_t few_group(const kernels *kn, int64_t m) { return m <= kn->few ? m : ceil_div(m, 2); }
+
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
     const kernels *kn = g->kernels;
     g->m = m;
     g->k = k;
-    if (m <= kn->few) {
-        pack_few(g->x_panel, x, m, k);
+    if (m <= GEMM_FEW_GROUPS * kn->few) {
+        int64_t group = few_group(kn, m), steps = round_up(k, LANES);
+        for (int64_t i = 0; i < m; i += group)
+            pack_few(g->x_panel + i * steps, rows_from(x, i), min64(group, m - i), k);
         return;
     }
     for (int64_t k0 = 0; k0 < k; k0 += SUM)
@@ -136,11 +142,23 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
                             min64(SUM, k - k0), kn->tile_m);
 }
 
+/* Each stretch of w is read from memory for the first group and from the cache for the next. */
+static void nt_few(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
+{
+    const kernels *kn = g->kernels;
+    int64_t group = few_group(kn, g->m), steps = round_up(g->k, LANES);
+    int64_t stretch = group == g->m ? n : FEW_STRETCH;
+    for (int64_t j = 0; j < n; j += stretch)
+        for (int64_t i = 0; i < g->m; i += group)
+            kn->few_rows((int)min64(group, g->m - i), g->x_panel + i * steps, rows_from(w, j),
+                         min64(stretch, n - j), g->k, y + i * ldy + j, ldy);
+}
+
 void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
-    if (g->m <= kn->few) {
-        kn->few_rows((int)g->m, g->x_panel, w, n, g->k, y, ldy);
+    if (g->m <= GEMM_FEW_GROUPS * kn->few) {
+        nt_few(g, w, n, y, ldy);
         return;
     }
     for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {
