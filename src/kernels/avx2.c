@@ -16,8 +16,10 @@ enum { TILE_M = 6, TILE_N = 16, FEW = 6 };
  */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
 /* The first n (< 8) lanes. */
@@ -126,6 +128,7 @@ INLINE void tile_of(const int height, int64_t k, const float *a, const float *b,
     for (int asked = 1; k > 0; k -= part, asked++) {
         _mm_prefetch((const char *)next, _MM_HINT_T1);
         next = asked % AHEAD_ROWS ? next + ahead.stride : ahead.at + CACHE_LINE;
+        UNROLL_4
         for (int64_t s = part < k ? part : k; s > 0; s--, a += TILE_M, b += TILE_N) {
             __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
             UNROLL
