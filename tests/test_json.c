@@ -13,6 +13,7 @@
 
 #include "formats/json.h"
 #include "formats/mapped_file.h"
+#include "scratch.h"
 
 /* ---- values ------------------------------------------------------------------------------- */
 
@@ -227,32 +228,7 @@ static void test_mutations(void **state)
 
 /* ---- files -------------------------------------------------------------------------------- */
 
-static char directory[256], path[300];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%s/dsmoe-test-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(directory)) return -1;
-    snprintf(path, sizeof path, "%s/file", directory);
-    return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    remove(path);
-    return rmdir(directory);
-}
-
-static void write_file(const char *text)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, strlen(text), file), strlen(text));
-    assert_int_equal(fclose(file), 0);
-}
+static void write_file(const char *text) { write_bytes(text, strlen(text)); }
 
 static void assert_unreadable(const char *name, dsmoe_status status, const char *says)
 {

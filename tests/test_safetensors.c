@@ -14,35 +14,9 @@
 #include <unistd.h>
 
 #include "formats/safetensors.h"
+#include "scratch.h"
 
 /* ---- files to try ------------------------------------------------------------------------- */
-
-static char directory[256], path[300];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%s/dsmoe-test-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(directory)) return -1;
-    snprintf(path, sizeof path, "%s/test.safetensors", directory);
-    return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    remove(path);
-    return rmdir(directory);
-}
-
-static void write_bytes(const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
 
 /* A file of any header and any claimed length of it. */
 static void write_file(uint64_t length, const char *header, size_t header_size, const void *data,

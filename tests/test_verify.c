@@ -15,6 +15,7 @@
 #include "dsmoe.h"
 #include "formats/safetensors.h"
 #include "verify/compare.h"
+#include "scratch.h"
 
 static const char *const layers[] = {
     "batch_aux", "deepseek_moe", "fine_grained", "gshard_top2",
@@ -23,25 +24,6 @@ static const char *const layers[] = {
 enum { N_LAYERS = sizeof layers / sizeof *layers };
 
 /* ---- a file to try ------------------------------------------------------------------------- */
-
-static char directory[256], path[300];
-
-static int make_directory(void **state)
-{
-    (void)state;
-    const char *base = getenv("TMPDIR");
-    snprintf(directory, sizeof directory, "%s/dsmoe-test-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(directory)) return -1;
-    snprintf(path, sizeof path, "%s/layer.safetensors", directory);
-    return 0;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    remove(path);
-    return rmdir(directory);
-}
 
 static void layer_path(const char *layer, char text[512])
 {
@@ -69,14 +51,6 @@ static file_image load_image(const char *layer)
     assert_int_equal(fread(image.bytes, 1, image.size, file), image.size);
     fclose(file);
     return image;
-}
-
-static void write_bytes(const void *bytes, size_t size)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* In the header, by a text of the same length. */

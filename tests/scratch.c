@@ -1,0 +1,39 @@
+/* scratch.c - a file of its own for each test program that has to write one. */
+#include "scratch.h"
+
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+char directory[256], path[300];
+
+int make_directory(void **state)
+{
+    (void)state;
+    const char *base = getenv("TMPDIR");
+    snprintf(directory, sizeof directory, "%.200s/dsmoe-test-XXXXXX",
+             base && *base ? base : "/tmp");
+    if (!mkdtemp(directory)) return -1;
+    snprintf(path, sizeof path, "%s/test.safetensors", directory);
+    return 0;
+}
+
+int remove_directory(void **state)
+{
+    (void)state;
+    remove(path);
+    return rmdir(directory);
+}
+
+void write_bytes(const void *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}

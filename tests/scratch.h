@@ -1,0 +1,16 @@
+/* scratch.h - a file of its own for each test program that has to write one. */
+#ifndef DSMOE_TESTS_SCRATCH_H
+#define DSMOE_TESTS_SCRATCH_H
+
+#include <stddef.h>
+
+extern char directory[256], path[300]; /* a fresh folder and the file in it */
+
+/* Set-up and tear-down of a group of tests. */
+int make_directory(void **state);
+int remove_directory(void **state);
+
+/* Replaces the file's content. */
+void write_bytes(const void *bytes, size_t size);
+
+#endif
