@@ -224,7 +224,7 @@ static void check_company(const kernels *set, int64_t n, int64_t k)
                  .together = floats_make(GEMM_ROWS * n, 0),
                  .apart = floats_make(GEMM_ROWS * n, 0)};
     company_part(&c, 0, GEMM_ROWS, 0, n, c.together.at);
-    static const int64_t group_sizes[] = {14, 28, 36, 84}; /* more than few of any set */
+    static const int64_t group_sizes[] = {21, 28, 36, 84}; /* more than few of any set */
     for (size_t i = 0; i < COUNT(group_sizes); i++) check_groups(&c, group_sizes[i], n);
     /* Nor may it matter who computes which column. */
     check_groups(&c, GEMM_ROWS, 1);

@@ -123,8 +123,12 @@ static void pack_few(float *panel, rows x, int64_t m, int64_t k)
         }
 }
 
-/* Rows of the first of the groups into which few rows are cut. */
-static int64_t few_group(const kernels *kn, int64_t m) { return m <= kn->few ? m : ceil_div(m, 2); }
+/* Few rows are cut into as few groups as `few` allows, about equal: the rows of each but the last.
+ */
+static int64_t few_group(const kernels *kn, int64_t m)
+{
+    return ceil_div(m, max64(1, ceil_div(m, kn->few)));
+}
 
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {

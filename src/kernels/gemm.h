@@ -15,7 +15,7 @@
 enum { GEMM_ROWS = 252 };
 
 /* Up to so many groups of `few` rows, gemm_nt takes weights unpacked. */
-enum { GEMM_FEW_GROUPS = 2 };
+enum { GEMM_FEW_GROUPS = 3 };
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */
 typedef struct gemm {
