@@ -12,8 +12,7 @@ enum { TILE_M = 6, TILE_N = 16, FEW = 6 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Sums live in registers only if every loop over them is unrolled before registers are given out.
- */
+/* Sums stay in registers only if every loop over them is unrolled before those are given out. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_4 _Pragma("clang loop unroll_count(4)")
@@ -22,7 +21,7 @@ enum { TILE_M = 6, TILE_N = 16, FEW = 6 };
 #define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
-/* The first n (< 8) lanes. */
+/* The first n lanes; all if n is 8 or more. */
 INLINE __m256i first_lanes(int64_t n)
 {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -1,7 +1,8 @@
 /* gemm.c - how large products are cut into tiles. No instruction set is named here.
  *
  * All three products are blocks of c += A·B, A packed in groups of tile_m, B in groups of tile_n,
- * both running along the sum. What lives where while a block runs: registers     one tile of c
+ * both running along the sum. What lives where while a block runs:
+ *   registers     one tile of c
  *   first cache   one group of B, and a group of A passing by
  *   second cache  all of A
  *   memory        the weights, read once, asked for one block ahead
@@ -123,8 +124,7 @@ static void pack_few(float *panel, rows x, int64_t m, int64_t k)
         }
 }
 
-/* Few rows are cut into as few groups as `few` allows, about equal: the rows of each but the last.
- */
+/* Few rows are cut into as few groups as `few` allows, about equal: the rows of all but the last. */
 static int64_t few_group(const kernels *kn, int64_t m)
 {
     return ceil_div(m, max64(1, ceil_div(m, kn->few)));

@@ -1,5 +1,4 @@
-/* train.c - the DeepSeekMoE layer in training: forward that keeps what backward needs, and
- * backward.
+/* train.c - the DeepSeekMoE layer in training: forward, which keeps what backward needs.
  *
  *   y  = Σ_s w_s·FFN_{i_s}(x) + FFN_shared(x),  w from the router's scores
  *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores
