@@ -6,7 +6,7 @@ CMAKE     ?= cmake
 JOBS      ?= $(shell nproc 2>/dev/null || echo 2)
 GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja,)
 
-.PHONY: all demo test bench install sanitize clang format deps clean
+.PHONY: all demo test bench install sanitize clang fuzz fuzz-short format deps clean
 
 all: $(BUILD)/CMakeCache.txt
 	@$(CMAKE) --build $(BUILD) -j $(JOBS)
@@ -38,6 +38,17 @@ clang: deps
 	@$(CMAKE) -S . -B build-clang $(GENERATOR) -DCMAKE_C_COMPILER=clang -DDSMOE_WERROR=ON
 	@$(CMAKE) --build build-clang -j $(JOBS)
 
+# Every parser of foreign files against whatever libFuzzer can think of, that many seconds each.
+FUZZ_SECONDS ?= 600
+fuzz:
+	@sh scripts/deps.sh clang libclang-rt-14-dev
+	@$(CMAKE) -S . -B build-fuzz $(GENERATOR) -DCMAKE_C_COMPILER=clang -DDSMOE_FUZZ=ON
+	@$(CMAKE) --build build-fuzz -j $(JOBS)
+	@sh fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
+
+fuzz-short:
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=5
+
 install: all
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
 
@@ -45,4 +56,4 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	@rm -rf $(BUILD) $(SANITIZE) build-clang
+	@rm -rf $(BUILD) $(SANITIZE) build-clang build-fuzz

@@ -208,6 +208,7 @@ typedef struct dsmoe_check {
     double max_abs;   /* largest absolute difference */
     double max_rel;   /* the same over the largest magnitude of the expected tensor */
     bool ok;
+    bool skipped; /* expected in the file but not checked: neither right nor wrong */
 } dsmoe_check;
 typedef void dsmoe_check_fn(void *context, const dsmoe_check *check);
 
@@ -218,7 +219,22 @@ DSMOE_API dsmoe_status dsmoe_verify_layer_file(const char *path, double toleranc
                                                dsmoe_check_fn *report, void *context, bool *all_ok,
                                                dsmoe_error *error);
 
+/* The same for a folder with a model and its expected.safetensors: logits of the whole prompt, in
+ * odd pieces and token by token, loss, balance loss and greedy continuation. What cannot be checked
+ * is reported with `skipped`. */
+DSMOE_API dsmoe_status dsmoe_verify_model_folder(const char *path, double tolerance, int n_threads,
+                                                 dsmoe_check_fn *report, void *context,
+                                                 bool *all_ok, dsmoe_error *error);
+
 /* ---- model configuration and plan --------------------------------------------------------- */
+
+/* How positions beyond the trained ones are turned: not at all differently; slower by the factor;
+ * with a base that grows once a sequence is longer than max_position_embeddings. */
+typedef enum dsmoe_rope_scaling {
+    DSMOE_ROPE_NONE = 0,
+    DSMOE_ROPE_LINEAR = 1,
+    DSMOE_ROPE_DYNAMIC = 2,
+} dsmoe_rope_scaling;
 
 /* config.json of a DeepSeekMoE model. */
 typedef struct dsmoe_config {
@@ -243,11 +259,19 @@ typedef struct dsmoe_config {
     double initializer_range;
     double rms_norm_eps;
     double rope_theta;
+    dsmoe_rope_scaling rope_scaling;
+    double rope_scaling_factor; /* 1 without scaling */
+    int64_t bos_token_id;       /* -1: none */
+    int64_t eos_token_id;       /* -1: none; the first where a file gives a list */
 } dsmoe_config;
 
 /* Reads and checks a config.json; the message names the file and the offending key. */
 DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
                                          dsmoe_error *error);
+/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's).
+ */
+DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
+                                           dsmoe_error *error);
 DSMOE_API bool dsmoe_config_layer_is_moe(const dsmoe_config *config, int64_t layer);
 /* The MoE layers of such a model. */
 DSMOE_API dsmoe_layer_config dsmoe_config_layer(const dsmoe_config *config);
@@ -286,6 +310,210 @@ typedef struct dsmoe_model_plan {
 } dsmoe_model_plan;
 DSMOE_API dsmoe_status dsmoe_model_plan_make(const dsmoe_config *config, int64_t n_tokens,
                                              dsmoe_model_plan *plan, dsmoe_error *error);
+
+/* ---- a model ------------------------------------------------------------------------------ */
+
+/* How numbers of a weight are stored; arithmetic is float32 always. */
+typedef enum dsmoe_dtype { DSMOE_F32 = 0, DSMOE_F16 = 1, DSMOE_BF16 = 2 } dsmoe_dtype;
+DSMOE_API const char *dsmoe_dtype_name(dsmoe_dtype dtype); /* "f32", "f16", "bf16" */
+
+/* generation_config.json: how the makers of a model want it sampled. */
+typedef struct dsmoe_generation_config {
+    bool do_sample; /* false: greedy */
+    double temperature, top_p, repetition_penalty;
+    int64_t top_k; /* 0: no such limit */
+    int64_t bos_token_id;
+    int64_t eos_token_id[8]; /* any of these ends a text */
+    int n_eos_token_ids;
+} dsmoe_generation_config;
+
+/* The weights of a model, mapped read-only and kept in their own type: opening reads headers only,
+ * and processes that open the same files share their memory. Immutable: any number of sessions and
+ * threads may use one model. */
+typedef struct dsmoe_model dsmoe_model;
+/* `path` is a folder in the public layout: config.json, model.safetensors or shards with
+ * model.safetensors.index.json, perhaps generation_config.json. Every tensor's presence, shape and
+ * type is checked; the message names the file and the tensor. */
+DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
+DSMOE_API void dsmoe_model_free(dsmoe_model *model);
+
+DSMOE_API const dsmoe_config *dsmoe_model_config(const dsmoe_model *model);
+DSMOE_API const dsmoe_generation_config *dsmoe_model_generation_config(const dsmoe_model *model);
+
+/* The tensors of the model, in the order of the computation. */
+typedef struct dsmoe_tensor_info {
+    const char *name;
+    dsmoe_dtype dtype;
+    int n_dims;
+    int64_t shape[2];
+    size_t size; /* bytes */
+} dsmoe_tensor_info;
+DSMOE_API size_t dsmoe_model_tensor_count(const dsmoe_model *model);
+DSMOE_API dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index);
+/* Tensors in the files that the model does not have. */
+DSMOE_API size_t dsmoe_model_extra_count(const dsmoe_model *model);
+DSMOE_API const char *dsmoe_model_extra(const dsmoe_model *model, size_t index);
+/* Bytes of weights that decoding one token reads, the row of the embedding among them. */
+DSMOE_API size_t dsmoe_model_bytes_per_token(const dsmoe_model *model);
+
+/* Called now and then during long work with the share that is done; false stops the work. */
+typedef bool dsmoe_progress_fn(void *context, double done, double total);
+
+/* Writes a freshly initialised model to a folder that must not hold one yet: config.json,
+ * generation_config.json and safetensors, in shards of at most 5 GB. Linear layers and embedding
+ * normal(0, initializer_range), the router uniform in ±1/sqrt(hidden_size), norms 1, biases 0. The
+ * same seed gives the same bits on every machine and for any number of threads. `progress` (may be
+ * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_IO, "stopped") or
+ * the disk is full. n_threads 0: all processors. */
+DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *config,
+                                        dsmoe_dtype dtype, uint64_t seed, int n_threads,
+                                        dsmoe_progress_fn *progress, void *context,
+                                        dsmoe_error *error);
+
+/* ---- sessions ----------------------------------------------------------------------------- */
+
+/* One sequence over a model: its KV cache and the workspace of a pass. All memory is reserved when
+ * it is created; pages of the cache become real as the sequence grows. One thread at a time may use
+ * a session. */
+typedef struct dsmoe_session dsmoe_session;
+
+typedef struct dsmoe_session_options {
+    int64_t n_ctx;   /* most tokens of the sequence; 0: max_position_embeddings */
+    int64_t n_batch; /* tokens that go through the model together; 0: 512 */
+    int n_threads;   /* 0: all processors */
+} dsmoe_session_options;
+
+/* `options` may be NULL. The model must outlive the session. */
+DSMOE_API dsmoe_status dsmoe_session_create(const dsmoe_model *model,
+                                            const dsmoe_session_options *options,
+                                            dsmoe_session **session, dsmoe_error *error);
+DSMOE_API void dsmoe_session_free(dsmoe_session *session);
+
+/* Bytes that a session takes, without creating it; 0 and 0 if they cannot fit. */
+typedef struct dsmoe_session_memory {
+    size_t kv_cache, workspace;
+} dsmoe_session_memory;
+DSMOE_API dsmoe_session_memory dsmoe_session_memory_size(const dsmoe_model *model,
+                                                         const dsmoe_session_options *options);
+
+DSMOE_API int64_t dsmoe_session_length(const dsmoe_session *session); /* tokens so far */
+DSMOE_API int64_t dsmoe_session_capacity(const dsmoe_session *session);
+
+/* Appends tokens to the sequence. `logits` [vocab_size] (may be NULL) receives the scores of what
+ * follows the last one. If it fails the session is as before. */
+DSMOE_API dsmoe_status dsmoe_session_prefill(dsmoe_session *session, const int32_t *tokens,
+                                             int64_t n_tokens, float *logits, dsmoe_error *error);
+/* The same for one token. */
+DSMOE_API dsmoe_status dsmoe_session_decode(dsmoe_session *session, int32_t token, float *logits,
+                                            dsmoe_error *error);
+/* Back to an earlier length, at most the present one: what came after is forgotten. */
+DSMOE_API dsmoe_status dsmoe_session_rewind(dsmoe_session *session, int64_t length,
+                                            dsmoe_error *error);
+
+/* Prompt pieces and single tokens of several sessions in one pass over the weights. A turn appends
+ * its tokens to its session; the logits of its last n_logits tokens are shown to `visit` row by row
+ * (`row` counts from 0 for the first of them) and are gone after the call. `visit` is called from
+ * the calling thread; `targets`, if given, holds for each of those rows the token that truly comes
+ * next, and `loss` receives their -log probabilities. All sessions belong to one model, each occurs
+ * once; the first one's workspace and threads are used. */
+typedef void dsmoe_logits_fn(void *context, int64_t row, const float *logits);
+typedef struct dsmoe_turn {
+    dsmoe_session *session;
+    const int32_t *tokens;
+    int64_t n_tokens; /* at least 1 */
+    int64_t n_logits;
+    dsmoe_logits_fn *visit; /* may be NULL */
+    void *context;
+    const int32_t *targets; /* [n_logits], may be NULL */
+    float *loss;            /* [n_logits], with targets */
+} dsmoe_turn;
+DSMOE_API dsmoe_status dsmoe_session_forward(const dsmoe_turn *turns, int64_t n_turns,
+                                             dsmoe_error *error);
+
+/* Watches the routing: called for each MoE layer of each piece of a pass that runs in this session's
+ * workspace, with the routing of its n_tokens rows (turn after turn, in order), of which `first` is
+ * the number within the call. All three arrays are filled. NULL stops watching. */
+typedef void dsmoe_routing_fn(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+                              const dsmoe_routing *routing);
+DSMOE_API void dsmoe_session_watch(dsmoe_session *session, dsmoe_routing_fn *watch, void *context);
+
+/* ---- choosing the next token -------------------------------------------------------------- */
+
+typedef struct dsmoe_sampler_options {
+    double temperature;    /* 0: always the likeliest token, the rest is ignored */
+    int64_t top_k;         /* only the k likeliest; 0: all */
+    double top_p;          /* only the likeliest that together have this probability; 1: all */
+    double min_p;          /* only those with at least this share of the likeliest's; 0: all */
+    double repeat_penalty; /* divides (or multiplies, below 0) scores of recent tokens; 1: none */
+    int64_t repeat_last_n; /* how many tokens count as recent */
+    uint64_t seed;
+} dsmoe_sampler_options;
+/* temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, no penalty over the last 64, seed 0. */
+DSMOE_API dsmoe_sampler_options dsmoe_sampler_options_default(void);
+
+typedef struct dsmoe_sampler dsmoe_sampler;
+DSMOE_API dsmoe_status dsmoe_sampler_create(const dsmoe_sampler_options *options,
+                                            int64_t vocab_size, dsmoe_sampler **sampler,
+                                            dsmoe_error *error);
+DSMOE_API void dsmoe_sampler_free(dsmoe_sampler *sampler);
+/* The next token. The same seed, logits and history give the same token. Penalty, then top-k, top-p,
+ * min-p on the probabilities at temperature 1, then temperature. */
+DSMOE_API dsmoe_status dsmoe_sampler_pick(dsmoe_sampler *sampler, const float *logits,
+                                          int32_t *token, dsmoe_error *error);
+/* Tells the sampler of a token of the text, for the repeat penalty. */
+DSMOE_API void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token);
+
+/* ---- text --------------------------------------------------------------------------------- */
+
+/* A byte-level BPE tokenizer from tokenizer.json. Immutable; threads may share one. */
+typedef struct dsmoe_tokenizer dsmoe_tokenizer;
+/* `path` is a tokenizer.json, or a folder that holds one and perhaps a tokenizer_config.json. */
+DSMOE_API dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer,
+                                            dsmoe_error *error);
+DSMOE_API void dsmoe_tokenizer_free(dsmoe_tokenizer *tokenizer);
+
+DSMOE_API int64_t dsmoe_tokenizer_size(const dsmoe_tokenizer *tokenizer); /* ids are below it */
+DSMOE_API int32_t dsmoe_tokenizer_bos(const dsmoe_tokenizer *tokenizer);  /* -1: none */
+DSMOE_API int32_t dsmoe_tokenizer_eos(const dsmoe_tokenizer *tokenizer);  /* -1: none */
+/* Whether the model expects the BOS token before a text (add_bos_token). */
+DSMOE_API bool dsmoe_tokenizer_adds_bos(const dsmoe_tokenizer *tokenizer);
+DSMOE_API bool dsmoe_tokenizer_is_special(const dsmoe_tokenizer *tokenizer, int32_t id);
+
+/* Flags of dsmoe_tokenizer_encode. */
+enum {
+    DSMOE_ENCODE_BOS = 1, /* put the BOS token first, if there is one and the model expects it */
+    DSMOE_ENCODE_SPECIAL = 2, /* text that spells a special token becomes that token; without this
+                                 flag it stays text, which is what text of a user should be */
+};
+/* Any bytes are text: what is not UTF-8 survives as bytes, except that a byte for which the
+ * vocabulary has no token becomes U+FFFD. *ids is to be freed with free(). */
+DSMOE_API dsmoe_status dsmoe_tokenizer_encode(const dsmoe_tokenizer *tokenizer, const char *text,
+                                              size_t length, int flags, int32_t **ids,
+                                              size_t *n_ids, dsmoe_error *error);
+/* Text of the ids, special tokens included, ended by a NUL that *length does not count; to be freed
+ * with free(). An id the tokenizer does not have is an error. */
+DSMOE_API dsmoe_status dsmoe_tokenizer_decode(const dsmoe_tokenizer *tokenizer, const int32_t *ids,
+                                              size_t n_ids, char **text, size_t *length,
+                                              dsmoe_error *error);
+/* The bytes of one token, maybe a part of a character only; NULL if there is no such id. */
+DSMOE_API const char *dsmoe_tokenizer_piece(const dsmoe_tokenizer *tokenizer, int32_t id,
+                                            size_t *length);
+
+/* How many of the bytes can be shown now: all but the beginning of a character at the end that may
+ * still be completed. Bytes that never become a character do not hold anything back. */
+DSMOE_API size_t dsmoe_utf8_complete(const char *bytes, size_t length);
+
+/* A conversation in the form of the DeepSeek chat models: "User: …\n\nAssistant: …" and EOS. */
+typedef struct dsmoe_message {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *content;
+} dsmoe_message;
+/* Ids of the messages, with the opening of an assistant's answer if asked for. Contents are plain
+ * text; only the frame has special tokens. *ids is to be freed with free(). */
+DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
+                                         const dsmoe_message *messages, size_t n_messages,
+                                         bool add_generation_prompt, int32_t **ids, size_t *n_ids,
+                                         dsmoe_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Installs the Debian packages that building and testing need and that are not there yet.
+# deps.sh [PACKAGE...] - installs the Debian packages that building and testing need, and those named
+# beside, as far as they are not there yet.
 set -eu
 
-packages="gcc libc6-dev cmake make pkg-config libjansson-dev libcmocka-dev"
+packages="gcc libc6-dev cmake make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev
+    libcmocka-dev"
 
 command -v dpkg-query >/dev/null 2>&1 || exit 0 # not Debian: CMake says what it misses
 
 missing=
-for package in $packages; do
+for package in $packages "$@"; do
     state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $package"
 done

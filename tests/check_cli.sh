@@ -152,6 +152,13 @@ usage threads
 run 2 verify --tolerance small "$1"
 usage small
 
+run 0 verify "$data"/lm/*
+shows "5 of 5 files ok" "logits token by token" "grad.*" "not checked"
+silent
+run 0 verify --json -t 1 "$data/lm/base"
+is_json
+shows '"name":"logits in pieces"' '"skipped":true' '"skipped":102,"ok":true'
+
 # ---- bench
 # one case, for each takes seconds, whatever its size
 run 0 bench layer --hidden 33 --moe 17 --routed 5 --shared 1 --k 2 --tokens "" --train-tokens 2 \
@@ -162,6 +169,19 @@ shows '"hidden_size":33' '"moe_intermediate_size":17' '"n_routed_experts":5' '"t
     '"n_shared_experts":1' '"num_experts_per_tok":2' '"kernels":"' '"fma_gflops":' '"read_gbs":' \
     '"cases":[' '"mode":"train","tokens":2,' '"ms":' '"tokens_per_s":' '"gflops":' \
     '"weight_gbs":' '"roofline":' '"limit":"' '"experts_touched":' '"weight_bytes":' '"router_ms":'
+run 0 bench model --help
+shows example
+run 0 bench model -m "$data/lm/base" -p 5 -n 2 -t 1 --seconds 0 --json
+is_json
+silent
+shows '"prefill_tps":' '"decode_tps":' '"fma_gflops":' '"read_gbs":' '"decode_bandwidth_share":' \
+    '"prefill_fma_share":' '"peak_rss_bytes":' '"bytes_per_token":339456'
+run 2 bench model
+usage -m
+run 2 bench model -m "$data/lm/base" -p 0
+usage prompt
+run 1 bench model -m "$scratch/none"
+one_message "$scratch/none"
 run 2 bench
 usage layer
 run 2 bench layer --k 65

@@ -24,6 +24,7 @@ may_include() {
 may_include base
 may_include kernels base
 may_include formats base
+may_include text base formats
 may_include moe base kernels
 may_include model base formats kernels moe
 may_include probe base kernels
@@ -33,7 +34,7 @@ may_include cli
 # a room that is not in the list above would go unchecked
 for room in */; do
     case ${room%/} in
-    base | kernels | formats | moe | model | probe | verify | cli) ;;
+    base | kernels | formats | text | moe | model | probe | verify | cli) ;;
     *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
     esac
 done
@@ -47,6 +48,9 @@ only_in() {
 only_in '#[[:space:]]*include[[:space:]]*<omp\.h>' base/threads.c
 only_in '#[[:space:]]*pragma[[:space:]]+omp' base/threads.c
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
+only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
+only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c
+only_in '#[[:space:]]*include[[:space:]]*<(histedit|editline/readline)\.h>' cli/line_edit.c
 only_in '#[[:space:]]*include[[:space:]]*<[a-z]*intrin\.h>' kernels/avx2.c
 
 exit $failed

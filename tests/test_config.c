@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dsmoe.h"
+#include "model/config.h"
 
 #define RELEASED TEST_DATA "/config/deepseek-moe-16b.json"
 
@@ -126,6 +126,10 @@ static void test_released(void **state)
     assert_true(config.initializer_range == 0.02);
     assert_true(config.rms_norm_eps == 1e-6);
     assert_true(config.rope_theta == 10000);
+    assert_int_equal(config.rope_scaling, DSMOE_ROPE_NONE);
+    assert_true(config.rope_scaling_factor == 1);
+    assert_int_equal(config.bos_token_id, 100000);
+    assert_int_equal(config.eos_token_id, 100001);
     assert_false(dsmoe_config_layer_is_moe(&config, 0));
     for (int64_t layer = 1; layer < 28; layer++)
         assert_true(dsmoe_config_layer_is_moe(&config, layer));
@@ -165,6 +169,10 @@ static void test_defaults(void **state)
     assert_false(config.attention_bias);
     assert_false(config.tie_word_embeddings);
     assert_int_equal(config.max_position_embeddings, 2048);
+    assert_int_equal(config.rope_scaling, DSMOE_ROPE_NONE);
+    assert_true(config.rope_scaling_factor == 1);
+    assert_int_equal(config.bos_token_id, -1);
+    assert_int_equal(config.eos_token_id, -1);
     assert_int_equal(read_with("first_k_dense_replace", NULL).first_k_dense_replace, 0);
     assert_int_equal(read_with("num_key_value_heads", NULL).num_key_value_heads, 4);
     assert_int_equal(read_with("num_key_value_heads", "null").num_key_value_heads, 4);
@@ -216,12 +224,130 @@ static void test_accepted(void **state)
         {"rope_theta", "500000"},
         {"rms_norm_eps", "1e-5"},
         {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
-        {"eos_token_id", "[1, 2]"},       /* keys of no concern here may hold anything */
+        {"bos_token_id", "null"},
+        {"head_dim", "16"},
+        {"head_dim", "null"},
+        {"torch_dtype", "\"float8\""},
+        {"torch_dtype", "null"},
+        {"attention_dropout", "\"?\""}, /* keys of no concern here may hold anything */
+        {"auto_map", "[]"},
+        {"pretraining_tp", "-1"},
+        {"use_cache", "null"},
+        {"transformers_version", "4"},
         {"quite_unknown", "{\"a\": [null]}"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) read_with(pairs[i][0], pairs[i][1]);
     assert_true(read_with("rope_theta", "500000").rope_theta == 500000);
     assert_true(read_with("norm_topk_prob", "true").norm_topk_prob);
+    assert_false(read_with("seq_aux", "false").seq_aux);
+    assert_true(read_with("attention_bias", "true").attention_bias);
+    assert_true(read_with("tie_word_embeddings", "true").tie_word_embeddings);
+    assert_true(read_with("initializer_range", "0.006").initializer_range == 0.006);
+    assert_true(read_with("aux_loss_alpha", "0").aux_loss_alpha == 0);
+    assert_int_equal(read_with("max_position_embeddings", "131072").max_position_embeddings,
+                     131072);
+}
+
+static void test_token_ids(void **state)
+{
+    (void)state;
+    assert_int_equal(read_with("bos_token_id", "0").bos_token_id, 0);
+    assert_int_equal(read_with("bos_token_id", "511").bos_token_id, 511);
+    assert_int_equal(read_with("eos_token_id", "7").eos_token_id, 7);
+    assert_int_equal(read_with("eos_token_id", "[5, 2]").eos_token_id, 5);
+    assert_int_equal(read_with("eos_token_id", "null").eos_token_id, -1);
+    assert_refused("bos_token_id", "[1]", "an integer");
+    assert_refused("eos_token_id", "[]", "an array of 0");
+    assert_refused("eos_token_id", "[1, 512]", "512");
+    assert_refused("eos_token_id", "[1, \"2\"]", "an integer");
+    assert_refused("eos_token_id", "[1,1,1,1,1,1,1,1,1]", "an array of 9");
+    const char *const keys[] = {"bos_token_id", "eos_token_id"};
+    for (int i = 0; i < 2; i++) {
+        assert_refused(keys[i], "512", "vocab_size of 512");
+        assert_refused(keys[i], "-1", "is -1");
+        assert_refused(keys[i], "4294967295", "4294967295");
+        assert_refused(keys[i], "1.0", "an integer");
+        assert_refused(keys[i], "\"1\"", "an integer");
+        assert_refused(keys[i], "true", "an integer");
+    }
+}
+
+static void test_rope_scaling(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        dsmoe_rope_scaling scaling;
+        double factor;
+    } cases[] = {
+        {"{\"type\": \"linear\", \"factor\": 4}", DSMOE_ROPE_LINEAR, 4},
+        {"{\"rope_type\": \"linear\", \"factor\": 1}", DSMOE_ROPE_LINEAR, 1},
+        {"{\"type\": \"dynamic\", \"factor\": 2.5}", DSMOE_ROPE_DYNAMIC, 2.5},
+        {"{\"type\": \"dynamic\", \"rope_type\": \"dynamic\", \"factor\": 2}", DSMOE_ROPE_DYNAMIC,
+         2},
+        {"{\"rope_type\": \"default\"}", DSMOE_ROPE_NONE, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dsmoe_config config = read_with("rope_scaling", cases[i].text);
+        assert_int_equal(config.rope_scaling, cases[i].scaling);
+        assert_true(config.rope_scaling_factor == cases[i].factor);
+    }
+}
+
+/* A configuration that a program made itself, with what it does not care about left zero. */
+static void test_check(void **state)
+{
+    (void)state;
+    const dsmoe_config good = {.vocab_size = 8,
+                               .hidden_size = 4,
+                               .intermediate_size = 4,
+                               .num_hidden_layers = 1,
+                               .num_attention_heads = 2,
+                               .num_key_value_heads = 1,
+                               .moe_layer_freq = 1,
+                               .max_position_embeddings = 16,
+                               .rope_theta = 10000};
+    dsmoe_error error = {0};
+    if (config_check(&good, &error) != DSMOE_OK) fail_msg("%s", error.message);
+    dsmoe_config bad = good;
+    bad.bos_token_id = 8;
+    assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "bos_token_id is 8"));
+    bad = good;
+    bad.eos_token_id = -2;
+    assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "eos_token_id is -2"));
+    bad.eos_token_id = -1;
+    assert_int_equal(config_check(&bad, &error), DSMOE_OK);
+    bad.rope_scaling = DSMOE_ROPE_LINEAR; /* with a factor of 0 */
+    assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "rope_scaling factor is 0"));
+    bad.rope_scaling_factor = 2;
+    assert_int_equal(config_check(&bad, &error), DSMOE_OK);
+    bad.rope_scaling = DSMOE_ROPE_DYNAMIC; /* with heads of 2 numbers */
+    assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "heads wider than 2"));
+    bad.rope_scaling = (dsmoe_rope_scaling)3;
+    assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "rope_scaling is 3"));
+}
+
+static void test_parse(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"vocab_size\": 8, \"hidden_size\": 4, \"num_hidden_layers\": 1,"
+                               " \"num_attention_heads\": 2, \"intermediate_size\": 3}?";
+    dsmoe_config config = {0}, same;
+    dsmoe_error error = {0};
+    assert_int_equal(config_parse(text, sizeof text - 2, "some text", &config, &error), DSMOE_OK);
+    assert_int_equal(config.vocab_size, 8);
+    memcpy(&same, &config, sizeof same);
+    assert_int_equal(config_parse(text, sizeof text - 1, "some text", &config, &error),
+                     DSMOE_ERROR_FORMAT);
+    assert_int_equal(strncmp(error.message, "some text: ", 11), 0);
+    assert_int_equal(config_parse("{}", 2, "some text", &config, &error), DSMOE_ERROR_CONFIG);
+    assert_string_equal(error.message, "some text: vocab_size is missing");
+    assert_memory_equal(&same, &config, sizeof config); /* untouched */
 }
 
 /* ---- what is refused ------------------------------------------------------------------------ */
@@ -252,6 +378,7 @@ static void test_missing(void **state)
     }
 }
 
+/* S07, key by key. */
 static void test_wrong_kind(void **state)
 {
     (void)state;
@@ -299,6 +426,7 @@ static void test_wrong_kind(void **state)
     assert_refused("initializer_range", "[0.02]", "a number");
 }
 
+/* S07, keys together. */
 static void test_impossible(void **state)
 {
     (void)state;
@@ -309,6 +437,13 @@ static void test_impossible(void **state)
     assert_refused("num_attention_heads", "64", "odd"); /* one number cannot be turned */
     assert_refused("num_key_value_heads", "3", "num_attention_heads 4");
     assert_refused("num_key_value_heads", "8", "num_attention_heads 4");
+    assert_refused("head_dim", "32", "is 16");
+    assert_refused("head_dim", "0", "is 16");
+    assert_refused("head_dim", "-16", "is 16");
+    assert_refused("head_dim", "16.0", "an integer");
+    assert_refused("head_dim", "\"16\"", "an integer");
+    assert_refused("torch_dtype", "16", "a string");
+    assert_refused("moe_layer_freq", "0", "is 0"); /* a division */
 
     /* Each within its bounds, together beyond counting. */
     static const char text[] =
@@ -340,6 +475,14 @@ static void test_unsupported(void **state)
     assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": \"4\"}", "a number");
     assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": 0}", "outside");
     assert_refused("rope_scaling", "{\"type\": 1, \"factor\": 4.0}", "rope_scaling");
+    assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": 1e7}", "outside");
+    assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": -4}", "outside");
+    assert_refused("rope_scaling", "{\"type\": \"linear\", \"factor\": null}", "a number");
+    assert_refused("rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0}", "llama3");
+    assert_refused("rope_scaling", "{\"rope_type\": [], \"factor\": 8.0}", "a string");
+    assert_refused("rope_scaling",
+                   "{\"type\": \"linear\", \"rope_type\": \"dynamic\", \"factor\": 8}",
+                   "rope_type \"dynamic\"");
     assert_refused("rope_scaling", "\"linear\"", "an object");
 }
 
@@ -412,6 +555,8 @@ int main(void)
         cmocka_unit_test(test_missing),         cmocka_unit_test(test_wrong_kind),
         cmocka_unit_test(test_impossible),      cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_broken_files),    cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_token_ids),       cmocka_unit_test(test_rope_scaling),
+        cmocka_unit_test(test_check),           cmocka_unit_test(test_parse),
     };
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

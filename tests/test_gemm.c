@@ -1,7 +1,7 @@
 /* test_gemm.c - the three products of a linear layer, of every set of kernels, against sums in
- * double; and the promise that a row of gemm_nt has the same bits among many rows, and the same
- * among few. */
-#include "support.h"
+ * double; and the promises that a row of gemm_nt has the same bits among many rows, and the same
+ * among few, and that weights of 16 bits are taken as the float32 they stand for. */
+#include "operands.h"
 
 #include <float.h>
 #include <math.h>
@@ -10,33 +10,7 @@
 
 #include "kernels/gemm.h"
 
-/* ---- operands ------------------------------------------------------------------------------- */
-
-/* Rows of a matrix, gathered out of order if `gather`; nothing lies behind the last. */
-typedef struct operand {
-    floats data;
-    int32_t *index;
-    rows rows;
-} operand;
-
-static operand operand_make(int64_t n, int64_t columns, bool gather, uint64_t seed)
-{
-    int64_t stride = columns + (gather ? 5 : 0);
-    operand o = {.data = floats_random(n ? (n - 1) * stride + columns : 0, 1, seed)};
-    o.rows = (rows){.data = o.data.at, .stride = stride};
-    if (!gather || n == 0) return o;
-    o.index = malloc((size_t)n * sizeof *o.index);
-    assert_non_null(o.index);
-    for (int64_t i = 0; i < n; i++) o.index[i] = (int32_t)((i * 5 + 2) % n); /* some twice */
-    o.rows.index = o.index;
-    return o;
-}
-
-static void operand_free(operand *o)
-{
-    floats_free(o->data);
-    free(o->index);
-}
+/* ---- scratch -------------------------------------------------------------------------------- */
 
 /* Scratch of exactly the size that is asked for. */
 typedef struct worker {
@@ -97,7 +71,7 @@ static void run_product(const kernels *set, product p, shape s, rows a, rows b, 
     worker w = worker_make(set, p == NT ? s.k : p == NN ? larger(s.k, s.n) : larger(s.m, s.n));
     if (p == NT) {
         gemm_nt_load(&w.gemm, a, s.m, s.k);
-        gemm_nt(&w.gemm, b, s.n, c, ldc);
+        gemm_nt(&w.gemm, matrix_f32(b.data, b.stride), s.n, c, ldc);
     } else if (p == NN) {
         gemm_nn(&w.gemm, a, s.m, b, s.k, s.n, c, ldc, accumulate);
     } else {
@@ -108,9 +82,10 @@ static void run_product(const kernels *set, product p, shape s, rows a, rows b, 
 
 static void check_shape(const kernels *set, product p, shape s, bool gather, bool accumulate)
 {
-    operand a = p == TN ? operand_make(s.k, s.m, gather, 1) : operand_make(s.m, s.k, gather, 1);
-    operand b = p == NT ? operand_make(s.n, s.k, false, 2) /* weights are never gathered */
-                        : operand_make(s.k, s.n, gather, 2);
+    operand a = p == TN ? operand_make(s.k, s.m, gather ? 5 : 0, gather, 1)
+                        : operand_make(s.m, s.k, gather ? 5 : 0, gather, 1);
+    operand b = p == NT ? operand_make(s.n, s.k, 0, false, 2) /* weights are never gathered */
+                        : operand_make(s.k, s.n, gather ? 5 : 0, gather, 2);
     int64_t ldc = s.n + 3;
     floats c = floats_make(s.m ? (s.m - 1) * ldc + s.n : 0, 2);
     for (int64_t i = 0; accumulate && i < s.m; i++)
@@ -137,7 +112,7 @@ static const struct {
 static const shape wide[] = {{1, 511, 7},  {2, 512, 9},   {3, 513, 11}, {4, 1030, 3}, {5, 1030, 1},
                              {7, 257, 65}, {33, 129, 67}, {2, 3, 2049}, {7, 49, 1025}};
 
-static void for_each_set(void (*test)(const kernels *set, product p, shape s), product p)
+static void for_each_shape(void (*test)(const kernels *set, product p, shape s), product p)
 {
     const kernels *const *list;
     int n = kernels_all(&list);
@@ -157,13 +132,13 @@ static void check_forms(const kernels *set, product p, shape s)
 static void test_nt(void **state)
 {
     (void)state;
-    for_each_set(check_forms, NT);
+    for_each_shape(check_forms, NT);
 }
 
 static void test_nn(void **state)
 {
     (void)state;
-    for_each_set(check_forms, NN);
+    for_each_shape(check_forms, NN);
 }
 
 /* The sum runs over tokens: any number of them, also none. */
@@ -184,6 +159,44 @@ static void test_tn(void **state)
         for (size_t i = 0; i < COUNT(wide); i++) check_forms(list[set], TN, wide[i]);
 }
 
+/* ---- the same bits in whatever type --------------------------------------------------------- */
+
+/* Weights at the end of a mapping, at any address, and the float32 they stand for. */
+static void check_type(const kernels *set, dsmoe_dtype type, shape s)
+{
+    operand x = operand_make(s.m, s.k, 5, true, 8);
+    stored w = stored_random(type, s.n, s.k, (int)(s.m + s.n) % 3, (int)s.k % 2, 9);
+    operand numbers = stored_widened(&w);
+    result ours = result_make(s.m, s.n), widened = result_make(s.m, s.n);
+    worker one = worker_make(set, s.k);
+    gemm_nt_load(&one.gemm, x.rows, s.m, s.k);
+    gemm_nt(&one.gemm, w.matrix, s.n, ours.data.at, ours.stride);
+    gemm_nt(&one.gemm, matrix_f32(numbers.data.at, s.k), s.n, widened.data.at, widened.stride);
+    if (memcmp(ours.data.at, widened.data.at, (size_t)ours.data.n * sizeof(float)) != 0)
+        fail_msg("%s, m %d n %d k %d: weights of type %d give other bits than the same in float32",
+                 set->name, (int)s.m, (int)s.n, (int)s.k, (int)type);
+    free(one.scratch);
+    result_free(&widened);
+    result_free(&ours);
+    operand_free(&numbers);
+    stored_free(&w);
+    operand_free(&x);
+}
+
+static void check_types(const kernels *set, product p, shape s)
+{
+    (void)p; /* only forward takes other types */
+    check_type(set, DSMOE_F32, s);
+    check_type(set, DSMOE_F16, s);
+    check_type(set, DSMOE_BF16, s);
+}
+
+static void test_nt_types(void **state)
+{
+    (void)state;
+    for_each_shape(check_types, NT);
+}
+
 /* ---- the same bits in whatever company ------------------------------------------------------ */
 
 /* One product of GEMM_ROWS rows by n columns, to be computed in parts. */
@@ -200,7 +213,8 @@ static void company_part(company *c, int64_t first, int64_t m, int64_t column, i
     if (m > GEMM_ROWS - first) m = GEMM_ROWS - first;
     if (n > c->n - column) n = c->n - column;
     gemm_nt_load(&c->worker.gemm, rows_from(c->x.rows, first), m, c->k);
-    gemm_nt(&c->worker.gemm, rows_from(c->w.rows, column), n, y + first * c->n + column, c->n);
+    matrix w = matrix_from(matrix_f32(c->w.rows.data, c->k), column);
+    gemm_nt(&c->worker.gemm, w, n, y + first * c->n + column, c->n);
 }
 
 static void check_groups(company *c, int64_t m, int64_t n)
@@ -217,8 +231,8 @@ static void check_groups(company *c, int64_t m, int64_t n)
 static void check_company(const kernels *set, int64_t n, int64_t k)
 {
     company c = {.worker = worker_make(set, k),
-                 .x = operand_make(GEMM_ROWS, k, true, 3),
-                 .w = operand_make(n, k, false, 4),
+                 .x = operand_make(GEMM_ROWS, k, 5, true, 3),
+                 .w = operand_make(n, k, 0, false, 4),
                  .n = n,
                  .k = k,
                  .together = floats_make(GEMM_ROWS * n, 0),
@@ -260,14 +274,14 @@ static void test_nt_reload(void **state)
     for (int set = 0; set < n; set++)
         for (int64_t m = 1; m <= 8; m += 7) {
             shape s = {m, 9, 530};
-            operand x = operand_make(m, s.k, false, 5), w = operand_make(s.n, s.k, false, 6);
-            operand v = operand_make(s.n, s.k, false, 7);
+            operand x = operand_make(m, s.k, 0, false, 5), w = operand_make(s.n, s.k, 0, false, 6);
+            operand v = operand_make(s.n, s.k, 0, false, 7);
             floats y = floats_make(m * s.n, 0);
             worker one = worker_make(list[set], s.k);
             gemm_nt_load(&one.gemm, x.rows, m, s.k);
-            gemm_nt(&one.gemm, w.rows, s.n, y.at, s.n);
+            gemm_nt(&one.gemm, matrix_f32(w.data.at, s.k), s.n, y.at, s.n);
             check_product(list[set], NT, s, x.rows, w.rows, y.at, s.n, 0);
-            gemm_nt(&one.gemm, v.rows, s.n, y.at, s.n);
+            gemm_nt(&one.gemm, matrix_f32(v.data.at, s.k), s.n, y.at, s.n);
             check_product(list[set], NT, s, x.rows, v.rows, y.at, s.n, 0);
             free(one.scratch);
             floats_free(y);
@@ -282,7 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nt),        cmocka_unit_test(test_nn),
         cmocka_unit_test(test_tn),        cmocka_unit_test(test_nt_company),
-        cmocka_unit_test(test_nt_reload),
+        cmocka_unit_test(test_nt_reload), cmocka_unit_test(test_nt_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

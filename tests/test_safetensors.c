@@ -371,6 +371,15 @@ static void test_header_text(void **state)
         {"{" TENSOR("a", "F32", "[1]", 0, 4e0) "}", "integers"},
         {"{" TENSOR("a", "F32", "[1]", 0, 9223372036854775808) "}", "too big"},
         {"{" TENSOR("a", "F32", "[1]", 0, 9223372036854775807) "}", "'a' ends at"},
+        {"{" TENSOR("a", "F32", "[1]", 0, 18446744073709551615) "}", "too big"},
+        {"{" TENSOR("a", "F32", "[9223372036854775808]", 0, 4) "}", "too big"},
+        {"{" TENSOR("a", "F32", "[1e400]", 0, 4) "}", "overflow"},
+        {"{" TENSOR("a", "F32", "[1,-0]", 0, 0) "}", "negative number"},
+        {"{" TENSOR("a", "F32", "[1]", 0, -0.0) "}", "a real number"},
+        {"{" TENSOR("a", "F32", "[1]", 0, true) "}", "a boolean"},
+        {"{" TENSOR("a", "F32", "[1]", 00, 4) "}", "bad JSON"},
+        {"{" TENSOR("a", "F32", "[1]", 0, 0x4) "}", "bad JSON"},
+        {"{" TENSOR("a", "F32", "[1]", 0, NaN) "}", "bad JSON"},
         {"{" TENSOR("a", "F32", "[1]", -4, 0) "}", "'a': 'data_offsets' holds -4"},
         {"{" TENSOR("a", "F32", "[-1]", 0, 4) "}", "'a': 'shape' holds -1"},
         {"{" TENSOR("a", "F32", "[-1,-1]", 0, 4) "}", "'shape' holds -1"},
@@ -398,6 +407,7 @@ static void test_header_text(void **state)
     assert_refused("NUL padding", "0x00");
 }
 
+/* S02: nesting. */
 static void test_deep_header(void **state)
 {
     (void)state;
@@ -409,6 +419,13 @@ static void test_deep_header(void **state)
     header[5 + DEEP] = '}';
     write_file(DEEP + 6, header, DEEP + 6, NULL, 0);
     assert_refused("depth 1e5", "nested deeper");
+    memset(header, '[', DEEP + 6);
+    write_file(DEEP + 6, header, DEEP + 6, NULL, 0);
+    assert_refused("depth 1e5 from the start", "start with '{'");
+    for (size_t i = 0; i + 5 <= DEEP; i += 5) memcpy(header + i, "{\"a\":", 5);
+    header[DEEP + 5] = '}';
+    write_file(DEEP + 6, header, DEEP + 6, NULL, 0);
+    assert_refused("depth 2e4 of objects", "nested deeper");
     free(header);
 }
 
@@ -442,6 +459,7 @@ static void test_offsets(void **state)
     }
 }
 
+/* S03: a hundred thousand claims to the same place. */
 static void test_many_on_the_same_bytes(void **state)
 {
     (void)state;
@@ -483,6 +501,8 @@ static void test_shapes(void **state)
         {"{" TENSOR("a", "", "[4]", 0, 16) "}", "unknown dtype ''"},
         {"{" TENSOR("a", "F4", "[31]", 0, 16) "}", "unknown dtype 'F4'"},
         {"{" TENSOR("a", "F4", "[32]", 0, 16) "}", "unknown dtype 'F4'"},
+        {"{" TENSOR("a", "F32", "[4,4294967296,4294967296,0]", 0, 0) "}", "not fit into memory"},
+        {"{" TENSOR("a", "U16", "[9223372036854775807]", 0, 16) "}", "'a': its offsets span"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_header(cases[i].header, "sixteen bytes...", 16);
@@ -518,6 +538,38 @@ static void test_names(void **state)
         write_header(cases[i].header, "data", 4);
         assert_refused(cases[i].header, cases[i].says);
     }
+}
+
+/* Bytes of the caller, at an odd address and without a byte behind them. */
+static void test_memory(void **state)
+{
+    (void)state;
+    static const char header[] = "{" TENSOR("a", "U8", "[2]", 0, 2) "}";
+    size_t length = sizeof header - 1, size = 8 + length + 2;
+    unsigned char *memory = malloc(1 + size), *bytes = memory + 1;
+    assert_non_null(memory);
+    memset(bytes, 0, 8);
+    bytes[0] = (unsigned char)length;
+    memcpy(bytes + 8, header, length);
+    memcpy(bytes + 8 + length, "xy", 2);
+    safetensors *file;
+    dsmoe_error error = {0};
+    if (safetensors_parse(bytes, size, "some bytes", &file, &error) != DSMOE_OK)
+        fail_msg("%s", error.message);
+    assert_string_equal(safetensors_path(file), "some bytes");
+    assert_ptr_equal(safetensors_find(file, "a")->data, bytes + 8 + length);
+    safetensors_close(file);
+    for (size_t cut = 0; cut < size; cut++) {
+        unsigned char *less = malloc(cut + !cut);
+        assert_non_null(less);
+        memcpy(less, bytes, cut);
+        assert_int_equal(safetensors_parse(less, cut, "some bytes", &file, &error),
+                         DSMOE_ERROR_FORMAT);
+        assert_null(file);
+        assert_int_equal(strncmp(error.message, "some bytes: ", 12), 0);
+        free(less);
+    }
+    free(memory);
 }
 
 /* A good file cut anywhere is refused; with any byte of its header changed it is read or refused.
@@ -567,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_many_on_the_same_bytes),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_mutations),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -1,4 +1,4 @@
-/* test_verify.c - the reference files pass, a changed number is found under its name, and a file
+/* test_verify.c - the reference layer files pass, a changed number is found under its name, and a file
  * that is broken in any way is an error that names it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include "dsmoe.h"
 #include "formats/safetensors.h"
 #include "verify/compare.h"
+#include "image.h"
 #include "scratch.h"
 
 static const char *const layers[] = {
@@ -30,64 +31,12 @@ static void layer_path(const char *layer, char text[512])
     snprintf(text, 512, TEST_DATA "/layer/%s.safetensors", layer);
 }
 
-/* A reference file in memory, to be changed there. */
-typedef struct file_image {
-    char *bytes;
-    size_t size;
+/* One to be changed. */
+static file_image load_layer(const char *layer)
+{
     char source[512];
-} file_image;
-
-static file_image load_image(const char *layer)
-{
-    file_image image = {0};
-    layer_path(layer, image.source);
-    FILE *file = fopen(image.source, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    image.size = (size_t)ftell(file);
-    rewind(file);
-    image.bytes = malloc(image.size);
-    assert_non_null(image.bytes);
-    assert_int_equal(fread(image.bytes, 1, image.size, file), image.size);
-    fclose(file);
-    return image;
-}
-
-/* In the header, by a text of the same length. */
-static void replace(file_image *image, const char *from, const char *to)
-{
-    assert_int_equal(strlen(from), strlen(to));
-    char *found = memmem(image->bytes, image->size, from, strlen(from));
-    if (!found) fail_msg("no %s in %s", from, image->source);
-    memcpy(found, to, strlen(to));
-}
-
-/* Where the data of a tensor begins in the image. */
-static char *tensor_in(const file_image *image, const char *name)
-{
-    safetensors *file;
-    assert_int_equal(safetensors_open(image->source, &file, NULL), DSMOE_OK);
-    size_t data_size = 0;
-    const unsigned char *data = safetensors_at(file, 0)->data;
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const safetensors_tensor *tensor = safetensors_at(file, i);
-        data_size += tensor->size;
-        if (tensor->data < data) data = tensor->data;
-    }
-    const safetensors_tensor *tensor = safetensors_find(file, name);
-    if (!tensor) fail_msg("no tensor %s in %s", name, image->source);
-    char *place = image->bytes + image->size - data_size + (tensor->data - data);
-    safetensors_close(file);
-    return place;
-}
-
-static void add_to(const file_image *image, const char *name, size_t element, float change)
-{
-    float value;
-    char *place = tensor_in(image, name) + element * sizeof value;
-    memcpy(&value, place, sizeof value);
-    value += change;
-    memcpy(place, &value, sizeof value);
+    layer_path(layer, source);
+    return image_load(source);
 }
 
 /* ---- running it ---------------------------------------------------------------------------- */
@@ -211,14 +160,14 @@ static void test_changed_numbers(void **state)
         {"grad.shared_experts.down_proj.weight", "grad.shared_experts.down_proj.weight;"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        file_image image = load_image("batch_aux");
-        add_to(&image, cases[i].tensor, 0, 1e-3f);
+        file_image image = load_layer("batch_aux");
+        image_add(&image, cases[i].tensor, 0, 1e-3f);
         assert_fails(&image, cases[i].failed);
-        image = load_image("batch_aux");
-        add_to(&image, cases[i].tensor, 0, NAN); /* in what is expected: not ok, not an error */
+        image = load_layer("batch_aux");
+        image_add(&image, cases[i].tensor, 0, NAN); /* in what is expected: not ok, not an error */
         assert_fails(&image, cases[i].failed);
-        image = load_image("batch_aux");
-        add_to(&image, cases[i].tensor, 0, INFINITY);
+        image = load_layer("batch_aux");
+        image_add(&image, cases[i].tensor, 0, INFINITY);
         assert_fails(&image, cases[i].failed);
     }
 }
@@ -227,11 +176,11 @@ static void test_changed_numbers(void **state)
 static void test_changed_routing(void **state)
 {
     (void)state;
-    file_image image = load_image("batch_aux");
+    file_image image = load_layer("batch_aux");
     int64_t experts[3];
     float gates[3];
-    char *topk_idx = tensor_in(&image, "topk_idx") + 5 * sizeof experts;
-    char *topk_weight = tensor_in(&image, "topk_weight") + 5 * sizeof gates;
+    char *topk_idx = image_tensor(&image, "topk_idx") + 5 * sizeof experts;
+    char *topk_weight = image_tensor(&image, "topk_weight") + 5 * sizeof gates;
     memcpy(experts, topk_idx, sizeof experts);
     memcpy(gates, topk_weight, sizeof gates);
     memcpy(topk_idx, (int64_t[]){experts[2], experts[0], experts[1]}, sizeof experts);
@@ -240,12 +189,12 @@ static void test_changed_routing(void **state)
 
     static const int64_t wrong[] = {-1, 12, INT64_MAX, INT64_MIN, (int64_t)1 << 32};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        image = load_image("batch_aux");
-        memcpy(tensor_in(&image, "topk_idx"), &wrong[i], sizeof *wrong);
+        image = load_layer("batch_aux");
+        memcpy(image_tensor(&image, "topk_idx"), &wrong[i], sizeof *wrong);
         assert_fails(&image, "topk_idx;topk_weight;");
     }
-    image = load_image("batch_aux");
-    topk_idx = tensor_in(&image, "topk_idx");
+    image = load_layer("batch_aux");
+    topk_idx = image_tensor(&image, "topk_idx");
     memcpy(topk_idx, topk_idx + sizeof *experts, sizeof *experts); /* one expert twice */
     assert_fails(&image, "topk_idx;topk_weight;");
 }
@@ -254,17 +203,17 @@ static void test_changed_routing(void **state)
 static void test_starved_experts(void **state)
 {
     (void)state;
-    file_image image = load_image("starved");
+    file_image image = load_layer("starved");
     char name[64], failed[80];
     for (int expert = 0;; expert++) {
         float first;
         assert_true(expert < 64);
         snprintf(name, sizeof name, "grad.experts.%d.up_proj.weight", expert);
-        memcpy(&first, tensor_in(&image, name), sizeof first);
+        memcpy(&first, image_tensor(&image, name), sizeof first);
         if (first == 0) break;
     }
     snprintf(failed, sizeof failed, "%s;", name);
-    add_to(&image, name, 0, 1e-30f);
+    image_add(&image, name, 0, 1e-30f);
     assert_fails(&image, failed);
 }
 
@@ -465,8 +414,8 @@ static void test_tolerated_headers(void **state)
         {"\\\"hidden_act\\\"", "\\\"hidden_Act\\\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        file_image image = load_image("batch_aux");
-        replace(&image, cases[i].from, cases[i].to);
+        file_image image = load_layer("batch_aux");
+        image_replace(&image, cases[i].from, cases[i].to);
         assert_fails(&image, "");
     }
 }
@@ -476,7 +425,7 @@ static void test_tolerated_headers(void **state)
 static void test_truncated(void **state)
 {
     (void)state;
-    file_image image = load_image("switch_top1");
+    file_image image = load_layer("switch_top1");
     for (size_t size = 1; size < image.size; size += size < 64 ? 1 : 997) {
         write_bytes(image.bytes, size);
         assert_error(path, DSMOE_ERROR_FORMAT, "");
@@ -558,8 +507,8 @@ static void test_broken_headers(void **state)
         {"\"device_loss.4\"", "\"device_loss.x\"", DSMOE_ERROR_FORMAT, "'device_loss.x'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        file_image image = load_image("batch_aux");
-        replace(&image, cases[i].from, cases[i].to);
+        file_image image = load_layer("batch_aux");
+        image_replace(&image, cases[i].from, cases[i].to);
         assert_image_error(&image, cases[i].status, cases[i].says);
     }
 }
@@ -570,11 +519,11 @@ static void test_not_finite(void **state)
     static const char *const inputs[] = {"x", "dy", "gate.weight", "experts.11.down_proj.weight",
                                          "shared_experts.gate_proj.weight"};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
-        file_image image = load_image("batch_aux");
-        add_to(&image, inputs[i], 3, NAN);
+        file_image image = load_layer("batch_aux");
+        image_add(&image, inputs[i], 3, NAN);
         assert_image_error(&image, DSMOE_ERROR_NONFINITE, inputs[i]);
-        image = load_image("batch_aux");
-        add_to(&image, inputs[i], 0, -INFINITY);
+        image = load_layer("batch_aux");
+        image_add(&image, inputs[i], 0, -INFINITY);
         assert_image_error(&image, DSMOE_ERROR_NONFINITE, inputs[i]);
     }
 }

@@ -21,6 +21,20 @@ void *memory_alloc(size_t size)
     return memory;
 }
 
+void *memory_reserve(size_t size)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
+}
+
+void memory_release(void *memory, size_t size)
+{
+    if (memory) munmap(memory, size);
+}
+
 void *dsmoe_memory_alloc(size_t size) { return memory_alloc(size); }
 
 void dsmoe_memory_free(void *memory) { free(memory); }

@@ -10,4 +10,9 @@ enum { MEMORY_ALIGNMENT = 64 };
  * gigabytes of weights. Free with free(). */
 void *memory_alloc(size_t size);
 
+/* The same, but pages become real when they are first touched: for what may never be needed. NULL if
+ * it cannot be had. Free with memory_release. */
+void *memory_reserve(size_t size);
+void memory_release(void *memory, size_t size); /* NULL is allowed */
+
 #endif

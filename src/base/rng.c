@@ -23,36 +23,54 @@ uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index)
     return mix(mix(key) + (index + 1) * golden);
 }
 
-/* ln x for a normal x > 0: x = m·2^e with m near 1, and ln m = 2·artanh((m-1)/(m+1)). */
-static double log_portable(double x)
+/* Logarithm and cosine run over blocks, one step of the series for all numbers at a time and without
+ * a branch: such loops use vector instructions, where a function of one number waits for its own
+ * divisions and for branches that nobody can foresee. */
+enum { BLOCK = 128 };
+
+/* ln x for normal x > 0: x = m·2^e with m near 1, and ln m = 2·artanh((m-1)/(m+1)). */
+static void log_portable(double x[BLOCK])
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int exponent = (int)(bits >> 52) - 1023;
-    bits = (bits & 0x000fffffffffffffu) | 0x3ff0000000000000u;
-    double m;
-    memcpy(&m, &bits, sizeof m);
-    if (m > 1.4142135623730951) {
-        m *= 0.5;
-        exponent++;
+    const uint64_t mantissa = 0x000fffffffffffffu, one = 0x3ff0000000000000u;
+    const uint64_t sqrt_2 =
+        0x3ff6a09e667f3bcdu; /* the bits of √2: m lies between its half and it */
+    double exponent[BLOCK], s2[BLOCK], series[BLOCK] = {0};
+    for (int i = 0; i < BLOCK; i++) {
+        uint64_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        uint64_t m = (bits & mantissa) | one, large = m > sqrt_2;
+        exponent[i] = (int)(bits >> 52) - 1023 + (int)large;
+        m -= large << 52;
+        memcpy(&x[i], &m, sizeof m);
     }
-    double s = (m - 1) / (m + 1), s2 = s * s, series = 0;
-    for (int n = 21; n >= 1; n -= 2) series = series * s2 + 1.0 / n;
-    return 2 * s * series + exponent * 0.6931471805599453;
+    for (int i = 0; i < BLOCK; i++) {
+        x[i] = (x[i] - 1) / (x[i] + 1);
+        s2[i] = x[i] * x[i];
+    }
+    for (int n = 21; n >= 1; n -= 2) {
+        double term = 1.0 / n;
+        for (int i = 0; i < BLOCK; i++) series[i] = series[i] * s2[i] + term;
+    }
+    for (int i = 0; i < BLOCK; i++) x[i] = 2 * x[i] * series[i] + exponent[i] * 0.6931471805599453;
 }
 
-/* cos(2πu) for u in [0, 1): fold to [0, 1/4], then Taylor's series. */
-static double cos_turns(double u)
+/* cos(2πu) for multiples of 2^-32 in [0, 1): fold to [0, 1/4], which is exact, then Taylor's
+ * series. */
+static void cos_turns(double u[BLOCK])
 {
-    double sign = 1;
-    if (u > 0.5) u = 1 - u;
-    if (u > 0.25) {
-        u = 0.5 - u;
-        sign = -1;
+    double sign[BLOCK], a2[BLOCK], series[BLOCK];
+    for (int i = 0; i < BLOCK; i++) {
+        double half = 0.5 - fabs(u[i] - 0.5);
+        double a = (0.25 - fabs(half - 0.25)) * 6.283185307179586;
+        sign[i] = copysign(1.0, 0.25 - half);
+        a2[i] = a * a;
+        series[i] = 1;
     }
-    double a = u * 6.283185307179586, a2 = a * a, series = 1;
-    for (int n = 20; n >= 2; n -= 2) series = 1 - series * a2 / (n * (n - 1.0));
-    return sign * series;
+    for (int n = 20; n >= 2; n -= 2) {
+        double factor = n * (n - 1.0);
+        for (int i = 0; i < BLOCK; i++) series[i] = 1 - series[i] * a2[i] / factor;
+    }
+    for (int i = 0; i < BLOCK; i++) u[i] = sign[i] * series[i];
 }
 
 void rng_uniform(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first, float low,
@@ -64,15 +82,21 @@ void rng_uniform(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t
     }
 }
 
+/* Box and Muller's transform, one of its two numbers. */
 void rng_normal(float *out, int64_t n, uint64_t seed, uint64_t stream, uint64_t first,
                 float deviation)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t bits = rng_bits(seed, stream, first + (uint64_t)i);
-        /* Box and Muller's transform, one of its two numbers. */
-        double radius_u = (double)((bits >> 32) + 1) * 0x1p-32,
-               angle_u = (double)(uint32_t)bits * 0x1p-32;
-        double radius = sqrt(-2 * log_portable(radius_u));
-        out[i] = (float)(deviation * radius * cos_turns(angle_u));
+    for (int64_t done = 0; done < n; done += BLOCK) {
+        double radius[BLOCK], angle[BLOCK];
+        for (int i = 0; i < BLOCK; i++) {
+            uint64_t bits = rng_bits(seed, stream, first + (uint64_t)(done + i));
+            radius[i] = (double)((int64_t)(bits >> 32) + 1) * 0x1p-32;
+            angle[i] = (double)(uint32_t)bits * 0x1p-32;
+        }
+        log_portable(radius);
+        cos_turns(angle);
+        int64_t count = n - done < BLOCK ? n - done : BLOCK;
+        for (int64_t i = 0; i < count; i++)
+            out[done + i] = (float)(deviation * sqrt(-2 * radius[i]) * angle[i]);
     }
 }

@@ -1,94 +1,30 @@
-/* bench.c - `dsmoe bench layer`: the MoE layer's speed beside what the machine can do at best. */
-#include "cli/cli.h"
+/* bench.c - `dsmoe bench`: finds what to measure; and the limits that both halves measure. */
+#include "cli/bench.h"
 
-#include <getopt.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "cli/cli.h"
 
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
+    "       dsmoe bench model -m PATH [options]\n"
     "\n"
-    "Times one MoE layer in float32 on random weights. In turn with each case the machine's own\n"
-    "limits are measured on the same threads: multiply-adds on registers and reading from memory.\n"
-    "'roofline' is the share of whichever of the two binds that case. The best of several rounds\n"
-    "counts, for the limits as for the case.\n"
+    "Measures speed, and what the machine can do at best in the same run.\n"
     "\n"
-    "      --hidden N           hidden_size (default: 2048, the 16B model's layer)\n"
-    "      --moe N              moe_intermediate_size (1408)\n"
-    "      --routed N           n_routed_experts (64)\n"
-    "      --shared N           n_shared_experts (2)\n"
-    "      --k N                num_experts_per_tok (6)\n"
-    "      --tokens LIST        inference cases (1,16,64,512,2048; \"\" for none)\n"
-    "      --train-tokens LIST  training cases, forward and backward (512,2048)\n"
-    "      --seconds X          how long to try each case; the best round counts (10)\n"
-    "  -t, --threads N          threads (all processors)\n"
-    "      --json               one JSON object on the output\n"
-    "  -h, --help               this text\n"
+    "  layer  one MoE layer in float32 on random weights: inference and training\n"
+    "  model  a whole model: tokens/s of a prompt and of decoding\n"
     "\n"
-    "FLOPs are those of the experts: 2 for each weight a token meets, three times that in "
-    "training.\n"
-    "Weight bytes: those of the experts that at least one token chose, and the router; in "
-    "training\n"
-    "they are read twice and their gradients written once.\n"
+    "'dsmoe bench layer --help' and 'dsmoe bench model --help' tell more.\n"
     "\n"
     "example:\n"
-    "  dsmoe bench layer --tokens 1,512 --train-tokens \"\"\n";
+    "  dsmoe bench model -m tests/data/lm/base -p 32 -n 8\n";
 
+const double bench_window = 0.03;
+static const double longest_window = 0.2;
 static const size_t probed_size = (size_t)256 << 20;
-static const double at_least = 0.03; /* seconds that a measurement lasts */
 
-enum { MAX_CASES = 16, MIN_ROUNDS = 3, MAX_ROUNDS = 60 };
-
-typedef struct bench_options {
-    dsmoe_layer_config config;
-    int64_t infer[MAX_CASES], train[MAX_CASES];
-    int n_infer, n_train, n_threads;
-    double seconds; /* for each case */
-    bool json;
-} bench_options;
-
-typedef struct bench_case {
-    bool train;
-    int64_t n_tokens, n_experts; /* that at least one token chose */
-    double ms, router_ms;
-    double flops, weight_bytes;
-    dsmoe_machine machine; /* the best seen during this case */
-} bench_case;
-
-/* What all cases run on. */
-typedef struct bench_state {
-    const bench_options *options;
-    dsmoe_layer_weights *weights, *gradients;
-    dsmoe_layer *layer;
-    float *x, *y, *dx;
-    float *probed; /* memory whose reading is measured */
-    int32_t *topk_idx;
-    void *saved;
-    size_t saved_size;
-    dsmoe_workspace workspace;
-} bench_state;
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- preparing ----------------------------------------------------------------------------- */
-
-static int64_t most(const int64_t *values, int n)
-{
-    int64_t max = 0;
-    for (int i = 0; i < n; i++)
-        if (values[i] > max) max = values[i];
-    return max;
-}
-
-/* Small numbers of both signs, cheaply: speed does not depend on which. */
-static void fill(float *values, int64_t n, uint32_t seed)
+void bench_fill(float *values, int64_t n, uint32_t seed)
 {
     uint32_t state = seed * 2654435761u + 1;
     for (int64_t i = 0; i < n; i++) {
@@ -97,343 +33,40 @@ static void fill(float *values, int64_t n, uint32_t seed)
     }
 }
 
-static void fill_expert(const dsmoe_expert_weights *e, int64_t n, uint32_t seed)
+bool bench_probe_create(bench_probe *probe, int n_threads)
 {
-    if (!e->gate_proj) return;
-    fill(e->gate_proj, n, seed);
-    fill(e->up_proj, n, seed + 1);
-    fill(e->down_proj, n, seed + 2);
-}
-
-/* One random expert, copied to all: filling gigabytes at random would take longer than the runs. */
-static void fill_weights(const dsmoe_layer_config *c, dsmoe_layer_weights *w)
-{
-    int64_t n = c->hidden_size * c->moe_intermediate_size;
-    size_t size = (size_t)n * sizeof(float);
-    fill(w->gate, c->n_routed_experts * c->hidden_size, 1);
-    fill_expert(&w->experts[0], n, 2);
-    for (int64_t i = 1; i < c->n_routed_experts; i++) {
-        memcpy(w->experts[i].gate_proj, w->experts[0].gate_proj, size);
-        memcpy(w->experts[i].up_proj, w->experts[0].up_proj, size);
-        memcpy(w->experts[i].down_proj, w->experts[0].down_proj, size);
-    }
-    fill_expert(&w->shared_experts, n * c->n_shared_experts, 5);
-}
-
-static dsmoe_status make_layer(bench_state *s, dsmoe_error *error)
-{
-    const dsmoe_layer_config *c = &s->options->config;
-    dsmoe_status status = dsmoe_layer_weights_create(c, &s->weights, error);
-    if (status == DSMOE_OK && s->options->n_train > 0)
-        status = dsmoe_layer_weights_create(c, &s->gradients, error);
-    if (status != DSMOE_OK) return status;
-    fill_weights(c, s->weights);
-    return dsmoe_layer_create(c, s->weights, &s->layer, error);
-}
-
-/* False if there is not enough memory. */
-static bool make_buffers(bench_state *s)
-{
-    const bench_options *o = s->options;
-    int64_t infer = most(o->infer, o->n_infer), train = most(o->train, o->n_train);
-    int64_t tokens = infer > train ? infer : train;
-    size_t rows = (size_t)tokens * (size_t)o->config.hidden_size;
-    size_t workspace = dsmoe_layer_workspace_size(s->layer, tokens, o->n_threads);
-    if (train > 0) {
-        size_t size = dsmoe_layer_train_workspace_size(s->layer, train, o->n_threads);
-        if (size > workspace) workspace = size;
-        s->saved_size = dsmoe_layer_saved_size(s->layer, train);
-        s->saved = dsmoe_memory_alloc(s->saved_size);
-        s->dx = dsmoe_memory_alloc(rows * sizeof *s->dx);
-        if (!s->saved || !s->dx) return false;
-    }
-    s->workspace = (dsmoe_workspace){dsmoe_memory_alloc(workspace), workspace, o->n_threads};
-    s->x = dsmoe_memory_alloc(rows * sizeof *s->x);
-    s->y = dsmoe_memory_alloc(rows * sizeof *s->y);
-    s->topk_idx = malloc((size_t)(tokens * o->config.num_experts_per_tok) * sizeof *s->topk_idx);
-    s->probed = dsmoe_memory_alloc(probed_size);
-    if (!s->workspace.memory || !s->x || !s->y || !s->topk_idx || !s->probed) return false;
-    fill(s->probed, (int64_t)(probed_size / sizeof *s->probed), 11);
-    fill(s->x, (int64_t)rows, 7);
-    for (size_t i = 0; i < rows; i++) s->x[i] *= 16.0f; /* of the order of 1, as behind a norm */
+    *probe = (bench_probe){dsmoe_memory_alloc(probed_size), n_threads};
+    if (!probe->memory) return false;
+    bench_fill(probe->memory, (int64_t)(probed_size / sizeof *probe->memory), 11);
     return true;
 }
 
-static void release(bench_state *s)
+void bench_probe_free(bench_probe *probe)
 {
-    dsmoe_layer_free(s->layer);
-    dsmoe_layer_weights_free(s->weights);
-    dsmoe_layer_weights_free(s->gradients);
-    dsmoe_memory_free(s->workspace.memory);
-    free(s->topk_idx);
-    dsmoe_memory_free(s->probed);
-    dsmoe_memory_free(s->saved);
-    dsmoe_memory_free(s->dx);
-    dsmoe_memory_free(s->y);
-    dsmoe_memory_free(s->x);
+    dsmoe_memory_free(probe->memory);
+    probe->memory = NULL;
 }
 
-/* ---- timing -------------------------------------------------------------------------------- */
-
-static dsmoe_status run_once(bench_state *s, const bench_case *c, dsmoe_error *error)
+dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe_machine *best,
+                                 dsmoe_error *error)
 {
-    if (!c->train)
-        return dsmoe_layer_forward(s->layer, s->x, c->n_tokens, s->y, &s->workspace, error);
-    dsmoe_status status = dsmoe_layer_forward_train(s->layer, s->x, 1, c->n_tokens, s->y, s->saved,
-                                                    s->saved_size, NULL, &s->workspace, error);
+    dsmoe_machine now;
+    double window = fmin(fmax(seconds, bench_window), longest_window);
+    dsmoe_status status =
+        dsmoe_machine_measure(probe->n_threads, window, probe->memory, probed_size, &now, error);
     if (status != DSMOE_OK) return status;
-    return dsmoe_layer_backward(s->layer, s->x, s->y, s->saved, s->dx, s->gradients, false,
-                                &s->workspace, error);
-}
-
-static dsmoe_status route_once(bench_state *s, const bench_case *c, dsmoe_error *error)
-{
-    dsmoe_routing routing = {.topk_idx = s->topk_idx};
-    return dsmoe_layer_route(s->layer, s->x, c->n_tokens, routing, &s->workspace, error);
-}
-
-/* Lowers *best_ms to the average of `run` over one window: short runs are repeated within it. */
-static dsmoe_status time_best(bench_state *s, const bench_case *c, double *best_ms,
-                              dsmoe_status (*run)(bench_state *, const bench_case *, dsmoe_error *),
-                              dsmoe_error *error)
-{
-    double start = seconds(), elapsed = 0.0;
-    int runs = 0;
-    for (; elapsed < at_least; runs++, elapsed = seconds() - start) {
-        dsmoe_status status = run(s, c, error);
-        if (status != DSMOE_OK) return status;
-    }
-    *best_ms = fmin(*best_ms, elapsed / runs * 1e3);
+    best->fma_gflops = fmax(best->fma_gflops, now.fma_gflops);
+    best->read_gbs = fmax(best->read_gbs, now.read_gbs);
     return DSMOE_OK;
-}
-
-/* How many experts the tokens chose between them. */
-static int64_t count_experts(const bench_state *s, int64_t n_tokens)
-{
-    const dsmoe_layer_config *c = &s->options->config;
-    bool *chosen = calloc((size_t)c->n_routed_experts, sizeof *chosen);
-    int64_t count = 0;
-    for (int64_t i = 0; chosen && i < n_tokens * c->num_experts_per_tok; i++) {
-        count += !chosen[s->topk_idx[i]];
-        chosen[s->topk_idx[i]] = true;
-    }
-    free(chosen);
-    return count;
-}
-
-static void count_work(const bench_state *s, bench_case *c)
-{
-    const dsmoe_layer_config *k = &s->options->config;
-    double expert = 3.0 * (double)k->hidden_size * (double)k->moe_intermediate_size;
-    double active = (double)(k->num_experts_per_tok + k->n_shared_experts);
-    double router = (double)k->n_routed_experts * (double)k->hidden_size;
-    c->n_experts = count_experts(s, c->n_tokens);
-    c->flops = 2.0 * expert * active * (double)c->n_tokens * (c->train ? 3 : 1);
-    c->weight_bytes =
-        4.0 * (expert * (double)(c->n_experts + k->n_shared_experts) + router) * (c->train ? 3 : 1);
-}
-
-/* Rounds of the machine's limits and the case itself, of about equal length, so that both meet the
- * same neighbours for the same time: the best of each counts. */
-static dsmoe_status run_case(bench_state *s, bench_case *c, dsmoe_error *error)
-{
-    c->ms = c->router_ms = INFINITY;
-    dsmoe_status status = time_best(s, c, &c->ms, run_once, error); /* and warms up */
-    double start = seconds();
-    for (int round = 0; round < MAX_ROUNDS && status == DSMOE_OK; round++) {
-        if (round >= MIN_ROUNDS && seconds() - start > s->options->seconds) break;
-        dsmoe_machine now;
-        double window = fmin(fmax(c->ms * 1e-3, at_least), 0.2);
-        status = dsmoe_machine_measure(s->options->n_threads, window, s->probed, probed_size, &now,
-                                       error);
-        if (status == DSMOE_OK) status = time_best(s, c, &c->router_ms, route_once, error);
-        if (status == DSMOE_OK) status = time_best(s, c, &c->ms, run_once, error);
-        if (status != DSMOE_OK) break;
-        c->machine.fma_gflops = fmax(c->machine.fma_gflops, now.fma_gflops);
-        c->machine.read_gbs = fmax(c->machine.read_gbs, now.read_gbs);
-    }
-    count_work(s, c);
-    return status;
-}
-
-/* ---- reporting ----------------------------------------------------------------------------- */
-
-static double gflops(const bench_case *c) { return c->flops / c->ms * 1e-6; }
-static double weight_gbs(const bench_case *c) { return c->weight_bytes / c->ms * 1e-6; }
-static double fma_share(const bench_case *c) { return gflops(c) / c->machine.fma_gflops; }
-static double read_share(const bench_case *c) { return weight_gbs(c) / c->machine.read_gbs; }
-/* At most 1: a layer small enough for the caches can be read faster than memory. */
-static double roofline(const bench_case *c) { return fmin(1.0, fmax(fma_share(c), read_share(c))); }
-static const char *limit(const bench_case *c)
-{
-    return fma_share(c) > read_share(c) ? "FMA" : "memory";
-}
-static const char *mode(const bench_case *c) { return c->train ? "train" : "infer"; }
-
-static void print_header(const bench_options *o)
-{
-    const dsmoe_layer_config *c = &o->config;
-    printf("MoE layer, float32: hidden_size %lld, moe_intermediate_size %lld, %lld routed experts "
-           "top-%lld, %lld shared\n%d threads, %s kernels\n\n",
-           (long long)c->hidden_size, (long long)c->moe_intermediate_size,
-           (long long)c->n_routed_experts, (long long)c->num_experts_per_tok,
-           (long long)c->n_shared_experts, o->n_threads, dsmoe_kernels_name());
-    printf(
-        "mode   tokens        ms   tokens/s   GFLOP/s  experts  weights GB/s  router ms  limit    "
-        "roofline\n");
-}
-
-static void print_case(const bench_case *c)
-{
-    printf("%-6s %6lld %9.2f %10.0f %9.1f %8lld %13.1f %10.2f  %-7s %7.0f%%\n", mode(c),
-           (long long)c->n_tokens, c->ms, (double)c->n_tokens / c->ms * 1e3, gflops(c),
-           (long long)c->n_experts, weight_gbs(c), c->router_ms, limit(c), 100 * roofline(c));
-    fflush(stdout);
-}
-
-static void print_json_case(const bench_case *c, bool first)
-{
-    printf(
-        "%s\n  {\"mode\":\"%s\",\"tokens\":%lld,\"ms\":%.4f,\"tokens_per_s\":%.2f,\"gflops\":%.2f,"
-        "\"weight_gbs\":%.3f,\"roofline\":%.4f,\"limit\":\"%s\",\"fma_share\":%.4f,"
-        "\"read_share\":%.4f,\"experts_touched\":%lld,\"weight_bytes\":%.0f,\"router_ms\":%.4f,"
-        "\"fma_gflops\":%.2f,\"read_gbs\":%.3f}",
-        first ? "" : ",", mode(c), (long long)c->n_tokens, c->ms, (double)c->n_tokens / c->ms * 1e3,
-        gflops(c), weight_gbs(c), roofline(c), limit(c), fma_share(c), read_share(c),
-        (long long)c->n_experts, c->weight_bytes, c->router_ms, c->machine.fma_gflops,
-        c->machine.read_gbs);
-}
-
-static void print_json(const bench_options *o, const bench_case *cases, int n,
-                       dsmoe_machine machine)
-{
-    const dsmoe_layer_config *c = &o->config;
-    printf("{\"hidden_size\":%lld,\"moe_intermediate_size\":%lld,\"n_routed_experts\":%lld,"
-           "\"n_shared_experts\":%lld,\"num_experts_per_tok\":%lld,\"kernels\":\"%s\","
-           "\"threads\":%d,\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\"cases\":[",
-           (long long)c->hidden_size, (long long)c->moe_intermediate_size,
-           (long long)c->n_routed_experts, (long long)c->n_shared_experts,
-           (long long)c->num_experts_per_tok, dsmoe_kernels_name(), o->n_threads,
-           machine.fma_gflops, machine.read_gbs);
-    for (int i = 0; i < n; i++) print_json_case(&cases[i], i == 0);
-    printf("\n]}\n");
-}
-
-static dsmoe_status run_cases(bench_state *s, dsmoe_error *error)
-{
-    const bench_options *o = s->options;
-    bench_case cases[2 * MAX_CASES] = {0};
-    int n = 0;
-    dsmoe_machine machine = {0};
-    if (!o->json) print_header(o);
-    for (int i = 0; i < o->n_infer; i++) cases[n++].n_tokens = o->infer[i];
-    for (int i = 0; i < o->n_train; i++)
-        cases[n++] = (bench_case){.train = true, .n_tokens = o->train[i]};
-    for (int i = 0; i < n; i++) {
-        dsmoe_status status = run_case(s, &cases[i], error);
-        if (status != DSMOE_OK) return status;
-        machine.fma_gflops = fmax(machine.fma_gflops, cases[i].machine.fma_gflops);
-        machine.read_gbs = fmax(machine.read_gbs, cases[i].machine.read_gbs);
-        if (!o->json) print_case(&cases[i]);
-    }
-    if (o->json)
-        print_json(o, cases, n, machine);
-    else
-        printf("\nthis machine, best of the same run: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
-               "reading\n",
-               machine.fma_gflops, machine.read_gbs);
-    return DSMOE_OK;
-}
-
-/* ---- the command --------------------------------------------------------------------------- */
-
-static bool parse_seconds(const char *text, double *value)
-{
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && *end == '\0' && *value >= 0.0 && *value <= 3600.0;
-}
-
-static int parse(int argc, char **argv, bench_options *o)
-{
-    enum { HIDDEN = 256, MOE, ROUTED, SHARED, K, TOKENS, TRAIN, SECONDS, JSON };
-    static const struct option options[] = {{"hidden", required_argument, NULL, HIDDEN},
-                                            {"moe", required_argument, NULL, MOE},
-                                            {"routed", required_argument, NULL, ROUTED},
-                                            {"shared", required_argument, NULL, SHARED},
-                                            {"k", required_argument, NULL, K},
-                                            {"tokens", required_argument, NULL, TOKENS},
-                                            {"train-tokens", required_argument, NULL, TRAIN},
-                                            {"seconds", required_argument, NULL, SECONDS},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"json", no_argument, NULL, JSON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    int64_t threads = o->n_threads;
-    for (int c; (c = getopt_long(argc, argv, "t:h", options, NULL)) != -1;) {
-        dsmoe_layer_config *k = &o->config;
-        bool ok = true;
-        const int64_t max = 1 << 20;
-        switch (c) {
-        case HIDDEN: ok = cli_parse_int(optarg, 1, max, &k->hidden_size); break;
-        case MOE: ok = cli_parse_int(optarg, 1, max, &k->moe_intermediate_size); break;
-        case ROUTED: ok = cli_parse_int(optarg, 1, max, &k->n_routed_experts); break;
-        case SHARED: ok = cli_parse_int(optarg, 0, max, &k->n_shared_experts); break;
-        case K: ok = cli_parse_int(optarg, 1, max, &k->num_experts_per_tok); break;
-        case TOKENS:
-            ok = (o->n_infer = cli_parse_list(optarg, 1, max, o->infer, MAX_CASES)) >= 0;
-            break;
-        case TRAIN:
-            ok = (o->n_train = cli_parse_list(optarg, 1, max, o->train, MAX_CASES)) >= 0;
-            break;
-        case 't': ok = cli_parse_int(optarg, 1, 1024, &threads); break;
-        case SECONDS: ok = parse_seconds(optarg, &o->seconds); break;
-        case JSON: o->json = true; break;
-        case 'h': fputs(help, stdout); return CLI_OK;
-        default: return cli_usage("bench", "that is not an option of bench layer");
-        }
-        if (!ok) return cli_usage("bench", "'%s' is not a number this option can take", optarg);
-    }
-    if (optind < argc) return cli_usage("bench", "what is '%s'?", argv[optind]);
-    o->n_threads = (int)threads;
-    return -1;
-}
-
-static int bench_layer(int argc, char **argv)
-{
-    bench_options o = {.config = dsmoe_layer_config_default(),
-                       .infer = {1, 16, 64, 512, 2048},
-                       .n_infer = 5,
-                       .train = {512, 2048},
-                       .n_train = 2,
-                       .seconds = 10.0,
-                       .n_threads = dsmoe_machine_threads()};
-    o.config.hidden_size = 2048;
-    o.config.moe_intermediate_size = 1408;
-    o.config.n_routed_experts = 64;
-    o.config.n_shared_experts = 2;
-    o.config.num_experts_per_tok = 6;
-    int exit_code = parse(argc, argv, &o);
-    if (exit_code >= 0) return exit_code;
-
-    bench_state s = {.options = &o};
-    dsmoe_error error;
-    dsmoe_status status = dsmoe_layer_config_check(&o.config, &error);
-    if (status == DSMOE_OK) status = make_layer(&s, &error);
-    bool enough = status != DSMOE_OK || make_buffers(&s);
-    if (status == DSMOE_OK && enough) status = run_cases(&s, &error);
-    release(&s);
-    if (!enough) return cli_failure("bench", "not enough memory for these cases");
-    if (status == DSMOE_ERROR_CONFIG) return cli_usage("bench", "%s", error.message);
-    return status == DSMOE_OK ? CLI_OK : cli_failure("bench", "%s", error.message);
 }
 
 int command_bench(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "layer")) return bench_layer(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "model")) return bench_model(argc - 1, argv + 1);
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(help, stdout);
         return CLI_OK;
     }
-    return cli_usage("bench", "say what to measure: dsmoe bench layer");
+    return cli_usage("bench", "say what to measure: dsmoe bench layer, or dsmoe bench model");
 }

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 int cli_usage(const char *command, const char *format, ...)
@@ -72,18 +74,67 @@ void cli_group_digits(const char *digits, char *out)
     *out = '\0';
 }
 
-void cli_print_json_string(FILE *file, const char *text)
+const char *cli_format_bytes(double bytes, char out[CLI_BYTES])
+{
+    static const char *const prefixes[] = {"", "k", "M", "G", "T"};
+    size_t prefix = 0;
+    for (; bytes >= 999.5 && prefix + 1 < sizeof prefixes / sizeof *prefixes; prefix++)
+        bytes /= 1000;
+    snprintf(out, CLI_BYTES, "%.*f %sB", prefix && bytes < 99.95 ? 1 : 0, bytes, prefixes[prefix]);
+    return out;
+}
+
+size_t cli_utf8_character(const char *bytes, size_t length)
+{
+    const unsigned char *text = (const unsigned char *)bytes;
+    /* The second byte decides whether a form is overlong, a surrogate or beyond Unicode. */
+    unsigned char first = text[0], low = 0x80, high = 0xbf;
+    if (first < 0x80) return 1;
+    size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || size > length) return 0;
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+    if (text[1] < low || text[1] > high) return 0;
+    for (size_t i = 2; i < size; i++)
+        if ((text[i] & 0xc0) != 0x80) return 0;
+    return size;
+}
+
+static void print_json_escape(FILE *file, unsigned char c)
+{
+    switch (c) {
+    case '"': fputs("\\\"", file); break;
+    case '\\': fputs("\\\\", file); break;
+    case '\n': fputs("\\n", file); break;
+    case '\r': fputs("\\r", file); break;
+    case '\t': fputs("\\t", file); break;
+    default: fprintf(file, "\\u%04x", c);
+    }
+}
+
+void cli_print_json_text(FILE *file, const char *text, size_t length)
 {
     fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(file, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(file, "\\u%04x", *c);
-        else
-            fputc(*c, file);
+    for (size_t i = 0, size; i < length; i += size) {
+        unsigned char c = (unsigned char)text[i];
+        size = cli_utf8_character(text + i, length - i);
+        if (size == 0) {
+            fputs("\xef\xbf\xbd", file); /* U+FFFD */
+            size = 1;
+        } else if (c < 0x20 || c == 0x7f || c == '"' || c == '\\') {
+            print_json_escape(file, c);
+        } else {
+            fwrite(text + i, 1, size, file);
+        }
     }
     fputc('"', file);
+}
+
+void cli_print_json_string(FILE *file, const char *text)
+{
+    cli_print_json_text(file, text, strlen(text));
 }
 
 bool cli_wants_colour(FILE *file)
@@ -92,9 +143,32 @@ bool cli_wants_colour(FILE *file)
     return isatty(fileno(file)) && !(no_colour && *no_colour);
 }
 
+double cli_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int64_t cli_peak_rss(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (int64_t)usage.ru_maxrss * 1024; /* Linux counts kilobytes */
+}
+
+/* Why the output could not be written, as stdio forgets it. */
+static int output_problem;
+
+bool cli_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return true;
+    if (!output_problem) output_problem = errno;
+    return false;
+}
+
 int cli_finish(const char *command, int exit_code)
 {
-    bool failed = ferror(stdout) != 0;
-    if (fflush(stdout) == 0 && !failed) return exit_code;
-    return cli_failure(command, "cannot write the output: %s", strerror(errno));
+    if (cli_flush()) return exit_code;
+    return cli_failure(command, "cannot write the output: %s", strerror(output_problem));
 }

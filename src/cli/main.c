@@ -10,9 +10,17 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    {"generate", "continue a text", command_generate},
+    {"chat", "a conversation with a model", command_chat},
+    {"eval", "how well a model predicts a text: cross entropy, perplexity, bits per byte",
+     command_eval},
+    {"inspect", "what a model is, and which experts a text uses", command_inspect},
+    {"tokenize", "text to token ids", command_tokenize},
+    {"detokenize", "token ids to text", command_detokenize},
+    {"init", "write a freshly initialised model", command_init},
     {"plan", "the paper's three architectures side by side, or what a config.json describes",
      command_plan},
-    {"verify", "check the layer against reference files", command_verify},
+    {"verify", "check the layer and whole models against reference files", command_verify},
     {"bench", "measure speed against what the machine can do", command_bench},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -26,8 +34,10 @@ static void print_help(FILE *file)
             dsmoe_version());
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(file, "\nexample:\n"
-                  "  dsmoe plan              what fine-grained experts buy, in one table\n\n"
+    fprintf(file, "\nexamples:\n"
+                  "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
+                  "  dsmoe plan                                    what fine-grained experts buy, "
+                  "in one table\n\n"
                   "'dsmoe COMMAND --help' tells more about a command.\n");
 }
 

@@ -6,6 +6,6 @@
 #include <stdint.h>
 
 /* Explains the model of a config.json (or of the folder that holds it); returns an exit code. */
-int plan_model(const char *config, int64_t n_tokens, bool json);
+int plan_model(const char *config_or_folder, int64_t n_tokens, bool json);
 
 #endif

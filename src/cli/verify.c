@@ -1,18 +1,24 @@
-/* verify.c - `dsmoe verify`: checks the layer against reference files, a line per tensor. */
+/* verify.c - `dsmoe verify`: checks the layer and whole models against references, a line per
+ * tensor. */
 #include "cli/cli.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/options.h"
+
 static const char help[] =
-    "usage: dsmoe verify FILE... [options]\n"
+    "usage: dsmoe verify PATH... [options]\n"
     "\n"
-    "Runs the MoE layer of each reference layer file (safetensors, see docs/verify.md) through\n"
-    "inference, training and backward, and compares what comes out with what the file expects.\n"
+    "Compares with numbers that were computed elsewhere (see docs/verify.md). A file is a "
+    "reference\n"
+    "layer file (safetensors): its MoE layer runs through inference, training and backward. A "
+    "folder\n"
+    "holds a model and its expected.safetensors: whole rows of token ids, odd pieces of them, "
+    "single\n"
+    "tokens and several rows together run through the model.\n"
     "'max rel' is the largest difference over the largest expected magnitude of the tensor.\n"
     "\n"
     "  -t, --threads N    threads to use (default: all processors)\n"
@@ -21,14 +27,15 @@ static const char help[] =
     "      --json         one JSON object on the output\n"
     "  -h, --help         this text\n"
     "\n"
-    "The exit code is 0 only if every tensor of every file is within the tolerance.\n"
+    "The exit code is 0 only if every tensor that was checked is within the tolerance. What is\n"
+    "expected but cannot be checked, as the gradients of a whole model, is said to be so.\n"
     "\n"
     "example:\n"
-    "  dsmoe verify tests/data/layer/*.safetensors --quiet\n";
+    "  dsmoe verify tests/data/layer/*.safetensors tests/data/lm/* --quiet\n";
 
 typedef struct verify_options {
     double tolerance;
-    int n_threads;
+    int64_t n_threads;
     bool json, quiet;
 } verify_options;
 
@@ -36,9 +43,11 @@ typedef struct verify_options {
 typedef struct verify_progress {
     const verify_options *options;
     bool colour;
-    int n_checks, n_failed, n_printed;
+    int n_checks, n_failed, n_skipped, n_printed;
     double worst; /* largest max_rel; NaN beats all */
     char worst_name[80];
+    int n_alike; /* skipped in a row, with the same beginning of their names */
+    char alike[80];
 } verify_progress;
 
 /* ---- one tensor ---------------------------------------------------------------------------- */
@@ -54,6 +63,35 @@ static void print_check(const verify_progress *progress, const dsmoe_check *chec
            check->max_rel, on, check->ok ? "ok" : "NOT OK", off);
 }
 
+/* "grad.*" for many, the name itself for one. */
+static void print_skipped(verify_progress *progress)
+{
+    char name[96], how_many[32];
+    const char *point = strchr(progress->alike, '.');
+    if (progress->n_alike == 0) return;
+    if (progress->n_alike == 1)
+        snprintf(name, sizeof name, "%s", progress->alike);
+    else
+        snprintf(name, sizeof name, "%.*s.*", (int)(point - progress->alike), progress->alike);
+    snprintf(how_many, sizeof how_many, "%d tensors", progress->n_alike);
+    printf("  %-36s %-35s not checked\n", name, progress->n_alike == 1 ? "" : how_many);
+    progress->n_alike = 0;
+}
+
+/* One line tells of all that are named alike and follow each other. */
+static void skip(verify_progress *progress, const dsmoe_check *check)
+{
+    const char *point = strchr(check->name, '.');
+    size_t length = point ? (size_t)(point - check->name) + 1 : 0;
+    bool same =
+        progress->n_alike > 0 && length > 0 && !strncmp(check->name, progress->alike, length);
+    if (!same) {
+        print_skipped(progress);
+        snprintf(progress->alike, sizeof progress->alike, "%s", check->name);
+    }
+    progress->n_alike++;
+}
+
 /* JSON knows neither NaN nor infinity. */
 static void print_json_number(double number)
 {
@@ -67,6 +105,10 @@ static void print_json_check(const verify_progress *progress, const dsmoe_check 
 {
     printf("%s\n{\"name\":", progress->n_printed ? "," : "");
     cli_print_json_string(stdout, check->name);
+    if (check->skipped) {
+        printf(",\"skipped\":true}");
+        return;
+    }
     printf(",\"max_abs\":");
     print_json_number(check->max_abs);
     printf(",\"max_rel\":");
@@ -74,63 +116,82 @@ static void print_json_check(const verify_progress *progress, const dsmoe_check 
     printf(",\"ok\":%s}", check->ok ? "true" : "false");
 }
 
-static void on_check(void *context, const dsmoe_check *check)
+static void count(verify_progress *progress, const dsmoe_check *check)
 {
-    verify_progress *progress = context;
+    if (check->skipped) {
+        progress->n_skipped++;
+        return;
+    }
     if (progress->n_checks == 0 || isnan(check->max_rel) || check->max_rel > progress->worst) {
         progress->worst = check->max_rel;
         snprintf(progress->worst_name, sizeof progress->worst_name, "%s", check->name);
     }
     progress->n_checks++;
     progress->n_failed += !check->ok;
-    if (progress->options->quiet && check->ok) return;
-    if (progress->options->json)
+}
+
+static void on_check(void *context, const dsmoe_check *check)
+{
+    verify_progress *progress = context;
+    count(progress, check);
+    if (progress->options->quiet && (check->ok || check->skipped)) return;
+    if (progress->options->json) {
         print_json_check(progress, check);
-    else
+    } else if (check->skipped) {
+        skip(progress, check);
+    } else {
+        print_skipped(progress);
         print_check(progress, check);
+    }
     progress->n_printed++;
 }
 
-/* ---- one file ------------------------------------------------------------------------------ */
+/* ---- one file or folder -------------------------------------------------------------------- */
 
-static dsmoe_status check_file(const char *path, verify_progress *progress, bool *all_ok,
+static dsmoe_status check_path(const char *path, verify_progress *progress, bool *all_ok,
                                dsmoe_error *error)
 {
     struct stat info;
-    *all_ok = false;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
-        error->status = DSMOE_ERROR_IO;
-        snprintf(error->message, sizeof error->message,
-                 "%s: a directory, where a reference layer file (safetensors) is expected", path);
-        return error->status;
-    }
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     const verify_options *options = progress->options;
-    return dsmoe_verify_layer_file(path, options->tolerance, options->n_threads, on_check, progress,
-                                   all_ok, error);
+    *all_ok = false;
+    dsmoe_status status = (folder ? dsmoe_verify_model_folder : dsmoe_verify_layer_file)(
+        path, options->tolerance, (int)options->n_threads, on_check, progress, all_ok, error);
+    print_skipped(progress);
+    return status;
 }
 
-static bool verify_file(const char *path, const verify_options *options)
+/* What the summary says of that which was there but not looked at. */
+static void print_skipped_count(const verify_progress *progress)
+{
+    if (progress->n_skipped > 0) printf("; %d not checked", progress->n_skipped);
+    printf("\n");
+}
+
+static bool verify_path(const char *path, const verify_options *options)
 {
     verify_progress progress = {.options = options, .colour = cli_wants_colour(stdout)};
     bool all_ok;
     dsmoe_error error = {0};
     printf("%s\n", path);
     fflush(stdout);
-    if (check_file(path, &progress, &all_ok, &error) != DSMOE_OK) {
+    if (check_path(path, &progress, &all_ok, &error) != DSMOE_OK) {
         fflush(stdout); /* before the message, should both go to one place */
         cli_failure("verify", "%s", error.message);
-        printf("  NOT OK: the file could not be checked\n");
+        printf("  NOT OK: it could not be checked\n");
     } else if (all_ok) {
-        printf("  ok: %d tensors within %g, the worst is %s at %.3g\n", progress.n_checks,
+        printf("  ok: %d tensors within %g, the worst is %s at %.3g", progress.n_checks,
                options->tolerance, progress.worst_name, progress.worst);
+        print_skipped_count(&progress);
     } else {
-        printf("  NOT OK: %d of %d tensors beyond %g, the worst is %s at %.3g\n", progress.n_failed,
+        printf("  NOT OK: %d of %d tensors beyond %g, the worst is %s at %.3g", progress.n_failed,
                progress.n_checks, options->tolerance, progress.worst_name, progress.worst);
+        print_skipped_count(&progress);
     }
     return all_ok;
 }
 
-static bool verify_file_json(const char *path, const verify_options *options)
+static bool verify_path_json(const char *path, const verify_options *options)
 {
     verify_progress progress = {.options = options};
     bool all_ok;
@@ -138,98 +199,59 @@ static bool verify_file_json(const char *path, const verify_options *options)
     printf("{\"path\":");
     cli_print_json_string(stdout, path);
     printf(",\"checks\":[");
-    bool ran = check_file(path, &progress, &all_ok, &error) == DSMOE_OK;
+    bool ran = check_path(path, &progress, &all_ok, &error) == DSMOE_OK;
     printf("]");
     if (!ran) {
         printf(",\"error\":");
         cli_print_json_string(stdout, error.message);
         cli_failure("verify", "%s", error.message);
     }
-    printf(",\"ok\":%s}", all_ok ? "true" : "false");
+    printf(",\"skipped\":%d,\"ok\":%s}", progress.n_skipped, all_ok ? "true" : "false");
     return all_ok;
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-static bool verify_files(char **paths, int n_paths, const verify_options *options)
+static bool verify_all(const option_words *paths, const verify_options *options)
 {
     int n_ok = 0;
-    for (int i = 0; i < n_paths; i++) n_ok += verify_file(paths[i], options);
-    if (n_ok == n_paths)
-        printf("%d of %d files ok\n", n_ok, n_paths);
+    for (int i = 0; i < paths->count; i++) n_ok += verify_path(paths->at[i], options);
+    if (n_ok == paths->count)
+        printf("%d of %d files ok\n", n_ok, paths->count);
     else
-        printf("%d of %d files NOT OK\n", n_paths - n_ok, n_paths);
-    return n_ok == n_paths;
+        printf("%d of %d files NOT OK\n", paths->count - n_ok, paths->count);
+    return n_ok == paths->count;
 }
 
-static bool verify_files_json(char **paths, int n_paths, const verify_options *options)
+static bool verify_all_json(const option_words *paths, const verify_options *options)
 {
     int n_ok = 0;
     printf("{\"tolerance\":%.9g,\"files\":[", options->tolerance);
-    for (int i = 0; i < n_paths; i++) {
+    for (int i = 0; i < paths->count; i++) {
         printf(i ? ",\n" : "\n");
-        n_ok += verify_file_json(paths[i], options);
+        n_ok += verify_path_json(paths->at[i], options);
     }
-    printf("],\"ok\":%s}\n", n_ok == n_paths ? "true" : "false");
-    return n_ok == n_paths;
-}
-
-static bool parse_tolerance(const char *text, double *tolerance)
-{
-    char *end;
-    errno = 0;
-    *tolerance = strtod(text, &end);
-    return end != text && *end == '\0' && errno == 0 && isfinite(*tolerance) && *tolerance >= 0;
-}
-
-/* CLI_OK, or the exit code of a usage error. */
-static int parse_options(int argc, char **argv, verify_options *options, bool *wants_help)
-{
-    enum { TOLERANCE = 256, JSON, QUIET };
-    static const struct option names[] = {
-        {"threads", required_argument, NULL, 't'},
-        {"tolerance", required_argument, NULL, TOLERANCE},
-        {"json", no_argument, NULL, JSON},
-        {"quiet", no_argument, NULL, QUIET},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    int64_t number;
-    opterr = 0;
-    for (int option; (option = getopt_long(argc, argv, ":t:h", names, NULL)) != -1;) {
-        switch (option) {
-        case 't':
-            if (!cli_parse_int(optarg, 1, 4096, &number))
-                return cli_usage("verify", "--threads must be from 1 to 4096, not '%s'", optarg);
-            options->n_threads = (int)number;
-            break;
-        case TOLERANCE:
-            if (!parse_tolerance(optarg, &options->tolerance))
-                return cli_usage("verify", "--tolerance must be a number from 0 up, not '%s'",
-                                 optarg);
-            break;
-        case JSON: options->json = true; break;
-        case QUIET: options->quiet = true; break;
-        case 'h': *wants_help = true; return CLI_OK;
-        case ':': return cli_usage("verify", "%s needs a value", argv[optind - 1]);
-        default: return cli_usage("verify", "there is no option '%s'", argv[optind - 1]);
-        }
-    }
-    return CLI_OK;
+    printf("],\"ok\":%s}\n", n_ok == paths->count ? "true" : "false");
+    return n_ok == paths->count;
 }
 
 int command_verify(int argc, char **argv)
 {
     verify_options options = {.tolerance = 1e-5, .n_threads = dsmoe_machine_threads()};
-    bool wants_help = false;
-    int code = parse_options(argc, argv, &options, &wants_help);
-    if (code != CLI_OK) return code;
-    if (wants_help) {
-        fputs(help, stdout);
-        return CLI_OK;
-    }
-    if (optind == argc) return cli_usage("verify", "which reference layer files?");
-    bool ok =
-        (options.json ? verify_files_json : verify_files)(argv + optind, argc - optind, &options);
-    return ok ? CLI_OK : CLI_FAILURE;
+    const option_row rows[] = {
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 4096},
+        {"--tolerance", NULL, OPTION_NUMBER, &options.tolerance, 0, INFINITY},
+        {"--quiet", NULL, OPTION_FLAG, &options.quiet, 0, 0},
+        {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
+    };
+    option_words paths = {.at = malloc((size_t)argc * sizeof *paths.at), .capacity = argc};
+    if (!paths.at) return cli_failure("verify", "out of memory");
+    int code = options_parse("verify", help, rows, sizeof rows / sizeof *rows, argc, argv, &paths);
+    if (code < 0 && paths.count == 0)
+        code = cli_usage("verify", "which reference files or model folders?");
+    if (code < 0)
+        code =
+            (options.json ? verify_all_json : verify_all)(&paths, &options) ? CLI_OK : CLI_FAILURE;
+    free(paths.at);
+    return code;
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -53,4 +55,12 @@ void mapped_file_close(mapped_file *file)
 {
     if (file->bytes) munmap((void *)file->bytes, file->size);
     memset(file, 0, sizeof *file);
+}
+
+char *mapped_file_path(const char *folder, const char *name)
+{
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path) snprintf(path, size, "%s/%s", folder, name);
+    return path;
 }

@@ -18,4 +18,7 @@ dsmoe_status mapped_file_open(mapped_file *file, const char *path, dsmoe_error *
 /* Allowed on a zeroed mapped_file and after a failed open. */
 void mapped_file_close(mapped_file *file);
 
+/* The path of a file in a folder, in memory to free(); NULL if there is none. */
+char *mapped_file_path(const char *folder, const char *name);
+
 #endif

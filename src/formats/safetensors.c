@@ -17,7 +17,9 @@ enum { LENGTH_SIZE = 8, MAX_HEADER_SIZE = 100000000 };
 
 struct safetensors {
     char *path;
-    mapped_file mapping;
+    mapped_file mapping; /* zero over bytes of the caller */
+    const unsigned char *bytes;
+    size_t size;
     const char *text; /* the header without its padding */
     size_t text_size;
     const unsigned char *data; /* behind the header */
@@ -192,14 +194,14 @@ static dsmoe_status visit_entry(void *context, const char *key, const json_node 
 /* Finds header and data, and that the header looks like one. */
 static dsmoe_status find_header(safetensors *file, dsmoe_error *error)
 {
-    const unsigned char *bytes = file->mapping.bytes;
-    if (file->mapping.size < LENGTH_SIZE)
+    const unsigned char *bytes = file->bytes;
+    if (file->size < LENGTH_SIZE)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: %zu bytes are too few for a safetensors file", file->path,
-                           file->mapping.size);
+                           file->size);
     uint64_t length = 0;
     for (int i = 0; i < LENGTH_SIZE; i++) length |= (uint64_t)bytes[i] << (8 * i);
-    size_t behind = file->mapping.size - LENGTH_SIZE;
+    size_t behind = file->size - LENGTH_SIZE;
     if (length > MAX_HEADER_SIZE)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: header length %llu at offset 0 exceeds %d: not a safetensors file?",
@@ -299,23 +301,37 @@ static dsmoe_status read_header(safetensors *file, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+dsmoe_status safetensors_parse(const unsigned char *bytes, size_t size, const char *source,
+                               safetensors **file, dsmoe_error *error)
+{
+    *file = NULL;
+    safetensors *parsed = calloc(1, sizeof *parsed);
+    dsmoe_status status;
+    if (!parsed || !(parsed->path = strdup(source))) {
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source);
+        goto fail;
+    }
+    parsed->bytes = bytes;
+    parsed->size = size;
+    status = read_header(parsed, error);
+    if (status != DSMOE_OK) goto fail;
+    *file = parsed;
+    return DSMOE_OK;
+fail:
+    safetensors_close(parsed);
+    return status;
+}
+
 dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error *error)
 {
     *file = NULL;
-    safetensors *opened = calloc(1, sizeof *opened);
-    dsmoe_status status;
-    if (!opened || !(opened->path = strdup(path))) {
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-        goto fail;
-    }
-    status = mapped_file_open(&opened->mapping, path, error);
-    if (status != DSMOE_OK) goto fail;
-    status = read_header(opened, error);
-    if (status != DSMOE_OK) goto fail;
-    *file = opened;
-    return DSMOE_OK;
-fail:
-    safetensors_close(opened);
+    mapped_file mapping;
+    STATUS_TRY(mapped_file_open(&mapping, path, error));
+    dsmoe_status status = safetensors_parse(mapping.bytes, mapping.size, path, file, error);
+    if (status == DSMOE_OK)
+        (*file)->mapping = mapping; /* which now ends with the file */
+    else
+        mapped_file_close(&mapping);
     return status;
 }
 

@@ -48,6 +48,9 @@ typedef struct safetensors_tensor {
 typedef struct safetensors safetensors;
 
 dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error *error);
+/* The same over bytes that the caller keeps alive; `source` names them in messages. */
+dsmoe_status safetensors_parse(const unsigned char *bytes, size_t size, const char *source,
+                               safetensors **file, dsmoe_error *error);
 /* Everything that came out of `file` ends here. NULL is allowed. */
 void safetensors_close(safetensors *file);
 

@@ -1,4 +1,4 @@
-/* avx2.c - kernels for AVX2 and FMA: 16 registers of 8 floats.
+/* avx2.c - kernels for AVX2, FMA and F16C: 16 registers of 8 floats.
  *
  * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps
  * two of them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
@@ -38,21 +38,69 @@ INLINE float fold(__m256 v)
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* Four columns of eight rows, transposed: column[k] holds element k of each row. Loading rows that
- * lie four apart into the halves of a register leaves only shuffles within 128 bits. */
-INLINE void load_transposed(__m256 column[4], const float *const row[8])
+/* The first four columns of eight rows, transposed: column[k] holds element k of each row, given
+ * rows that lie four apart in the halves of a register, which leaves only shuffles within 128 bits.
+ */
+INLINE void transpose(__m256 column[4], const __m256 r[4])
 {
-    __m256 r[4];
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(row[i])),
-                                    _mm_loadu_ps(row[i + 4]), 1);
     __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]), high01 = _mm256_unpackhi_ps(r[0], r[1]);
     __m256 low23 = _mm256_unpacklo_ps(r[2], r[3]), high23 = _mm256_unpackhi_ps(r[2], r[3]);
     column[0] = _mm256_shuffle_ps(low01, low23, 0x44);
     column[1] = _mm256_shuffle_ps(low01, low23, 0xee);
     column[2] = _mm256_shuffle_ps(high01, high23, 0x44);
     column[3] = _mm256_shuffle_ps(high01, high23, 0xee);
+}
+
+INLINE __m256 halves(__m128 low, __m128 high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(low), high, 1);
+}
+
+/* Eight columns of eight rows, transposed, element by element from whatever type they have. */
+INLINE void load_transposed(__m256 column[8], const dsmoe_dtype type,
+                            const unsigned char *const row[8])
+{
+    __m256 left[4], right[4]; /* columns 0-3 and 4-7 of rows i and i + 4 */
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const unsigned char *low = row[i], *high = row[i + 4];
+        if (type == DSMOE_F32) {
+            left[i] = halves(_mm_loadu_ps((const float *)low), _mm_loadu_ps((const float *)high));
+            right[i] =
+                halves(_mm_loadu_ps((const float *)low + 4), _mm_loadu_ps((const float *)high + 4));
+        } else if (type == DSMOE_BF16) { /* the upper half of a float32 */
+            __m256i both = _mm256_inserti128_si256(
+                _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)low)),
+                _mm_loadu_si128((const __m128i *)high), 1);
+            const __m256i zero = _mm256_setzero_si256();
+            left[i] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, both));
+            right[i] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, both));
+        } else {
+            __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)low));
+            __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)high));
+            left[i] = _mm256_permute2f128_ps(a, b, 0x20);
+            right[i] = _mm256_permute2f128_ps(a, b, 0x31);
+        }
+    }
+    transpose(column, left);
+    transpose(column + 4, right);
+}
+
+/* Eight numbers as float32. */
+INLINE __m256 load_eight(const dsmoe_dtype type, const void *at)
+{
+    if (type == DSMOE_F32) return _mm256_loadu_ps(at);
+    __m128i half = _mm_loadu_si128(at);
+    if (type == DSMOE_F16) return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+/* The first n < 8 of them, zeros behind: bytes past them may lie outside of the mapping. */
+INLINE __m256 load_rest(const dsmoe_dtype type, const void *at, int64_t n)
+{
+    unsigned char bytes[8 * sizeof(float)] = {0};
+    memcpy(bytes, at, (size_t)dtype_bytes(type, n));
+    return load_eight(type, bytes);
 }
 
 static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
@@ -74,24 +122,28 @@ static void pack(float *panel, rows src, int64_t n, int64_t width, int group)
     }
 }
 
-/* `count` rows from the i-th on into columns [0, 8) of a panel `group` wide. Eight floats are
- * stored for each k even where the group is narrower: the next k overwrites what is too much. */
-INLINE void pack_eight(float *panel, rows src, int64_t i, int count, int64_t width, int group)
+/* `count` rows into columns [0, 8) of a panel `group` wide. Eight floats are stored for each k even
+ * where the group is narrower: the next k overwrites what is too much. Rows that are missing repeat
+ * the first. */
+INLINE void pack_eight(float *panel, const dsmoe_dtype type, const unsigned char *const row[8],
+                       int count, int64_t width, int group)
 {
-    const float *row[8]; /* missing rows repeat the first; what they leave is overwritten */
-    for (int r = 0; r < 8; r++) row[r] = rows_at(src, i + (r < count ? r : 0));
     int64_t k = 0;
-    for (; k + 4 <= width; k += 4) {
-        const float *at[8];
-        __m256 column[4];
+    for (; k + 8 <= width; k += 8) {
+        const unsigned char *at[8];
+        __m256 column[8];
         UNROLL
-        for (int r = 0; r < 8; r++) at[r] = row[r] + k;
-        load_transposed(column, at);
+        for (int r = 0; r < 8; r++) at[r] = row[r] + dtype_bytes(type, k);
+        load_transposed(column, type, at);
         UNROLL
-        for (int q = 0; q < 4; q++) _mm256_storeu_ps(panel + (k + q) * group, column[q]);
+        for (int q = 0; q < 8; q++) _mm256_storeu_ps(panel + (k + q) * group, column[q]);
     }
-    for (; k < width; k++)
-        for (int r = 0; r < count; r++) panel[k * group + r] = row[r][k];
+    if (k == width) return;
+    for (int r = 0; r < count; r++) {
+        float rest[8];
+        _mm256_storeu_ps(rest, load_rest(type, row[r] + dtype_bytes(type, k), width - k));
+        for (int64_t q = k; q < width; q++) panel[q * group + r] = rest[q - k];
+    }
 }
 
 /* Zeros in the columns of a panel that no row reaches. */
@@ -105,10 +157,46 @@ static void pack_transposed(float *panel, rows src, int64_t n, int64_t width, in
 {
     for (int64_t i = 0; i < n; i += group, panel += width * group) {
         int count = n - i < group ? (int)(n - i) : group;
-        for (int at = 0; at < count; at += 8)
-            pack_eight(panel + at, src, i + at, count - at < 8 ? count - at : 8, width, group);
+        for (int at = 0; at < count; at += 8) {
+            int here = count - at < 8 ? count - at : 8;
+            const unsigned char *row[8];
+            for (int r = 0; r < 8; r++)
+                row[r] = (const unsigned char *)rows_at(src, i + at + (r < here ? r : 0));
+            pack_eight(panel + at, DSMOE_F32, row, here, width, group);
+        }
         if (count < group) clear_columns(panel, width, group, count);
     }
+}
+
+INLINE void pack_weights(const dsmoe_dtype type, float *panel, matrix w, int64_t column, int64_t n,
+                         int64_t width, int group)
+{
+    for (int64_t i = 0; i < n; i += group, panel += width * group) {
+        int count = n - i < group ? (int)(n - i) : group;
+        for (int at = 0; at < count; at += 8) {
+            int here = count - at < 8 ? count - at : 8;
+            const unsigned char *row[8];
+            for (int r = 0; r < 8; r++)
+                row[r] = matrix_at(w, i + at + (r < here ? r : 0), 0) + dtype_bytes(type, column);
+            pack_eight(panel + at, type, row, here, width, group);
+        }
+        if (count < group) clear_columns(panel, width, group, count);
+    }
+}
+
+static void pack_f32(float *panel, matrix w, int64_t column, int64_t n, int64_t width, int group)
+{
+    pack_weights(DSMOE_F32, panel, w, column, n, width, group);
+}
+
+static void pack_f16(float *panel, matrix w, int64_t column, int64_t n, int64_t width, int group)
+{
+    pack_weights(DSMOE_F16, panel, w, column, n, width, group);
+}
+
+static void pack_bf16(float *panel, matrix w, int64_t column, int64_t n, int64_t width, int group)
+{
+    pack_weights(DSMOE_BF16, panel, w, column, n, width, group);
 }
 
 /* ---- the tile ------------------------------------------------------------------------------ */
@@ -123,9 +211,9 @@ INLINE void tile_of(const int height, int64_t k, const float *a, const float *b,
     for (int i = 0; i < m; i++) _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
 
     const int64_t part = (k + AHEAD_ROWS * AHEAD_LINES - 1) / (AHEAD_ROWS * AHEAD_LINES);
-    const float *next = ahead.at;
+    const unsigned char *next = ahead.at;
     for (int asked = 1; k > 0; k -= part, asked++) {
-        _mm_prefetch((const char *)next, _MM_HINT_T1);
+        _mm_prefetch(next, _MM_HINT_T1);
         next = asked % AHEAD_ROWS ? next + ahead.stride : ahead.at + CACHE_LINE;
         UNROLL_4
         for (int64_t s = part < k ? part : k; s > 0; s--, a += TILE_M, b += TILE_N) {
@@ -177,29 +265,34 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 
 /* ---- few rows ------------------------------------------------------------------------------ */
 
-/* m rows of x against n rows of w, `stride` apart. */
-INLINE void few_rows_tile(const int m, const int n, const float *x, const float *w, int64_t stride,
-                          int64_t k, float *y, int64_t ldy, int64_t y_step)
+/* m rows of x against n rows of w, `stride` bytes apart. */
+INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
+                          const unsigned char *w, int64_t stride, int64_t k, float *y, int64_t ldy,
+                          int64_t y_step)
 {
     enum { AHEAD = 8 * CACHE_LINE };
     __m256 sum[12];
     UNROLL
     for (int i = 0; i < m * n; i++) sum[i] = _mm256_setzero_ps();
-    for (; k >= LANES; k -= LANES, x += m * LANES, w += LANES) {
+    for (; k >= 2 * LANES; k -= 2 * LANES, w += dtype_bytes(type, 2 * LANES)) {
         UNROLL
-        for (int j = 0; j < n; j++) {
-            _mm_prefetch((const char *)(w + j * stride + AHEAD), _MM_HINT_T0);
-            __m256 wj = _mm256_loadu_ps(w + j * stride);
+        for (int j = 0; j < n; j++) _mm_prefetch(w + j * stride + AHEAD, _MM_HINT_T0);
+        UNROLL
+        for (int half = 0; half < 2; half++, x += m * LANES) {
             UNROLL
-            for (int i = 0; i < m; i++)
-                sum[i * n + j] =
-                    _mm256_fmadd_ps(_mm256_loadu_ps(x + i * LANES), wj, sum[i * n + j]);
+            for (int j = 0; j < n; j++) {
+                __m256 wj = load_eight(type, w + j * stride + dtype_bytes(type, half * LANES));
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    sum[i * n + j] =
+                        _mm256_fmadd_ps(_mm256_loadu_ps(x + i * LANES), wj, sum[i * n + j]);
+            }
         }
     }
-    if (k > 0) {
-        UNROLL
+    for (; k > 0; k -= LANES, x += m * LANES, w += dtype_bytes(type, LANES)) {
         for (int j = 0; j < n; j++) {
-            __m256 wj = _mm256_maskload_ps(w + j * stride, first_lanes(k));
+            const unsigned char *at = w + j * stride;
+            __m256 wj = k >= LANES ? load_eight(type, at) : load_rest(type, at, k);
             UNROLL
             for (int i = 0; i < m; i++)
                 sum[i * n + j] =
@@ -215,28 +308,62 @@ INLINE void few_rows_tile(const int m, const int n, const float *x, const float 
 
 /* Rows 0, n/streams, 2·n/streams … of w together, then the rows after them: so memory is read in a
  * few long streams, each from its beginning to its end, which keeps it busiest. */
-INLINE void few_rows_of(const int m, const int streams, const float *x, rows w, int64_t n,
-                        int64_t k, float *y, int64_t ldy)
+INLINE void few_rows_of(const dsmoe_dtype type, const int m, const int streams, const float *x,
+                        matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
     int64_t length = n / streams;
     for (int64_t j = 0; j < length; j++)
-        few_rows_tile(m, streams, x, rows_at(w, j), length * w.stride, k, y + j, ldy, length);
+        few_rows_tile(type, m, streams, x, matrix_at(w, j, 0), length * w.stride, k, y + j, ldy,
+                      length);
     for (int64_t j = length * streams; j < n; j++)
-        few_rows_tile(m, 1, x, rows_at(w, j), 0, k, y + j, ldy, 0);
+        few_rows_tile(type, m, 1, x, matrix_at(w, j, 0), 0, k, y + j, ldy, 0);
 }
 
-static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy)
+INLINE void few_rows(const dsmoe_dtype type, int m, const float *x, matrix w, int64_t n, int64_t k,
+                     float *y, int64_t ldy)
 {
     switch (m) {
-    case 1: few_rows_of(1, 4, x, w, n, k, y, ldy); break;
-    case 2: few_rows_of(2, 4, x, w, n, k, y, ldy); break;
-    case 3: few_rows_of(3, 4, x, w, n, k, y, ldy); break;
-    case 4: few_rows_of(4, 3, x, w, n, k, y, ldy); break;
-    case 5: few_rows_of(5, 2, x, w, n, k, y, ldy); break;
-    case 6: few_rows_of(6, 2, x, w, n, k, y, ldy); break;
+    case 1: few_rows_of(type, 1, 4, x, w, n, k, y, ldy); break;
+    case 2: few_rows_of(type, 2, 4, x, w, n, k, y, ldy); break;
+    case 3: few_rows_of(type, 3, 4, x, w, n, k, y, ldy); break;
+    case 4: few_rows_of(type, 4, 3, x, w, n, k, y, ldy); break;
+    case 5: few_rows_of(type, 5, 2, x, w, n, k, y, ldy); break;
+    case 6: few_rows_of(type, 6, 2, x, w, n, k, y, ldy); break;
     default: break; /* no rows */
     }
 }
+
+static void few_rows_f32(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
+                         int64_t ldy)
+{
+    few_rows(DSMOE_F32, m, x, w, n, k, y, ldy);
+}
+
+static void few_rows_f16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
+                         int64_t ldy)
+{
+    few_rows(DSMOE_F16, m, x, w, n, k, y, ldy);
+}
+
+static void few_rows_bf16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
+                          int64_t ldy)
+{
+    few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy);
+}
+
+INLINE void widen(const dsmoe_dtype type, int64_t n, const unsigned char *src, float *dst)
+{
+    for (; n >= 8; n -= 8, dst += 8, src += dtype_bytes(type, 8))
+        _mm256_storeu_ps(dst, load_eight(type, src));
+    if (n == 0) return;
+    float rest[8];
+    _mm256_storeu_ps(rest, load_rest(type, src, n));
+    memcpy(dst, rest, (size_t)n * sizeof *dst);
+}
+
+static void widen_f32(int64_t n, const void *src, float *dst) { widen(DSMOE_F32, n, src, dst); }
+static void widen_f16(int64_t n, const void *src, float *dst) { widen(DSMOE_F16, n, src, dst); }
+static void widen_bf16(int64_t n, const void *src, float *dst) { widen(DSMOE_BF16, n, src, dst); }
 
 /* ---- element by element -------------------------------------------------------------------- */
 
@@ -324,6 +451,50 @@ static void axpy(int64_t n, float weight, const float *x, float *y)
     for (; i < n; i++) y[i] = fmaf(weight, x[i], y[i]);
 }
 
+static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)
+{
+    __m256 sum = _mm256_setzero_ps();
+    for (int64_t i = 0; i < n; i += 8) {
+        __m256 xi = load_first(x + i, n - i);
+        sum = _mm256_fmadd_ps(xi, xi, sum);
+    }
+    const __m256 scale = _mm256_set1_ps(1.0f / sqrtf(fold(sum) / (float)n + eps));
+    for (int64_t i = 0; i < n; i += 8) {
+        __m256 xi = _mm256_mul_ps(load_first(x + i, n - i), scale);
+        store_first(y + i, _mm256_mul_ps(load_first(weight + i, n - i), xi), n - i);
+    }
+}
+
+static float softmax_part(int64_t n, float *x, float *max, float *sum)
+{
+    float largest = *max;
+    int64_t i = 0;
+    if (n >= 8) {
+        __m256 m = _mm256_set1_ps(largest);
+        for (; i + 8 <= n; i += 8) m = _mm256_max_ps(_mm256_loadu_ps(x + i), m);
+        float lane[8];
+        _mm256_storeu_ps(lane, m);
+        for (int j = 0; j < 8; j++) largest = lane[j] > largest ? lane[j] : largest;
+    }
+    for (; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    float factor = *max == largest ? 1.0f : expf(*max - largest);
+    const __m256 shift = _mm256_set1_ps(largest);
+    __m256 part = _mm256_setzero_ps();
+    for (i = 0; i + 8 <= n; i += 8) {
+        __m256 e = exp8(_mm256_sub_ps(_mm256_loadu_ps(x + i), shift));
+        _mm256_storeu_ps(x + i, e);
+        part = _mm256_add_ps(part, e);
+    }
+    float rest = 0.0f;
+    for (; i < n; i++) {
+        x[i] = expf(x[i] - largest);
+        rest += x[i];
+    }
+    *sum = *sum * factor + (fold(part) + rest);
+    *max = largest;
+    return factor;
+}
+
 static bool softmax(int64_t n, float *x)
 {
     float max = -INFINITY;
@@ -388,10 +559,14 @@ const kernels kernels_avx2 = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .tile = tile,
-    .few_rows = few_rows,
+    .dtypes = {[DSMOE_F32] = {widen_f32, pack_f32, few_rows_f32},
+               [DSMOE_F16] = {widen_f16, pack_f16, few_rows_f16},
+               [DSMOE_BF16] = {widen_bf16, pack_bf16, few_rows_bf16}},
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,
+    .rms_norm = rms_norm,
+    .softmax_part = softmax_part,
     .softmax = softmax,
     .probe_fma = probe_fma,
     .probe_read = probe_read,

@@ -14,6 +14,7 @@ int kernels_all(const kernels *const **list)
     int n = 0;
     sets[n++] = &kernels_scalar;
 #if defined(__x86_64__)
+    /* F16C came one generation before AVX2, and not every compiler knows to ask for it. */
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[n++] = &kernels_avx2;
 #endif
     *list = sets;

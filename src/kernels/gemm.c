@@ -17,7 +17,7 @@ enum {
     SUM = 256,        /* terms of the sum in one block */
     NN_WIDTH = 128,   /* columns of w packed at once by gemm_nn */
     TN_HEIGHT = 96,   /* columns of a packed at once by gemm_tn */
-    PACK_SLACK = 16,  /* floats that packing may write past a panel */
+    PACK_SLACK = 16,  /* floats that packing may write past a panel: a cache line */
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -34,8 +34,8 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_x = GEMM_ROWS * round_up(max_k, kn->tile_n);
     int64_t nn_w = SUM * round_up(NN_WIDTH, kn->tile_n);
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
-    int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, CACHE_LINE);
-    int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, CACHE_LINE);
+    int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
+    int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
     if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x};
     return (size_t)(x + w) * sizeof(float);
 }
@@ -53,26 +53,28 @@ gemm gemm_init(const kernels *kn, int64_t max_k, void *scratch)
 
 /* A block of weights that is needed soon, and how far its patches have been asked for. */
 typedef struct ahead {
-    const float *data;
-    int64_t stride, n_rows, n_columns;
-    int64_t row, column;
+    const unsigned char *data;
+    int64_t stride, n_rows, n_bytes; /* n_bytes of each row */
+    int64_t row, byte;
 } ahead;
 
-static ahead ahead_of(rows src, int64_t n_rows, int64_t n_columns)
+static ahead ahead_of(matrix w, int64_t row, int64_t n_rows, int64_t column, int64_t n_columns)
 {
-    return (ahead){
-        .data = src.data, .stride = src.stride, .n_rows = n_rows, .n_columns = n_columns};
+    return (ahead){.data = matrix_at(w, row, column),
+                   .stride = w.stride,
+                   .n_rows = n_rows,
+                   .n_bytes = dtype_bytes(w.type, n_columns)};
 }
 
 /* The next patch; once all are asked for, a line that is at hand anyway. */
-static patch ahead_next(ahead *a, const float *at_hand)
+static patch ahead_next(ahead *a, const void *at_hand)
 {
-    if (a->column >= a->n_columns) return (patch){at_hand, 0};
-    patch p = {a->data + a->row * a->stride + a->column, a->stride};
+    if (a->byte >= a->n_bytes) return (patch){at_hand, 0};
+    patch p = {a->data + a->row * a->stride + a->byte, a->stride};
     a->row += AHEAD_ROWS;
     if (a->row >= a->n_rows) {
         a->row = 0;
-        a->column += AHEAD_LINES * CACHE_LINE;
+        a->byte += AHEAD_LINES * CACHE_LINE;
     }
     return p;
 }
@@ -91,7 +93,7 @@ static void ahead_ask(ahead *a, int64_t n)
 
 static int64_t ahead_patches(const ahead *a)
 {
-    return ceil_div(a->n_rows, AHEAD_ROWS) * ceil_div(a->n_columns, AHEAD_LINES * CACHE_LINE);
+    return ceil_div(a->n_rows, AHEAD_ROWS) * ceil_div(a->n_bytes, AHEAD_LINES * CACHE_LINE);
 }
 
 /* ---- one block ----------------------------------------------------------------------------- */
@@ -147,18 +149,19 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 }
 
 /* Each stretch of w is read from memory for the first group and from the cache for the next. */
-static void nt_few(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
+static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
     int64_t group = few_group(kn, g->m), steps = round_up(g->k, LANES);
     int64_t stretch = group == g->m ? n : FEW_STRETCH;
     for (int64_t j = 0; j < n; j += stretch)
         for (int64_t i = 0; i < g->m; i += group)
-            kn->few_rows((int)min64(group, g->m - i), g->x_panel + i * steps, rows_from(w, j),
-                         min64(stretch, n - j), g->k, y + i * ldy + j, ldy);
+            kn->dtypes[w.type].few_rows((int)min64(group, g->m - i), g->x_panel + i * steps,
+                                        matrix_from(w, j), min64(stretch, n - j), g->k,
+                                        y + i * ldy + j, ldy);
 }
 
-void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
+void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
     if (g->m <= GEMM_FEW_GROUPS * kn->few) {
@@ -172,12 +175,10 @@ void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy)
             int64_t count = min64(kn->tile_n, n - j), left = n - j - count;
             ahead next = {0};
             if (left > 0)
-                next = ahead_of(rows_columns(rows_from(w, j + count), k0), min64(kn->tile_n, left),
-                                sum);
+                next = ahead_of(w, j + count, min64(kn->tile_n, left), k0, sum);
             else if (k0 + sum < g->k)
-                next = ahead_of(rows_columns(w, k0 + sum), count, min64(SUM, g->k - k0 - sum));
-            kn->pack_transposed(g->w_panel, rows_columns(rows_from(w, j), k0), count, sum,
-                                kn->tile_n);
+                next = ahead_of(w, 0, min64(kn->tile_n, n), k0 + sum, min64(SUM, g->k - k0 - sum));
+            kn->dtypes[w.type].pack(g->w_panel, matrix_from(w, j), k0, count, sum, kn->tile_n);
             run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, k0 > 0, next);
         }
     }
@@ -190,6 +191,7 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
 {
     const kernels *kn = g->kernels;
     int64_t width = round_up(NN_WIDTH, kn->tile_n);
+    matrix all = matrix_f32(w.data, w.stride);
     for (int64_t k0 = 0; k0 < k; k0 += SUM) {
         int64_t sum = min64(SUM, k - k0);
         rows block = rows_from(w, k0);
@@ -198,9 +200,9 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
             int64_t columns = min64(width, n - j), left = n - j - columns;
             ahead next = {0};
             if (left > 0)
-                next = ahead_of(rows_columns(block, j + columns), sum, min64(width, left));
+                next = ahead_of(all, k0, sum, j + columns, min64(width, left));
             else if (k0 + sum < k)
-                next = ahead_of(rows_from(block, sum), min64(SUM, k - k0 - sum), min64(width, n));
+                next = ahead_of(all, k0 + sum, min64(SUM, k - k0 - sum), 0, min64(width, n));
             kn->pack(g->w_panel, rows_columns(block, j), sum, columns, kn->tile_n);
             run_tiles(kn, g->x_panel, m, g->w_panel, columns, sum, c + j, ldc, accumulate || k0 > 0,
                       next);

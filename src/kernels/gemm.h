@@ -31,7 +31,7 @@ gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
 /* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
-void gemm_nt(const gemm *g, rows w, int64_t n, float *y, int64_t ldy);
+void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 
 /* c[i·ldc + j] (+)= Σ_k a_i[k]·w_k[j] for m ≤ GEMM_ROWS rows of a, k rows of w, n columns of w. */
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,

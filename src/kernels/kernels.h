@@ -16,7 +16,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A matrix by rows: row i begins at data + stride * (index ? index[i] : i). The index is how tokens
+#include "dsmoe.h"
+
+/* A weight [out, in] in the type it is stored in, wherever it lies: rows begin `stride` bytes apart
+ * and need no alignment. */
+typedef struct matrix {
+    const void *data;
+    int64_t stride;
+    dsmoe_dtype type;
+} matrix;
+
+/* Bytes of `n` numbers of a type. */
+static inline int64_t dtype_bytes(dsmoe_dtype type, int64_t n)
+{
+    return type == DSMOE_F32 ? 4 * n : 2 * n;
+}
+
+static inline matrix matrix_f32(const float *data, int64_t width)
+{
+    return (matrix){data, width * (int64_t)sizeof *data, DSMOE_F32};
+}
+
+static inline const unsigned char *matrix_at(matrix m, int64_t row, int64_t column)
+{
+    return (const unsigned char *)m.data + m.stride * row + dtype_bytes(m.type, column);
+}
+
+/* The last rows from row `first` on. */
+static inline matrix matrix_from(matrix m, int64_t first)
+{
+    m.data = matrix_at(m, first, 0);
+    return m;
+}
+
+/* A matrix of float32 by rows: row i begins at data + stride * (index ? index[i] : i). The index is how tokens
  * are gathered for an expert without copying them first. */
 typedef struct rows {
     const float *data;
@@ -46,11 +79,11 @@ static inline rows rows_columns(rows r, int64_t first)
     return r;
 }
 
-/* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` floats apart, of
- * AHEAD_LINES cache lines each. A tile asks for one patch while it computes, evenly spread, so that
- * what the next block needs arrives without a burst. */
+/* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` bytes apart, of AHEAD_LINES
+ * cache lines each. A tile asks for one patch while it computes, evenly spread, so that what the
+ * next block needs arrives without a burst. */
 typedef struct patch {
-    const float *at;
+    const unsigned char *at;
     int64_t stride;
 } patch;
 
@@ -58,8 +91,22 @@ enum {
     LANES = 8, /* floats that few_rows takes at once along the sum */
     AHEAD_ROWS = 16,
     AHEAD_LINES = 2,
-    CACHE_LINE = 16, /* floats */
+    CACHE_LINE = 64, /* bytes */
+    N_DTYPES = 3,
 };
+
+/* What is written once for each type of weights. Numbers become float32 on the way, exactly. */
+typedef struct dtype_kernels {
+    /* n numbers as float32. */
+    void (*widen)(int64_t n, const void *src, float *dst);
+    /* Columns [column, column + width) of n rows, for a product that sums over columns:
+     * [⌈n/group⌉][width][group], zeros beyond. A panel may be written up to 8 floats past its end.
+     */
+    void (*pack)(float *panel, matrix w, int64_t column, int64_t n, int64_t width, int group);
+    /* y[i·ldy + j] = x_i · w_j for m ≤ few rows of x, packed as [steps][m][LANES] with zeros beyond
+     * column k, and n rows of w. Weights go from memory to registers, once. */
+    void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy);
+} dtype_kernels;
 
 typedef struct kernels {
     const char *name;
@@ -69,7 +116,8 @@ typedef struct kernels {
     int few;            /* the most rows that few_rows takes */
 
     /* `width` columns of n rows, n being the sum: [⌈width/group⌉][n][group], zeros beyond. A panel
-     * may be written up to 8 floats past its end. */
+     * may be written up to 8 floats past its end. Groups are tiles' sides: at most 8, or a multiple
+     * of 8. */
     void (*pack)(float *panel, rows src, int64_t n, int64_t width, int group);
     /* The transpose of that source: n rows, `width` columns being the sum:
      * [⌈n/group⌉][width][group]. */
@@ -79,9 +127,7 @@ typedef struct kernels {
     void (*tile)(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead);
 
-    /* y[i·ldy + j] = x_i · w_j for m ≤ few rows of x, packed as [steps][m][LANES] with zeros beyond
-     * column k, and n rows of w, not gathered. Weights go from memory to registers, once. */
-    void (*few_rows)(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy);
+    dtype_kernels dtypes[N_DTYPES]; /* by dsmoe_dtype */
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */
@@ -92,6 +138,12 @@ typedef struct kernels {
     float (*swiglu_backward)(int64_t n, float weight, float *g, float *u, float *dh);
     /* y += weight·x */
     void (*axpy)(int64_t n, float weight, const float *x, float *y);
+    /* y = weight·x / sqrt(mean(x²) + eps), element by element; y may be x. */
+    void (*rms_norm)(int64_t n, const float *x, const float *weight, float eps, float *y);
+    /* One more part of a long softmax, whose largest input and whose sum so far are *max and *sum:
+     * x becomes e^(x - max) with the new max. Returns what the earlier parts must be multiplied by.
+     */
+    float (*softmax_part)(int64_t n, float *x, float *max, float *sum);
     /* In place; false if any input is NaN or infinite (the output is then undefined). */
     bool (*softmax)(int64_t n, float *x);
 

@@ -44,17 +44,84 @@ static float fold(const float *lane)
            ((lane[1] + lane[5]) + (lane[3] + lane[7]));
 }
 
-static void few_rows(int m, const float *x, rows w, int64_t n, int64_t k, float *y, int64_t ldy)
+/* ---- weights of any type ------------------------------------------------------------------- */
+
+static float number_f32(const unsigned char *at)
+{
+    float value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static float number_bf16(const unsigned char *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* 1 sign, 5 exponent, 10 fraction bits. Exponent 31 is infinity or NaN, 0 a multiple of 2^-24. */
+static float number_f16(const unsigned char *at)
+{
+    uint16_t half;
+    memcpy(&half, at, sizeof half);
+    int exponent = half >> 10 & 31, fraction = half & 1023;
+    float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
+                      : exponent == 0 ? ldexpf((float)fraction, -24)
+                                      : ldexpf((float)(1024 + fraction), exponent - 25);
+    return half >> 15 ? -magnitude : magnitude;
+}
+
+static float number(dsmoe_dtype type, const unsigned char *at)
+{
+    switch (type) {
+    case DSMOE_F32: return number_f32(at);
+    case DSMOE_F16: return number_f16(at);
+    case DSMOE_BF16: return number_bf16(at);
+    }
+    return NAN;
+}
+
+static void widen_f32(int64_t n, const void *src, float *dst)
+{
+    memcpy(dst, src, (size_t)n * sizeof *dst);
+}
+
+static void widen_f16(int64_t n, const void *src, float *dst)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = number_f16((const unsigned char *)src + 2 * i);
+}
+
+static void widen_bf16(int64_t n, const void *src, float *dst)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = number_bf16((const unsigned char *)src + 2 * i);
+}
+
+static void pack_weights(float *panel, matrix w, int64_t column, int64_t n, int64_t width,
+                         int group)
+{
+    for (int64_t i = 0; i < n; i += group)
+        for (int64_t k = 0; k < width; k++)
+            for (int r = 0; r < group; r++)
+                *panel++ = i + r < n ? number(w.type, matrix_at(w, i + r, column + k)) : 0.0f;
+}
+
+static void few_rows(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
-            const float *row = rows_at(w, j);
             float sum[LANES] = {0};
             for (int64_t s = 0; s < k; s++)
-                sum[s % LANES] += x[(s / LANES * m + i) * LANES + s % LANES] * row[s];
+                sum[s % LANES] +=
+                    x[(s / LANES * m + i) * LANES + s % LANES] * number(w.type, matrix_at(w, j, s));
             y[i * ldy + j] = fold(sum);
         }
 }
+
+/* ---- element by element -------------------------------------------------------------------- */
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
@@ -80,6 +147,29 @@ static float swiglu_backward(int64_t n, float weight, float *g, float *u, float 
 static void axpy(int64_t n, float weight, const float *x, float *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] += weight * x[i];
+}
+
+static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)
+{
+    float sum[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) sum[i % LANES] += x[i] * x[i];
+    float scale = 1.0f / sqrtf(fold(sum) / (float)n + eps);
+    for (int64_t i = 0; i < n; i++) y[i] = weight[i] * (x[i] * scale);
+}
+
+static float softmax_part(int64_t n, float *x, float *max, float *sum)
+{
+    float largest = *max, part = 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] > largest) largest = x[i];
+    float factor = *max == largest ? 1.0f : expf(*max - largest);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = expf(x[i] - largest);
+        part += x[i];
+    }
+    *sum = *sum * factor + part;
+    *max = largest;
+    return factor;
 }
 
 static bool softmax(int64_t n, float *x)
@@ -127,10 +217,14 @@ const kernels kernels_scalar = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .tile = tile,
-    .few_rows = few_rows,
+    .dtypes = {[DSMOE_F32] = {widen_f32, pack_weights, few_rows},
+               [DSMOE_F16] = {widen_f16, pack_weights, few_rows},
+               [DSMOE_BF16] = {widen_bf16, pack_weights, few_rows}},
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,
+    .rms_norm = rms_norm,
+    .softmax_part = softmax_part,
     .softmax = softmax,
     .probe_fma = probe_fma,
     .probe_read = probe_read,

@@ -7,27 +7,14 @@
 
 #include "base/status.h"
 #include "formats/json.h"
+#include "model/keys.h"
 
 enum {
     CONFIG_MAX_SIZE = 1 << 20, /* bytes of a config.json; the released one has about a thousand */
     DIMENSION_MAX = 1 << 24,   /* far above any model, far below where products overflow */
     LAYERS_MAX = 1 << 16,
+    EOS_MAX = sizeof((dsmoe_generation_config *)0)->eos_token_id / sizeof(int64_t),
 };
-
-typedef enum key_kind { KEY_INTEGER, KEY_NUMBER, KEY_FLAG } key_kind;
-
-/* What a file may leave out: nothing, the key, or the key's value as well (null). */
-typedef enum key_need { KEY_REQUIRED, KEY_OPTIONAL, KEY_NULLABLE } key_need;
-
-/* One key of config.json and its place in dsmoe_config. */
-typedef struct config_key {
-    const char *name;
-    size_t offset;
-    key_kind kind;
-    key_need need;
-    double min, max;
-    double absent; /* the public default; 0 for a size that only some models have */
-} config_key;
 
 #define KEY(name) #name, offsetof(dsmoe_config, name)
 static const config_key config_keys[] = {
@@ -65,34 +52,6 @@ static const struct {
     {"scoring_func", "softmax"},
 };
 enum { N_CONFIG_WORDS = sizeof config_words / sizeof *config_words };
-
-static double key_load(const config_key *key, const dsmoe_config *config)
-{
-    const char *field = (const char *)config + key->offset;
-    switch (key->kind) {
-    case KEY_INTEGER: return (double)*(const int64_t *)field;
-    case KEY_NUMBER: return *(const double *)field;
-    case KEY_FLAG: return *(const bool *)field;
-    }
-    return 0;
-}
-
-static void key_store(const config_key *key, double value, dsmoe_config *config)
-{
-    char *field = (char *)config + key->offset;
-    switch (key->kind) {
-    case KEY_INTEGER: *(int64_t *)field = (int64_t)value; break;
-    case KEY_NUMBER: *(double *)field = value; break;
-    case KEY_FLAG: *(bool *)field = value != 0; break;
-    }
-}
-
-static dsmoe_status key_check_range(const config_key *key, double value, dsmoe_error *error)
-{
-    if (value >= key->min && value <= key->max) return DSMOE_OK; /* not so for a NaN */
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %.16g, outside %.16g to %.16g", key->name,
-                       value, key->min, key->max);
-}
 
 /* ---- what a configuration must be, wherever it comes from ---------------------------------- */
 
@@ -139,6 +98,35 @@ static dsmoe_status check_attention(const dsmoe_config *config, dsmoe_error *err
     return DSMOE_OK;
 }
 
+static dsmoe_status check_rope_scaling(const dsmoe_config *config, dsmoe_error *error)
+{
+    double factor = config->rope_scaling_factor;
+    switch (config->rope_scaling) {
+    case DSMOE_ROPE_NONE: return DSMOE_OK;
+    case DSMOE_ROPE_DYNAMIC: /* the base grows with the power d/(d-2) */
+        if (config->hidden_size / config->num_attention_heads == 2)
+            return status_fail(error, DSMOE_ERROR_CONFIG,
+                               "rope_scaling type \"dynamic\" needs heads wider than 2");
+        break;
+    case DSMOE_ROPE_LINEAR: break;
+    default:
+        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling is %d, which is no kind of it",
+                           (int)config->rope_scaling);
+    }
+    if (factor >= 1 && factor <= 1e6) return DSMOE_OK; /* not so for a NaN */
+    return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling factor is %g, outside 1 to 1e6",
+                       factor);
+}
+
+static dsmoe_status check_token_id(const char *key, int64_t id, const dsmoe_config *config,
+                                   dsmoe_error *error)
+{
+    if (id >= -1 && id < config->vocab_size) return DSMOE_OK; /* -1: none */
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "%s is %" PRId64 ", no token of a vocab_size of %" PRId64, key, id,
+                       config->vocab_size);
+}
+
 /* The sizes that a model needs if it has dense layers, or MoE layers. */
 static dsmoe_status check_layers(const dsmoe_config *config, dsmoe_error *error)
 {
@@ -177,43 +165,16 @@ static dsmoe_status check_parameters(const dsmoe_config *config, dsmoe_error *er
 
 dsmoe_status config_check(const dsmoe_config *config, dsmoe_error *error)
 {
-    for (int i = 0; i < N_CONFIG_KEYS; i++) {
-        const config_key *key = &config_keys[i];
-        double value = key_load(key, config);
-        if (key->need != KEY_REQUIRED && value == key->absent) continue;
-        STATUS_TRY(key_check_range(key, value, error));
-    }
+    STATUS_TRY(keys_check(config_keys, N_CONFIG_KEYS, config, error));
     STATUS_TRY(check_attention(config, error));
+    STATUS_TRY(check_rope_scaling(config, error));
+    STATUS_TRY(check_token_id("bos_token_id", config->bos_token_id, config, error));
+    STATUS_TRY(check_token_id("eos_token_id", config->eos_token_id, config, error));
     STATUS_TRY(check_layers(config, error));
     return check_parameters(config, error);
 }
 
 /* ---- reading -------------------------------------------------------------------------------- */
-
-static dsmoe_status read_key(const config_key *key, const json_node *root, dsmoe_config *config,
-                             dsmoe_error *error)
-{
-    const json_node *node = json_node_member(root, key->name);
-    if (!node && key->need == KEY_REQUIRED)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "%s is missing", key->name);
-    json_kind kind = node ? json_node_kind(node) : JSON_KIND_NULL;
-    if (!node || (kind == JSON_KIND_NULL && key->need == KEY_NULLABLE)) {
-        key_store(key, key->absent, config);
-        return DSMOE_OK;
-    }
-
-    static const char *const wanted[] = {"an integer", "a number", "true or false"};
-    bool fits = key->kind == KEY_FLAG ? kind == JSON_KIND_BOOL
-                                      : kind == JSON_KIND_INTEGER ||
-                                            (kind == JSON_KIND_REAL && key->kind == KEY_NUMBER);
-    if (!fits)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "%s must be %s, not %s", key->name,
-                           wanted[key->kind], json_kind_name(kind));
-    double value = key->kind == KEY_FLAG ? json_node_bool(node) : json_node_number(node);
-    STATUS_TRY(key_check_range(key, value, error));
-    key_store(key, value, config);
-    return DSMOE_OK;
-}
 
 /* The string under `key`, NULL if it is not there; anything else is an error. */
 static dsmoe_status read_string(const json_node *object, const char *key, const char **string,
@@ -266,9 +227,26 @@ static dsmoe_status check_architectures(const json_node *root, dsmoe_error *erro
                        "architectures \"%.64s\" is not supported, only \"%s\"", other, wanted);
 }
 
-/* null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}. */
-static dsmoe_status check_rope_scaling(const json_node *root, dsmoe_error *error)
+/* Of rope_scaling: "type", or "rope_type" as newer files spell it; NULL for neither. */
+static dsmoe_status read_rope_type(const json_node *scaling, const char **type, dsmoe_error *error)
 {
+    const char *newer;
+    if (read_string(scaling, "type", type, error) != DSMOE_OK ||
+        read_string(scaling, "rope_type", &newer, error) != DSMOE_OK)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling type must be a string");
+    if (*type && newer && strcmp(*type, newer))
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "rope_scaling has type \"%.64s\" and rope_type \"%.64s\"", *type, newer);
+    if (!*type) *type = newer;
+    return DSMOE_OK;
+}
+
+/* null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}. */
+static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *config,
+                                      dsmoe_error *error)
+{
+    config->rope_scaling = DSMOE_ROPE_NONE;
+    config->rope_scaling_factor = 1;
     const json_node *scaling = json_node_member(root, "rope_scaling");
     if (!scaling || json_node_kind(scaling) == JSON_KIND_NULL) return DSMOE_OK;
     if (json_node_kind(scaling) != JSON_KIND_OBJECT)
@@ -276,23 +254,57 @@ static dsmoe_status check_rope_scaling(const json_node *root, dsmoe_error *error
                            "rope_scaling must be null or an object, not %s",
                            json_kind_name(json_node_kind(scaling)));
     const char *type;
-    if (read_string(scaling, "type", &type, error) != DSMOE_OK)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling type must be a string");
+    STATUS_TRY(read_rope_type(scaling, &type, error));
     if (!type) return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling has no type");
+    if (!strcmp(type, "default")) return DSMOE_OK; /* a newer way to say null */
     if (strcmp(type, "linear") && strcmp(type, "dynamic"))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "rope_scaling type \"%.64s\" is not supported, only \"linear\" and"
                            " \"dynamic\"",
                            type);
+    config->rope_scaling = type[0] == 'l' ? DSMOE_ROPE_LINEAR : DSMOE_ROPE_DYNAMIC;
     const json_node *factor = json_node_member(scaling, "factor");
     if (!factor) return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling has no factor");
     json_kind kind = json_node_kind(factor);
     if (kind != JSON_KIND_INTEGER && kind != JSON_KIND_REAL)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "rope_scaling factor must be a number, not %s", json_kind_name(kind));
-    if (!(json_node_number(factor) >= 1 && json_node_number(factor) <= 1e6))
-        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling factor is %g, outside 1 to 1e6",
-                           json_node_number(factor));
+    config->rope_scaling_factor = json_node_number(factor);
+    return DSMOE_OK; /* config_check looks at its range */
+}
+
+/* Keys that this library does not need, but that would say something else than it computes. */
+static dsmoe_status check_unused(const json_node *root, const dsmoe_config *config,
+                                 dsmoe_error *error)
+{
+    const json_node *dtype = json_node_member(root, "torch_dtype");
+    json_kind kind = dtype ? json_node_kind(dtype) : JSON_KIND_NULL;
+    if (kind != JSON_KIND_NULL && kind != JSON_KIND_STRING)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "torch_dtype must be a string, not %s",
+                           json_kind_name(kind));
+    const json_node *head_dim = json_node_member(root, "head_dim");
+    kind = head_dim ? json_node_kind(head_dim) : JSON_KIND_NULL;
+    if (kind == JSON_KIND_NULL) return DSMOE_OK;
+    if (kind != JSON_KIND_INTEGER)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "head_dim must be an integer, not %s",
+                           json_kind_name(kind));
+    int64_t expected = config->hidden_size / config->num_attention_heads;
+    if (json_node_integer(head_dim) != expected)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "head_dim is %" PRId64 ", but hidden_size over num_attention_heads is"
+                           " %" PRId64,
+                           json_node_integer(head_dim), expected);
+    return DSMOE_OK;
+}
+
+static dsmoe_status read_token_ids(const json_node *root, dsmoe_config *config, dsmoe_error *error)
+{
+    int64_t vocab_size = config->vocab_size, bos[1], eos[EOS_MAX];
+    int n_bos, n_eos;
+    STATUS_TRY(keys_read_ids(root, "bos_token_id", vocab_size, bos, 1, &n_bos, error));
+    STATUS_TRY(keys_read_ids(root, "eos_token_id", vocab_size, eos, EOS_MAX, &n_eos, error));
+    config->bos_token_id = n_bos ? bos[0] : -1;
+    config->eos_token_id = n_eos ? eos[0] : -1;
     return DSMOE_OK;
 }
 
@@ -304,24 +316,40 @@ static dsmoe_status read_root(const json_node *root, dsmoe_config *config, dsmoe
     /* Whose configuration it is comes first: of another model, the other keys mean other things. */
     STATUS_TRY(check_architectures(root, error));
     STATUS_TRY(check_words(root, error));
-    STATUS_TRY(check_rope_scaling(root, error));
-    for (int i = 0; i < N_CONFIG_KEYS; i++)
-        STATUS_TRY(read_key(&config_keys[i], root, config, error));
+    STATUS_TRY(read_rope_scaling(root, config, error));
+    STATUS_TRY(keys_read(config_keys, N_CONFIG_KEYS, root, config, error));
+    STATUS_TRY(read_token_ids(root, config, error));
 
     if (!config->num_key_value_heads) config->num_key_value_heads = config->num_attention_heads;
     if (!config->n_routed_experts) config->n_shared_experts = config->num_experts_per_tok = 0;
-    return config_check(config, error);
+    STATUS_TRY(config_check(config, error));
+    return check_unused(root, config, error);
+}
+
+/* Uses up the tree. */
+static dsmoe_status read_tree(json_node *root, const char *source, dsmoe_config *config,
+                              dsmoe_error *error)
+{
+    dsmoe_error reason;
+    dsmoe_config read = {0};
+    dsmoe_status status = read_root(root, &read, &reason);
+    json_node_free(root);
+    if (status != DSMOE_OK) return status_fail(error, status, "%s: %s", source, reason.message);
+    *config = read;
+    return DSMOE_OK;
+}
+
+dsmoe_status config_parse(const char *text, size_t length, const char *source, dsmoe_config *config,
+                          dsmoe_error *error)
+{
+    json_node *root;
+    STATUS_TRY(json_node_parse(text, length, source, &root, error));
+    return read_tree(root, source, config, error);
 }
 
 dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config, dsmoe_error *error)
 {
     json_node *root;
     STATUS_TRY(json_node_read(path, CONFIG_MAX_SIZE, &root, error));
-    dsmoe_error reason;
-    dsmoe_config read = {0};
-    dsmoe_status status = read_root(root, &read, &reason);
-    json_node_free(root);
-    if (status != DSMOE_OK) return status_fail(error, status, "%s: %s", path, reason.message);
-    *config = read;
-    return DSMOE_OK;
+    return read_tree(root, path, config, error);
 }

@@ -8,28 +8,34 @@
 #include "base/threads.h"
 
 enum {
+    FEW_ROWS = 448,       /* of all groups together */
     SMALL_PART = 64,      /* columns of a task when there are few rows: more, smaller tasks */
     BACKWARD_PART = 1024, /* columns of a task of backward, where packing rows costs more */
 };
 
 /* ---- groups and blocks --------------------------------------------------------------------- */
 
-experts experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t n_groups,
+                      int64_t n_rows)
 {
-    const dsmoe_layer_config *c = &layer->config;
-    int64_t n_groups = c->n_routed_experts + 1, k = c->num_experts_per_tok;
     /* Each group wastes at most one incomplete block. */
-    int64_t n_blocks = n_groups + (n_tokens * k + n_tokens) / GEMM_ROWS;
     return (experts){
-        .layer = layer,
+        .kernels = kn,
+        .hidden_size = hidden_size,
         .groups = arena_take(a, n_groups, sizeof(group)),
-        .blocks = arena_take(a, n_blocks, sizeof(block)),
+        .blocks = arena_take(a, n_groups + n_rows / GEMM_ROWS, sizeof(block)),
     };
+}
+
+void experts_begin(experts *e, int64_t n_rows)
+{
+    e->n_groups = e->n_blocks = e->widest = e->widest_group = 0;
+    e->part = n_rows <= FEW_ROWS ? SMALL_PART : MOE_PART;
 }
 
 /* Blocks of a group are about equal, so that only a group of few rows has a block of few rows:
  * which order of summation a row meets is then a matter of its expert's rows alone. */
-static void add_group(experts *e, group g)
+void experts_add(experts *e, group g)
 {
     int32_t index = (int32_t)e->n_groups;
     int64_t n = moe_parts(g.n_rows, GEMM_ROWS);
@@ -38,6 +44,7 @@ static void add_group(experts *e, group g)
         int64_t first = g.n_rows * i / n, end = g.n_rows * (i + 1) / n;
         e->blocks[e->n_blocks++] = (block){index, (int32_t)first, (int32_t)(end - first)};
     }
+    if (g.width > e->widest_group) e->widest_group = g.width;
     if (g.n_rows > 0 && g.width > e->widest) e->widest = g.width;
 }
 
@@ -47,10 +54,10 @@ static float *row_at(float *array, int64_t first, int64_t width)
     return array ? array + first * width : NULL;
 }
 
-static group shared_group(const experts *e, int64_t n_tokens, const expert_rows *a)
+static group shared_group(const dsmoe_layer *layer, int64_t n_tokens, const expert_rows *a)
 {
-    group g = {.weights = e->layer->weights.shared_experts,
-               .width = moe_shared_width(&e->layer->config),
+    group g = {.weights = layer->weights.shared_experts,
+               .width = moe_shared_width(&layer->config),
                .n_rows = n_tokens,
                .g = a->g.shared,
                .u = a->u.shared,
@@ -60,10 +67,11 @@ static group shared_group(const experts *e, int64_t n_tokens, const expert_rows 
     return g;
 }
 
-static group routed_group(const experts *e, const dispatch *d, int64_t i, const expert_rows *a)
+static group routed_group(const dsmoe_layer *layer, const dispatch *d, int64_t i,
+                          const expert_rows *a)
 {
-    int64_t width = e->layer->config.moe_intermediate_size, first = d->offsets[i];
-    group g = {.weights = e->layer->weights.experts[i],
+    int64_t width = layer->config.moe_intermediate_size, first = d->offsets[i];
+    group g = {.weights = layer->weights.experts[i],
                .width = width,
                .n_rows = d->offsets[i + 1] - first,
                .token = d->row_token + first,
@@ -72,19 +80,19 @@ static group routed_group(const experts *e, const dispatch *d, int64_t i, const 
                .g = row_at(a->g.routed, first, width),
                .u = row_at(a->u.routed, first, width),
                .h = row_at(a->h.routed, first, width),
-               .out = row_at(a->out.routed, first, e->layer->config.hidden_size)};
+               .out = row_at(a->out.routed, first, layer->config.hidden_size)};
     if (a->gradients) g.gradients = a->gradients->experts[i];
     return g;
 }
 
-void experts_assign(experts *e, const dispatch *d, int64_t n_tokens, const expert_rows *arrays)
+void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
+                    const expert_rows *arrays)
 {
-    const dsmoe_layer_config *c = &e->layer->config;
-    e->n_groups = e->n_blocks = e->widest = 0;
-    e->part = n_tokens * c->num_experts_per_tok <= MOE_PART ? SMALL_PART : MOE_PART;
-    if (c->n_shared_experts > 0) /* the largest first: it should not be the last to finish */
-        add_group(e, shared_group(e, n_tokens, arrays));
-    for (int64_t i = 0; i < c->n_routed_experts; i++) add_group(e, routed_group(e, d, i, arrays));
+    const dsmoe_layer_config *c = &layer->config;
+    experts_begin(e, n_tokens * (c->num_experts_per_tok + (c->n_shared_experts > 0)));
+    if (c->n_shared_experts > 0) experts_add(e, shared_group(layer, n_tokens, arrays));
+    for (int64_t i = 0; i < c->n_routed_experts; i++)
+        experts_add(e, routed_group(layer, d, i, arrays));
 }
 
 /* ---- tasks --------------------------------------------------------------------------------- */
@@ -135,19 +143,18 @@ static void hidden_task(void *context, int64_t task, int thread)
     piece p = piece_of(e, task, moe_parts(e->widest, e->part), e->part);
     const group *g = p.group;
     if (!piece_clip(&p, g->width)) return;
-    int64_t hidden = e->layer->config.hidden_size, at = p.row * g->width + p.column;
+    int64_t hidden = e->hidden_size, at = p.row * g->width + p.column;
     thread_scratch *s = &e->threads[thread];
     bool keep = g->g != NULL;
     float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
     int64_t stride = keep ? g->width : MOE_PART;
 
     gemm_nt_load(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
-    gemm_nt(&s->gemm, matrix_rows(g->weights.gate_proj, hidden, p.column), p.n_columns, gate,
-            stride);
-    gemm_nt(&s->gemm, matrix_rows(g->weights.up_proj, hidden, p.column), p.n_columns, up, stride);
+    gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, p.column), p.n_columns, gate, stride);
+    gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, p.column), p.n_columns, up, stride);
     for (int64_t r = 0; r < p.n_rows; r++)
-        e->layer->kernels->swiglu(p.n_columns, gate + r * stride, up + r * stride,
-                                  g->h + at + r * g->width);
+        e->kernels->swiglu(p.n_columns, gate + r * stride, up + r * stride,
+                           g->h + at + r * g->width);
 }
 
 /* out = down · h */
@@ -155,20 +162,20 @@ static void output_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
-    int64_t hidden = e->layer->config.hidden_size;
+    int64_t hidden = e->hidden_size;
     piece p = piece_of(e, task, moe_parts(hidden, e->part), e->part);
     const group *g = p.group;
     gemm *m = &e->threads[thread].gemm;
     piece_clip(&p, hidden);
     gemm_nt_load(m, matrix_rows(g->h, g->width, p.row), p.n_rows, g->width);
-    gemm_nt(m, matrix_rows(g->weights.down_proj, g->width, p.column), p.n_columns,
+    gemm_nt(m, matrix_from(g->weights.down_proj, p.column), p.n_columns,
             g->out + p.row * hidden + p.column, hidden);
 }
 
 void experts_forward(const experts *e, const float *x)
 {
     job j = {.e = e, .x = x};
-    int64_t hidden = e->layer->config.hidden_size;
+    int64_t hidden = e->hidden_size;
     threads_for(e->n_threads, e->n_blocks * moe_parts(e->widest, e->part), hidden_task, &j);
     threads_for(e->n_threads, e->n_blocks * moe_parts(hidden, e->part), output_task, &j);
 }
@@ -183,8 +190,8 @@ static void d_hidden_task(void *context, int64_t task, int thread)
     piece p = piece_of(e, task, moe_parts(e->widest, BACKWARD_PART), BACKWARD_PART);
     const group *g = p.group;
     if (!piece_clip(&p, g->width)) return;
-    int64_t hidden = e->layer->config.hidden_size;
-    rows down = rows_columns(matrix_rows(g->weights.down_proj, g->width, 0), p.column);
+    int64_t hidden = e->hidden_size;
+    rows down = rows_columns(matrix_rows(g->weights.down_proj.data, g->width, 0), p.column);
     gemm_nn(&e->threads[thread].gemm, token_rows(j->dy, hidden, g, p.row), p.n_rows, down, hidden,
             p.n_columns, g->h + p.row * g->width + p.column, g->width, false);
 }
@@ -198,8 +205,8 @@ static void activation_task(void *context, int64_t task, int thread)
     const group *g = &j->e->groups[b->group];
     for (int64_t r = b->first; r < b->first + b->count; r++) {
         int64_t at = r * g->width;
-        float d = j->e->layer->kernels->swiglu_backward(g->width, g->weight ? g->weight[r] : 1.0f,
-                                                        g->g + at, g->u + at, g->h + at);
+        float d = j->e->kernels->swiglu_backward(g->width, g->weight ? g->weight[r] : 1.0f,
+                                                 g->g + at, g->u + at, g->h + at);
         if (g->d_weight) g->d_weight[r] = d;
     }
 }
@@ -209,14 +216,14 @@ static void d_input_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
-    int64_t hidden = e->layer->config.hidden_size;
+    int64_t hidden = e->hidden_size;
     piece p = piece_of(e, task, moe_parts(hidden, BACKWARD_PART), BACKWARD_PART);
     const group *g = p.group;
     gemm *m = &e->threads[thread].gemm;
     piece_clip(&p, hidden);
     float *dx = g->out + p.row * hidden + p.column;
-    rows gate = rows_columns(matrix_rows(g->weights.gate_proj, hidden, 0), p.column);
-    rows up = rows_columns(matrix_rows(g->weights.up_proj, hidden, 0), p.column);
+    rows gate = rows_columns(matrix_rows(g->weights.gate_proj.data, hidden, 0), p.column);
+    rows up = rows_columns(matrix_rows(g->weights.up_proj.data, hidden, 0), p.column);
     gemm_nn(m, matrix_rows(g->g, g->width, p.row), p.n_rows, gate, g->width, p.n_columns, dx,
             hidden, false);
     gemm_nn(m, matrix_rows(g->u, g->width, p.row), p.n_rows, up, g->width, p.n_columns, dx, hidden,
@@ -231,9 +238,9 @@ static void d_in_proj_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
-    int64_t parts = moe_parts(moe_widest(&e->layer->config), GRADIENT_ROWS);
+    int64_t parts = moe_parts(e->widest_group, GRADIENT_ROWS);
     const group *g = &e->groups[task / parts];
-    int64_t hidden = e->layer->config.hidden_size, first = task % parts * GRADIENT_ROWS;
+    int64_t hidden = e->hidden_size, first = task % parts * GRADIENT_ROWS;
     int64_t m = moe_min(GRADIENT_ROWS, g->width - first);
     if (m <= 0) return;
     gemm *s = &e->threads[thread].gemm;
@@ -249,7 +256,7 @@ static void d_down_proj_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
-    int64_t hidden = e->layer->config.hidden_size, parts = moe_parts(hidden, GRADIENT_ROWS);
+    int64_t hidden = e->hidden_size, parts = moe_parts(hidden, GRADIENT_ROWS);
     const group *g = &e->groups[task / parts];
     int64_t first = task % parts * GRADIENT_ROWS, m = moe_min(GRADIENT_ROWS, hidden - first);
     gemm_tn(&e->threads[thread].gemm, rows_columns(token_rows(j->dy, hidden, g, 0), first), m,
@@ -260,8 +267,8 @@ static void d_down_proj_task(void *context, int64_t task, int thread)
 void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate)
 {
     job j = {.e = e, .x = x, .dy = dy, .accumulate = accumulate};
-    int64_t hidden = e->layer->config.hidden_size, widest = moe_widest(&e->layer->config);
-    int64_t in_rows = moe_parts(widest, GRADIENT_ROWS),
+    int64_t hidden = e->hidden_size;
+    int64_t in_rows = moe_parts(e->widest_group, GRADIENT_ROWS),
             down_rows = moe_parts(hidden, GRADIENT_ROWS);
     int64_t width_parts = moe_parts(e->widest, BACKWARD_PART);
     int64_t hidden_parts = moe_parts(hidden, BACKWARD_PART);

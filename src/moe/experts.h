@@ -26,7 +26,8 @@ typedef struct expert_rows {
 
 /* One expert's share of all that. */
 typedef struct group {
-    dsmoe_expert_weights weights, gradients;
+    moe_expert weights;
+    dsmoe_expert_weights gradients;
     int64_t width, n_rows;
     const int32_t *token;     /* whose row it is; NULL: row r is token r */
     float *weight, *d_weight; /* NULL: the weight is 1 */
@@ -38,20 +39,28 @@ typedef struct block {
 } block;
 
 typedef struct experts {
-    const dsmoe_layer *layer;
+    const kernels *kernels;
+    int64_t hidden_size;
     group *groups;
     block *blocks;
     int64_t n_groups, n_blocks;
-    int64_t widest; /* group that has rows */
-    int64_t part;   /* columns of a task's forward product */
+    int64_t widest, widest_group; /* of the groups that have rows; of all */
+    int64_t part;                 /* columns of a task's forward product */
     thread_scratch *threads;
     int n_threads;
 } experts;
 
-experts experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+/* For at most n_groups groups that have at most n_rows rows together. */
+experts experts_place(arena *a, const kernels *kernels, int64_t hidden_size, int64_t n_groups,
+                      int64_t n_rows);
 
-/* Cuts the sorted rows into groups and blocks. */
-void experts_assign(experts *e, const dispatch *d, int64_t n_tokens, const expert_rows *arrays);
+/* Group by group: the largest first, so that it is not the last to finish. experts_begin takes the
+ * number of rows of all groups. */
+void experts_begin(experts *e, int64_t n_rows);
+void experts_add(experts *e, group g);
+/* The same for a layer: the sorted rows cut into groups and blocks. */
+void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
+                    const expert_rows *arrays);
 
 /* out = FFN(x) of every group's rows, not yet weighted. */
 void experts_forward(const experts *e, const float *x);

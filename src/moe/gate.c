@@ -30,7 +30,7 @@ static void logits_task(void *context, int64_t task, int thread)
     int64_t parts = moe_parts(n, EXPERTS_PER_TASK), few = job->layer->kernels->few;
     int64_t expert = task % parts * EXPERTS_PER_TASK, count = moe_min(EXPERTS_PER_TASK, n - expert);
     int64_t end = moe_min(job->n_tokens, (task / parts + 1) * TOKENS_PER_TASK);
-    rows router = {job->layer->weights.gate + expert * hidden, hidden, NULL};
+    matrix router = matrix_from(job->layer->weights.gate, expert);
     gemm *g = &job->threads[thread].gemm;
     for (int64_t t = task / parts * TOKENS_PER_TASK; t < end; t += few) {
         gemm_nt_load(g, (rows){job->x + t * hidden, hidden, NULL}, moe_min(few, end - t), hidden);

@@ -36,6 +36,44 @@ static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer
     return DSMOE_OK;
 }
 
+static bool expert_is_f32(const moe_expert *e)
+{
+    return e->gate_proj.type == DSMOE_F32 && e->up_proj.type == DSMOE_F32 &&
+           e->down_proj.type == DSMOE_F32;
+}
+
+static bool weights_are_f32(const dsmoe_layer_config *c, const moe_weights *w)
+{
+    bool f32 = w->gate.type == DSMOE_F32;
+    for (int64_t i = 0; i < c->n_routed_experts; i++) f32 = f32 && expert_is_f32(&w->experts[i]);
+    return f32 && (c->n_shared_experts == 0 || expert_is_f32(&w->shared_experts));
+}
+
+dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
+                          dsmoe_layer **layer, dsmoe_error *error)
+{
+    size_t size = (size_t)config->n_routed_experts * sizeof *weights->experts;
+    dsmoe_layer *made = malloc(sizeof *made);
+    moe_expert *table = malloc(size);
+    if (!made || !table) {
+        free(made);
+        free(table);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
+    }
+    memcpy(table, weights->experts, size);
+    *made = (dsmoe_layer){*config, kernels_get(), *weights, weights_are_f32(config, weights)};
+    made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
+    made->weights.experts = table;
+    *layer = made;
+    return DSMOE_OK;
+}
+
+static moe_expert expert_f32(const dsmoe_expert_weights *e, int64_t hidden, int64_t width)
+{
+    return (moe_expert){matrix_f32(e->gate_proj, hidden), matrix_f32(e->up_proj, hidden),
+                        matrix_f32(e->down_proj, width)};
+}
+
 dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
                                 const dsmoe_layer_weights *weights, dsmoe_layer **layer,
                                 dsmoe_error *error)
@@ -44,20 +82,18 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     *layer = NULL;
     STATUS_TRY(dsmoe_layer_config_check(config, error));
     STATUS_TRY(check_weights(config, weights, error));
-    size_t size = (size_t)config->n_routed_experts * sizeof *weights->experts;
-    dsmoe_layer *made = malloc(sizeof *made);
-    dsmoe_expert_weights *table = malloc(size);
-    if (!made || !table) {
-        free(made);
-        free(table);
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
-    }
-    memcpy(table, weights->experts, size);
-    *made = (dsmoe_layer){*config, kernels_get(), *weights};
-    made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
-    made->weights.experts = table;
-    *layer = made;
-    return DSMOE_OK;
+    int64_t n = config->n_routed_experts;
+    moe_expert *table = malloc((size_t)n * sizeof *table);
+    if (!table) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
+    for (int64_t i = 0; i < n; i++)
+        table[i] =
+            expert_f32(&weights->experts[i], config->hidden_size, config->moe_intermediate_size);
+    moe_weights typed = {
+        matrix_f32(weights->gate, config->hidden_size), table,
+        expert_f32(&weights->shared_experts, config->hidden_size, moe_shared_width(config))};
+    dsmoe_status status = layer_create(config, &typed, layer, error);
+    free(table);
+    return status;
 }
 
 void dsmoe_layer_free(dsmoe_layer *layer)
@@ -69,17 +105,14 @@ void dsmoe_layer_free(dsmoe_layer *layer)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-thread_scratch *scratch_place(arena *a, const dsmoe_layer *layer, int n_threads)
+thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, int n_threads)
 {
-    const dsmoe_layer_config *c = &layer->config;
-    int64_t longest = moe_widest(c) > c->hidden_size ? moe_widest(c) : c->hidden_size;
     thread_scratch *threads = arena_take(a, n_threads, sizeof *threads);
     for (int i = 0; i < n_threads; i++) {
-        void *panels = arena_take(a, 1, gemm_scratch_size(layer->kernels, longest));
+        void *panels = arena_take(a, 1, gemm_scratch_size(kn, longest));
         float *gate = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
         float *up = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
-        if (a->base)
-            threads[i] = (thread_scratch){gemm_init(layer->kernels, longest, panels), gate, up};
+        if (a->base) threads[i] = (thread_scratch){gemm_init(kn, longest, panels), gate, up};
     }
     return threads;
 }
@@ -90,6 +123,13 @@ row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, 
     int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
     return (row_array){.routed = arena_take(a, n_rows * routed, sizeof(float)),
                        .shared = arena_take(a, n_tokens * shared, sizeof(float))};
+}
+
+experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    return experts_place(a, layer->kernels, c->hidden_size, c->n_routed_experts + 1,
+                         n_tokens * (c->num_experts_per_tok + 1));
 }
 
 dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
@@ -118,8 +158,8 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
     return (infer_space){
         .routing = routing_place(a, layer, n_tokens),
         .dispatch = dispatch_place(a, c, n_tokens),
-        .experts = experts_place(a, layer, n_tokens),
-        .threads = scratch_place(a, layer, n_threads),
+        .experts = layer_experts_place(a, layer, n_tokens),
+        .threads = scratch_place(a, layer->kernels, layer_longest(c), n_threads),
         .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
         .out = arena_take(a, n_tokens * c->num_experts_per_tok * c->hidden_size, sizeof(float)),
     };
@@ -165,13 +205,14 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                   int64_t first, float *y, infer_space *s, int n_threads,
-                                  dsmoe_error *error)
+                                  layer_watch_fn *watch, void *context, dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
     STATUS_TRY(gate_forward(layer, x, n_tokens, first, s->routing, s->threads, n_threads, error));
+    if (watch) watch(context, first, n_tokens, &s->routing);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
-    experts_assign(&s->experts, &s->dispatch, n_tokens, &arrays);
+    experts_assign(&s->experts, layer, &s->dispatch, n_tokens, &arrays);
     experts_forward(&s->experts, x);
     combine_rows(layer, &s->dispatch, n_tokens, s->out, s->routing.topk_weight, y,
                  c->n_shared_experts > 0, n_threads);
@@ -180,6 +221,13 @@ static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int6
 
 dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                  float *y, const dsmoe_workspace *workspace, dsmoe_error *error)
+{
+    return layer_forward(layer, x, n_tokens, y, workspace, NULL, NULL, error);
+}
+
+dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
+                           const dsmoe_workspace *workspace, layer_watch_fn *watch, void *context,
+                           dsmoe_error *error)
 {
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_workspace_size(layer, n_tokens, n_threads);
@@ -191,7 +239,7 @@ dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64
     int64_t hidden = layer->config.hidden_size;
     for (int64_t t = 0; t < n_tokens; t += PIECE)
         STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t), t,
-                                 y + t * hidden, &s, n_threads, error));
+                                 y + t * hidden, &s, n_threads, watch, context, error));
     return DSMOE_OK;
 }
 

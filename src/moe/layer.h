@@ -27,7 +27,16 @@ saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
                           int64_t shared);
 
+/* Experts with a group for each routed one and one for the shared ones. */
+experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
 dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
+/* The longest row of any operand. */
+static inline int64_t layer_longest(const dsmoe_layer_config *c)
+{
+    return moe_widest(c) > c->hidden_size ? moe_widest(c) : c->hidden_size;
+}
 
 /* Row numbers are 32 bits wide; beyond them no single batch is meant to go. */
 bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens);

@@ -6,11 +6,34 @@
 #include "base/status.h"
 #include "kernels/gemm.h"
 
+/* dsmoe_expert_weights and dsmoe_layer_weights over matrices of any type. */
+typedef struct moe_expert {
+    matrix gate_proj, up_proj, down_proj;
+} moe_expert;
+
+typedef struct moe_weights {
+    matrix gate;
+    moe_expert *experts;
+    moe_expert shared_experts;
+} moe_weights;
+
 struct dsmoe_layer {
     dsmoe_layer_config config;
     const kernels *kernels;
-    dsmoe_layer_weights weights; /* `experts` is the layer's own copy of the table */
+    moe_weights weights; /* `experts` is the layer's own copy of the table */
+    bool is_f32;         /* all weights are float32, so that it can be trained */
 };
+
+/* dsmoe_layer_create over weights of any type; `config` is checked already. */
+dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
+                          dsmoe_layer **layer, dsmoe_error *error);
+/* dsmoe_layer_forward that also shows the routing of each piece of tokens to `watch`, with the number
+ * of its first token; NULL: nobody watches. */
+typedef void layer_watch_fn(void *context, int64_t first, int64_t n_tokens,
+                            const dsmoe_routing *routing);
+dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
+                           const dsmoe_workspace *workspace, layer_watch_fn *watch, void *context,
+                           dsmoe_error *error);
 
 /* Width of the fused shared experts; 0 if there are none. */
 static inline int64_t moe_shared_width(const dsmoe_layer_config *c)
@@ -32,7 +55,8 @@ typedef struct thread_scratch {
 
 enum { MOE_PART = 384 }; /* output columns of a forward product that one task computes */
 
-thread_scratch *scratch_place(arena *a, const dsmoe_layer *layer, int n_threads);
+/* `longest` bounds the length of a row of any operand. */
+thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, int n_threads);
 
 static inline int64_t moe_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
 static inline int64_t moe_min(int64_t a, int64_t b) { return a < b ? a : b; }

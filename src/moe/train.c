@@ -26,8 +26,8 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     const dsmoe_layer_config *c = &layer->config;
     int64_t n_rows = n_tokens * c->num_experts_per_tok, n_experts = c->n_routed_experts;
     train_space s = {
-        .experts = experts_place(a, layer, n_tokens),
-        .threads = scratch_place(a, layer, n_threads),
+        .experts = layer_experts_place(a, layer, n_tokens),
+        .threads = scratch_place(a, layer->kernels, layer_longest(c), n_threads),
         .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .weight = arena_take(a, n_rows, sizeof(float)),
@@ -89,6 +89,8 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
+    if (!layer->is_f32)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "only float32 weights can be trained");
     if (!saved_memory || saved_size < dsmoe_layer_saved_size(layer, n_tokens))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the memory for kept activations has %zu bytes; %lld tokens take %zu",
@@ -104,7 +106,7 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
     STATUS_TRY(gate_forward(layer, x, n_tokens, 0, kept.routing, s.threads, n_threads, error));
     dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
     expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
-    experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
+    experts_assign(&s.experts, layer, &kept.dispatch, n_tokens, &arrays);
     experts_forward(&s.experts, x);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
                  c->n_shared_experts > 0, n_threads);
@@ -144,8 +146,9 @@ static void d_tokens_task(void *context, int64_t task, int thread)
     int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
     int64_t token = task * GEMM_ROWS;
     gemm_nn(&j->threads[thread].gemm, (rows){j->d_logits + token * n, n, NULL},
-            moe_min(GEMM_ROWS, j->n_tokens - token), (rows){j->layer->weights.gate, hidden, NULL},
-            n, hidden, j->dx + token * hidden, hidden, true);
+            moe_min(GEMM_ROWS, j->n_tokens - token),
+            (rows){j->layer->weights.gate.data, hidden, NULL}, n, hidden, j->dx + token * hidden,
+            hidden, true);
 }
 
 static void router_backward(const router_job *j, int n_threads)
@@ -190,7 +193,7 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
                           .weight = s.weight,
                           .d_weight = s.d_weight,
                           .gradients = gradients};
-    experts_assign(&s.experts, &kept.dispatch, n_tokens, &arrays);
+    experts_assign(&s.experts, layer, &kept.dispatch, n_tokens, &arrays);
     experts_backward(&s.experts, x, dy, accumulate);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx, c->n_shared_experts > 0,
                  n_threads);

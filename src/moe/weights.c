@@ -87,9 +87,9 @@ static void init_matrix(float *out, int64_t n, float deviation, float bound, uin
 static void init_expert(const dsmoe_expert_weights *e, int64_t n, float deviation, uint64_t seed,
                         uint64_t stream, int n_threads)
 {
-    float *matrix[] = {e->gate_proj, e->up_proj, e->down_proj};
+    float *part[] = {e->gate_proj, e->up_proj, e->down_proj};
     for (int i = 0; i < 3; i++)
-        init_matrix(matrix[i], n, deviation, 0.0f, seed, stream + (uint64_t)i, n_threads);
+        init_matrix(part[i], n, deviation, 0.0f, seed, stream + (uint64_t)i, n_threads);
 }
 
 dsmoe_status dsmoe_layer_weights_init(const dsmoe_layer_config *config,

@@ -11,15 +11,28 @@ void difference_add(difference *sum, double ours, double expected)
     if (fabs(expected) > sum->max_expected) sum->max_expected = fabs(expected);
 }
 
-void difference_add_tensor(difference *sum, const float *ours, const safetensors_tensor *expected)
+void difference_add_part(difference *sum, const float *ours, const safetensors_tensor *expected,
+                         size_t first, size_t n)
 {
     enum { PIECE = 1024 }; /* a file's elements may be unaligned and of another type */
     float piece[PIECE];
-    for (size_t first = 0; first < expected->n_elements; first += PIECE) {
-        size_t rest = expected->n_elements - first, count = rest < PIECE ? rest : PIECE;
-        safetensors_tensor_read_f32(expected, first, count, piece);
-        for (size_t i = 0; i < count; i++) difference_add(sum, ours[first + i], piece[i]);
+    for (size_t done = 0; done < n; done += PIECE) {
+        size_t rest = n - done, count = rest < PIECE ? rest : PIECE;
+        safetensors_tensor_read_f32(expected, first + done, count, piece);
+        for (size_t i = 0; i < count; i++) difference_add(sum, ours[done + i], piece[i]);
     }
+}
+
+void difference_add_tensor(difference *sum, const float *ours, const safetensors_tensor *expected)
+{
+    difference_add_part(sum, ours, expected, 0, expected->n_elements);
+}
+
+void difference_merge(difference *sum, const difference *part)
+{
+    sum->max_abs = fmax(sum->max_abs, part->max_abs);
+    sum->max_expected = fmax(sum->max_expected, part->max_expected);
+    sum->undefined = sum->undefined || part->undefined;
 }
 
 dsmoe_check difference_check(const difference *sum, const char *name, double tolerance)

@@ -17,6 +17,12 @@ typedef struct difference {
 void difference_add(difference *sum, double ours, double expected);
 /* `expected` has a floating-point type and as many elements as `ours`. */
 void difference_add_tensor(difference *sum, const float *ours, const safetensors_tensor *expected);
+/* Elements [first, first + n) of it, with ours[0] for the first of them. */
+void difference_add_part(difference *sum, const float *ours, const safetensors_tensor *expected,
+                         size_t first, size_t n);
+
+/* As if the pairs of `part` had come in here. */
+void difference_merge(difference *sum, const difference *part);
 
 /* The outcome. The measure is relative to the largest expected magnitude, so that numbers that are
  * small beside their neighbours need not be exact; where all expected numbers are zero, ours must

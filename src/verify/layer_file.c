@@ -7,18 +7,15 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "verify/compare.h"
 #include "verify/reference.h"
+#include "verify/report.h"
 
 /* device_loss.D in a reference file carries the paper's alpha2; the layer itself is run without. */
 static const double device_loss_alpha = 0.05;
 
 typedef struct verify_run {
     reference_file reference;
-    double tolerance;
-    dsmoe_check_fn *report;
-    void *context;
-    bool all_ok;
+    verify_report report;
     dsmoe_layer_weights *weights, *gradients;
     dsmoe_layer *layer;
     dsmoe_workspace workspace; /* enough for every pass */
@@ -119,41 +116,6 @@ static void poison_out(verify_run *run)
     poison(run->out, (size_t)run->reference.n_tokens * (size_t)run->reference.config.hidden_size);
 }
 
-/* ---- reporting ----------------------------------------------------------------------------- */
-
-static void report(verify_run *run, dsmoe_check check)
-{
-    run->all_ok = run->all_ok && check.ok;
-    if (run->report) run->report(run->context, &check);
-}
-
-static void report_tensor(verify_run *run, const char *name, const float *ours,
-                          const safetensors_tensor *expected)
-{
-    if (!expected) return;
-    difference sum = {0};
-    difference_add_tensor(&sum, ours, expected);
-    report(run, difference_check(&sum, name, run->tolerance));
-}
-
-static void report_number(verify_run *run, const char *name, double ours,
-                          const safetensors_tensor *expected)
-{
-    if (!expected) return;
-    float number;
-    difference sum = {0};
-    safetensors_tensor_read_f32(expected, 0, 1, &number);
-    difference_add(&sum, ours, number);
-    report(run, difference_check(&sum, name, run->tolerance));
-}
-
-/* Tokens that must not differ at all. */
-static void report_tokens(verify_run *run, const char *name, int64_t n_different)
-{
-    double share = (double)n_different / (double)run->reference.n_tokens;
-    report(run, (dsmoe_check){name, (double)n_different, share, n_different == 0});
-}
-
 /* ---- routing ------------------------------------------------------------------------------- */
 
 static void report_experts(verify_run *run, const int64_t *experts)
@@ -161,7 +123,7 @@ static void report_experts(verify_run *run, const int64_t *experts)
     int64_t k = run->reference.config.num_experts_per_tok, n_different = 0;
     for (int64_t t = 0; t < run->reference.n_tokens; t++)
         n_different += !compare_experts(run->routing.topk_idx + t * k, experts + t * k, k);
-    report_tokens(run, "topk_idx", n_different);
+    report_tokens(&run->report, "topk_idx", n_different, run->reference.n_tokens);
 }
 
 static void report_gates(verify_run *run, const int64_t *experts, const float *gates)
@@ -171,7 +133,7 @@ static void report_gates(verify_run *run, const int64_t *experts, const float *g
     for (int64_t t = 0; t < run->reference.n_tokens; t++)
         difference_add_gates(&sum, run->routing.topk_idx + t * k, run->routing.topk_weight + t * k,
                              experts + t * k, gates + t * k, k);
-    report(run, difference_check(&sum, "topk_weight", run->tolerance));
+    report_difference(&run->report, "topk_weight", &sum);
 }
 
 /* The order of a token's k experts is free, so they are compared as sets. */
@@ -211,7 +173,7 @@ static void report_train_routing(verify_run *run)
             memcmp(serving.scores + t * n_experts, training.scores + t * n_experts, row) != 0 ||
             memcmp(serving.topk_idx + t * k, training.topk_idx + t * k, idx_row) != 0 ||
             memcmp(serving.topk_weight + t * k, training.topk_weight + t * k, weight_row) != 0;
-    report_tokens(run, "train routing", n_different);
+    report_tokens(&run->report, "train routing", n_different, run->reference.n_tokens);
 }
 
 static dsmoe_status report_device_losses(verify_run *run, dsmoe_error *error)
@@ -226,7 +188,7 @@ static dsmoe_status report_device_losses(verify_run *run, dsmoe_error *error)
         double loss;
         STATUS_TRY(dsmoe_device_loss(&reference->config, run->routing, reference->n_tokens,
                                      n_groups, &loss, error));
-        report_number(run, name, device_loss_alpha * loss, expected);
+        report_number(&run->report, name, device_loss_alpha * loss, expected);
     }
     return DSMOE_OK;
 }
@@ -239,10 +201,10 @@ static dsmoe_status run_inference(verify_run *run, dsmoe_error *error)
     poison_out(run);
     STATUS_TRY(dsmoe_layer_forward(run->layer, run->x, reference->n_tokens, run->out,
                                    &run->workspace, error));
-    report_tensor(run, "infer y", run->out, reference->y);
+    report_tensor(&run->report, "infer y", run->out, reference->y);
     STATUS_TRY(dsmoe_layer_route(run->layer, run->x, reference->n_tokens, run->routing,
                                  &run->workspace, error));
-    report_tensor(run, "scores", run->routing.scores, reference->scores);
+    report_tensor(&run->report, "scores", run->routing.scores, reference->scores);
     return report_topk(run, error);
 }
 
@@ -255,8 +217,8 @@ static dsmoe_status run_training(verify_run *run, dsmoe_error *error)
                                          reference->sequence_length, run->out, run->saved,
                                          run->saved_size, &losses, &run->workspace, error));
     report_train_routing(run);
-    report_tensor(run, "train y", run->out, reference->y);
-    report_number(run, "aux_loss", losses.aux_loss, reference->aux_loss);
+    report_tensor(&run->report, "train y", run->out, reference->y);
+    report_number(&run->report, "aux_loss", losses.aux_loss, reference->aux_loss);
     STATUS_TRY(report_device_losses(run, error));
     return DSMOE_OK;
 }
@@ -274,11 +236,11 @@ static dsmoe_status run_backward(verify_run *run, dsmoe_error *error)
     }
     STATUS_TRY(dsmoe_layer_backward(run->layer, run->x, run->dy, run->saved, run->out,
                                     run->gradients, false, &run->workspace, error));
-    report_tensor(run, "dx", run->out, reference->dx);
+    report_tensor(&run->report, "dx", run->out, reference->dx);
     for (int64_t i = 0; i < n_parameters; i++) {
         char name[80];
         const safetensors_tensor *expected = reference_gradient(reference, i, name);
-        report_tensor(run, name, reference_matrix(reference, run->gradients, i), expected);
+        report_tensor(&run->report, name, reference_matrix(reference, run->gradients, i), expected);
     }
     return DSMOE_OK;
 }
@@ -292,21 +254,12 @@ static dsmoe_status run_all(verify_run *run, dsmoe_error *error)
 }
 
 dsmoe_status dsmoe_verify_layer_file(const char *path, double tolerance, int n_threads,
-                                     dsmoe_check_fn *report_check, void *context, bool *all_ok,
+                                     dsmoe_check_fn *report, void *context, bool *all_ok,
                                      dsmoe_error *error)
 {
     if (all_ok) *all_ok = false;
-    if (!path) return status_fail(error, DSMOE_ERROR_ARGUMENT, "path is NULL");
-    if (!(tolerance >= 0))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "tolerance is %g, not 0 or more",
-                           tolerance);
-    if (n_threads < 1)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "n_threads is %d, not 1 or more",
-                           n_threads);
-    verify_run run = {.tolerance = tolerance,
-                      .report = report_check,
-                      .context = context,
-                      .all_ok = true,
+    STATUS_TRY(report_check_arguments(path, tolerance, n_threads, error));
+    verify_run run = {.report = {tolerance, report, context, true},
                       .workspace.n_threads = n_threads};
     STATUS_TRY(reference_open(&run.reference, path, error));
     dsmoe_error why = {0};
@@ -314,7 +267,7 @@ dsmoe_status dsmoe_verify_layer_file(const char *path, double tolerance, int n_t
     if (status != DSMOE_OK)
         status_fail(error, status, "%s: %s", path, why.message);
     else if (all_ok)
-        *all_ok = run.all_ok;
+        *all_ok = run.report.all_ok;
     tear_down(&run);
     return status;
 }

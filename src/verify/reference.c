@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "formats/json.h"
+#include "verify/tensors.h"
 
 /* ---- configuration ------------------------------------------------------------------------ */
 
@@ -183,69 +184,26 @@ const safetensors_tensor *reference_device_loss(const reference_file *reference,
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
-static void print_shape(const safetensors_tensor *tensor, char text[256])
-{
-    size_t used = (size_t)snprintf(text, 256, "[");
-    for (int i = 0; i < tensor->n_dims; i++)
-        used +=
-            (size_t)snprintf(text + used, 256 - used, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
-    snprintf(text + used, 256 - used, "]");
-}
-
-static dsmoe_status check_float(const safetensors_tensor *tensor, dsmoe_error *error)
-{
-    float none;
-    if (safetensors_tensor_read_f32(tensor, 0, 0, &none)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "tensor '%s' has dtype %s, where F32, F64, F16 or BF16 is expected",
-                       tensor->name, safetensors_dtype_name(tensor->dtype));
-}
-
-/* The last dimension is `columns`, the others make up `rows`: [b,s,h] and [b*s,h] are the same. */
-static dsmoe_status check_shape(const safetensors_tensor *tensor, int64_t rows, int64_t columns,
-                                dsmoe_error *error)
-{
-    if (tensor->n_dims > 0 && tensor->shape[tensor->n_dims - 1] == columns && columns > 0 &&
-        tensor->n_elements / (uint64_t)columns == (uint64_t)rows)
-        return DSMOE_OK;
-    char shape[256];
-    print_shape(tensor, shape);
-    return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "tensor '%s' has shape %s, where [%" PRId64 ",%" PRId64 "] is expected",
-                       tensor->name, shape, rows, columns);
-}
-
-static dsmoe_status check_scalar(const safetensors_tensor *tensor, dsmoe_error *error)
-{
-    if (tensor->n_elements != 1)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor '%s' has %zu elements, where one number is expected",
-                           tensor->name, tensor->n_elements);
-    return check_float(tensor, error);
-}
-
 /* A tensor that may be absent, with a row for each token. */
 static dsmoe_status find_rows(const reference_file *reference, const char *name, int64_t columns,
                               const safetensors_tensor **tensor, dsmoe_error *error)
 {
     *tensor = safetensors_find(reference->file, name);
     if (!*tensor) return DSMOE_OK;
-    STATUS_TRY(check_float(*tensor, error));
-    return check_shape(*tensor, reference->n_tokens, columns, error);
+    STATUS_TRY(tensor_check_float(*tensor, error));
+    return tensor_check_shape(*tensor, reference->n_tokens, columns, error);
 }
 
 static dsmoe_status find_x(reference_file *reference, dsmoe_error *error)
 {
     const safetensors_tensor *x = reference->x = safetensors_find(reference->file, "x");
     if (!x) return status_fail(error, DSMOE_ERROR_FORMAT, "tensor 'x' is missing");
-    STATUS_TRY(check_float(x, error));
+    STATUS_TRY(tensor_check_float(x, error));
     if (x->n_dims != 3 || x->n_elements == 0 || x->shape[2] != reference->config.hidden_size) {
-        char shape[256];
-        print_shape(x, shape);
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor 'x' has shape %s, where [sequences,tokens,%" PRId64
-                           "] is expected",
-                           shape, reference->config.hidden_size);
+        char wanted[64];
+        snprintf(wanted, sizeof wanted, "[sequences,tokens,%" PRId64 "]",
+                 reference->config.hidden_size);
+        return tensor_fail_shape(x, wanted, error);
     }
     reference->n_sequences = x->shape[0];
     reference->sequence_length = x->shape[1];
@@ -261,12 +219,9 @@ static dsmoe_status find_topk_idx(reference_file *reference, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "tensor 'topk_weight' is there, but not 'topk_idx' to match it by");
     if (!topk_idx) return DSMOE_OK;
-    int64_t none;
-    if (!safetensors_tensor_read_i64(topk_idx, 0, 0, &none))
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor 'topk_idx' has dtype %s, where I64 or I32 is expected",
-                           safetensors_dtype_name(topk_idx->dtype));
-    return check_shape(topk_idx, reference->n_tokens, reference->config.num_experts_per_tok, error);
+    STATUS_TRY(tensor_check_integer(topk_idx, error));
+    return tensor_check_shape(topk_idx, reference->n_tokens, reference->config.num_experts_per_tok,
+                              error);
 }
 
 static dsmoe_status find_tensors(reference_file *reference, dsmoe_error *error)
@@ -282,7 +237,7 @@ static dsmoe_status find_tensors(reference_file *reference, dsmoe_error *error)
                          &reference->topk_weight, error));
     STATUS_TRY(find_topk_idx(reference, error));
     reference->aux_loss = safetensors_find(reference->file, "aux_loss");
-    return reference->aux_loss ? check_scalar(reference->aux_loss, error) : DSMOE_OK;
+    return reference->aux_loss ? tensor_check_scalar(reference->aux_loss, error) : DSMOE_OK;
 }
 
 static dsmoe_status check_parameters(const reference_file *reference, dsmoe_error *error)
@@ -292,35 +247,29 @@ static dsmoe_status check_parameters(const reference_file *reference, dsmoe_erro
         const safetensors_tensor *weight = safetensors_find(reference->file, parameter.name);
         if (!weight)
             return status_fail(error, DSMOE_ERROR_FORMAT, "tensor '%s' is missing", parameter.name);
-        STATUS_TRY(check_float(weight, error));
-        STATUS_TRY(check_shape(weight, parameter.rows, parameter.columns, error));
+        STATUS_TRY(tensor_check_float(weight, error));
+        STATUS_TRY(tensor_check_shape(weight, parameter.rows, parameter.columns, error));
         char name[80];
         const safetensors_tensor *gradient = reference_gradient(reference, i, name);
         if (!gradient) continue;
-        STATUS_TRY(check_float(gradient, error));
-        STATUS_TRY(check_shape(gradient, parameter.rows, parameter.columns, error));
+        STATUS_TRY(tensor_check_float(gradient, error));
+        STATUS_TRY(tensor_check_shape(gradient, parameter.rows, parameter.columns, error));
     }
     return DSMOE_OK;
 }
 
 /* ---- what belongs to nothing --------------------------------------------------------------- */
 
-/* What follows `prefix` in `name`, or NULL if it does not begin so. */
-static const char *behind(const char *name, const char *prefix)
-{
-    size_t length = strlen(prefix);
-    return strncmp(name, prefix, length) == 0 ? name + length : NULL;
-}
-
 static bool is_parameter(const reference_file *reference, const char *name)
 {
     int64_t expert = reference->config.n_routed_experts; /* the place of the shared ones */
-    const char *number = behind(name, "experts.");
+    const char *number = tensor_name_behind(name, "experts.");
     if (strcmp(name, "gate.weight") == 0) return true;
     if (number) {
         expert = strtoll(number, NULL, 10);
         if (expert < 0 || expert >= reference->config.n_routed_experts) return false;
-    } else if (!behind(name, "shared_experts.") || reference->config.n_shared_experts == 0) {
+    } else if (!tensor_name_behind(name, "shared_experts.") ||
+               reference->config.n_shared_experts == 0) {
         return false;
     }
     for (int projection = 0; projection < 3; projection++) {
@@ -342,7 +291,7 @@ static dsmoe_status check_device_loss(const reference_file *reference,
                            "tensor '%s': %" PRId64
                            " routed experts do not fall into that many equal groups",
                            tensor->name, reference->config.n_routed_experts);
-    return check_scalar(tensor, error);
+    return tensor_check_scalar(tensor, error);
 }
 
 /* A name that looks like one of ours and is not would be a check silently left out. */
@@ -350,10 +299,11 @@ static dsmoe_status check_strangers(const reference_file *reference, dsmoe_error
 {
     for (size_t i = 0; i < safetensors_count(reference->file); i++) {
         const safetensors_tensor *tensor = safetensors_at(reference->file, i);
-        const char *name = tensor->name, *number = behind(name, "device_loss.");
+        const char *name = tensor->name, *number = tensor_name_behind(name, "device_loss.");
         if (number) STATUS_TRY(check_device_loss(reference, tensor, number, error));
-        const char *parameter = behind(name, "grad.");
-        bool claims = parameter || behind(name, "experts.") || behind(name, "shared_experts.");
+        const char *parameter = tensor_name_behind(name, "grad.");
+        bool claims = parameter || tensor_name_behind(name, "experts.") ||
+                      tensor_name_behind(name, "shared_experts.");
         if (claims && !is_parameter(reference, parameter ? parameter : name))
             return status_fail(error, DSMOE_ERROR_FORMAT,
                                "tensor '%s' belongs to no parameter of the layer in 'config'",

@@ -1,0 +1,34 @@
+/* bench.h - the two halves of `dsmoe bench` and how both measure: the machine's own limits in turn
+ * with the case, the best of several rounds for either, since neighbours on the machine only ever
+ * make things slower. */
+#ifndef DSMOE_CLI_BENCH_H
+#define DSMOE_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dsmoe.h"
+
+/* Each gets "layer" or "model" in argv[0] and returns an exit code. */
+int bench_layer(int argc, char **argv);
+int bench_model(int argc, char **argv);
+
+extern const double bench_window; /* seconds that a measurement lasts at least */
+
+/* Small numbers of both signs, cheaply: speed does not depend on which. */
+void bench_fill(float *values, int64_t n, uint32_t seed);
+
+/* What the machine's limits are measured with. */
+typedef struct bench_probe {
+    float *memory; /* whose reading is measured */
+    int n_threads;
+} bench_probe;
+
+/* False if there is not enough memory. */
+bool bench_probe_create(bench_probe *probe, int n_threads);
+void bench_probe_free(bench_probe *probe);
+/* Raises *best to what was seen now, for about as long as the case takes. */
+dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe_machine *best,
+                                 dsmoe_error *error);
+
+#endif

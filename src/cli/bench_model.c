@@ -1,0 +1,315 @@
+/* bench_model.c - `dsmoe bench model`: tokens/s of a whole model beside what the machine can do at
+ * best. */
+#include "cli/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+
+static const char help[] =
+    "usage: dsmoe bench model -m PATH [options]\n"
+    "\n"
+    "Times a model on random token ids: a prompt at once, then tokens one by one behind it. In "
+    "turn\n"
+    "with both the machine's own limits are measured on the same threads: multiply-adds on "
+    "registers\n"
+    "and reading from memory. The best of several rounds counts, for the limits as for the model; "
+    "a\n"
+    "round before them, which reads the files, does not count.\n"
+    "\n"
+    "  -m, --model PATH    the folder of the model\n"
+    "  -p, --n-prompt N    tokens of the prompt (512)\n"
+    "  -n, --n-gen N       tokens decoded one by one behind it (32)\n"
+    "  -b, --batch-size N  tokens that go through the model together (512)\n"
+    "  -t, --threads N     threads (all processors)\n"
+    "      --seconds X     how long to go on (20, and at least three rounds)\n"
+    "      --json          one JSON object on the output\n"
+    "  -h, --help          this text\n"
+    "\n"
+    "Decoding is limited by reading weights. Its share is weight bytes of one token times "
+    "tokens/s\n"
+    "over the bytes/s that the machine reads; of the routed experts only those count that a token\n"
+    "uses, of the embedding one row.\n"
+    "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is "
+    "multiplied\n"
+    "with (projections, dense layers, router, chosen and shared experts), the head for the last "
+    "token\n"
+    "only, and 4·hidden_size a layer for each pair of tokens of the causal triangle, n²/2 of "
+    "them.\n"
+    "Peak memory is that of a prompt and decoding, mapped weights included.\n"
+    "\n"
+    "example:\n"
+    "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32\n";
+
+enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100 };
+
+typedef struct bench_options {
+    const char *path;
+    int64_t n_prompt, n_gen, n_batch, n_threads;
+    double seconds;
+    bool json;
+} bench_options;
+
+typedef struct bench_state {
+    const bench_options *options;
+    dsmoe_model *model;
+    dsmoe_session *session;
+    dsmoe_session_memory memory;
+    int32_t *tokens; /* the prompt, then those to decode */
+    float *logits;
+    bench_probe probe;
+} bench_state;
+
+typedef struct bench_result {
+    double open_s, session_s;               /* until the model is ready */
+    double first_prefill_s, first_decode_s; /* of the round that does not count */
+    double prefill_s, decode_s;             /* the best */
+    dsmoe_machine machine;                  /* the same */
+    int n_rounds;
+    int64_t peak_rss;
+} bench_result;
+
+/* ---- preparing ----------------------------------------------------------------------------- */
+
+static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    const bench_options *o = s->options;
+    dsmoe_session_options options = {
+        .n_ctx = o->n_prompt + o->n_gen, .n_batch = o->n_batch, .n_threads = (int)o->n_threads};
+    double start = cli_seconds();
+    dsmoe_status status = dsmoe_model_open(o->path, &s->model, error);
+    if (status != DSMOE_OK) return status;
+    r->open_s = cli_seconds() - start;
+    start = cli_seconds();
+    status = dsmoe_session_create(s->model, &options, &s->session, error);
+    r->session_s = cli_seconds() - start;
+    s->memory = dsmoe_session_memory_size(s->model, &options);
+    return status;
+}
+
+/* Ids all over the vocabulary, so that all experts get their share; false without memory. */
+static bool make_tokens(bench_state *s)
+{
+    int64_t n = s->options->n_prompt + s->options->n_gen;
+    uint64_t vocab = (uint64_t)dsmoe_model_config(s->model)->vocab_size, state = 1;
+    s->tokens = malloc((size_t)n * sizeof *s->tokens);
+    s->logits = malloc((size_t)vocab * sizeof *s->logits);
+    if (!s->tokens || !s->logits) return false;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        s->tokens[i] = (int32_t)((state >> 33) % vocab);
+    }
+    return true;
+}
+
+static void release(bench_state *s)
+{
+    dsmoe_session_free(s->session);
+    dsmoe_model_free(s->model);
+    bench_probe_free(&s->probe);
+    free(s->logits);
+    free(s->tokens);
+}
+
+/* ---- timing -------------------------------------------------------------------------------- */
+
+static dsmoe_status time_prefill(bench_state *s, double *seconds, dsmoe_error *error)
+{
+    dsmoe_status status = dsmoe_session_rewind(s->session, 0, error);
+    if (status != DSMOE_OK) return status;
+    double start = cli_seconds();
+    status = dsmoe_session_prefill(s->session, s->tokens, s->options->n_prompt, s->logits, error);
+    *seconds = cli_seconds() - start;
+    return status;
+}
+
+static dsmoe_status time_decode(bench_state *s, double *seconds, dsmoe_error *error)
+{
+    const int32_t *tokens = s->tokens + s->options->n_prompt;
+    dsmoe_status status = DSMOE_OK;
+    double start = cli_seconds();
+    for (int64_t i = 0; i < s->options->n_gen && status == DSMOE_OK; i++)
+        status = dsmoe_session_decode(s->session, tokens[i], s->logits, error);
+    *seconds = cli_seconds() - start;
+    return status;
+}
+
+/* Without the memory of the probe, so that the peak is the model's. */
+static dsmoe_status warm_up(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    dsmoe_status status = time_prefill(s, &r->first_prefill_s, error);
+    if (status == DSMOE_OK) status = time_decode(s, &r->first_decode_s, error);
+    r->peak_rss = cli_peak_rss();
+    r->prefill_s = r->decode_s = INFINITY;
+    return status;
+}
+
+/* Limits and case in turn, so that both meet the same neighbours. */
+static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    double prefill_s, decode_s;
+    dsmoe_status status = bench_probe_measure(&s->probe, r->first_prefill_s, &r->machine, error);
+    if (status == DSMOE_OK) status = time_prefill(s, &prefill_s, error);
+    if (status != DSMOE_OK) return status;
+    r->prefill_s = fmin(r->prefill_s, prefill_s);
+    status = bench_probe_measure(&s->probe, r->first_decode_s, &r->machine, error);
+    if (status == DSMOE_OK) status = time_decode(s, &decode_s, error);
+    if (status != DSMOE_OK) return status;
+    r->decode_s = fmin(r->decode_s, decode_s);
+    r->n_rounds++;
+    return DSMOE_OK;
+}
+
+static dsmoe_status run_rounds(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    double start = cli_seconds(), elapsed = 0;
+    double tokens = (double)(s->options->n_prompt + s->options->n_gen); /* of a round */
+    progress bar = progress_start("measuring", "tokens");
+    dsmoe_status status = DSMOE_OK;
+    while (status == DSMOE_OK && r->n_rounds < MAX_ROUNDS &&
+           (r->n_rounds < MIN_ROUNDS || elapsed < s->options->seconds)) {
+        status = run_round(s, r, error);
+        elapsed = cli_seconds() - start;
+        double expected = fmax(s->options->seconds * r->n_rounds / elapsed, MIN_ROUNDS);
+        progress_update(&bar, tokens * r->n_rounds, tokens * expected);
+    }
+    progress_finish(&bar);
+    return status;
+}
+
+/* ---- what it comes to ---------------------------------------------------------------------- */
+
+static double prefill_flops(const dsmoe_config *c, int64_t n_tokens)
+{
+    double hidden = (double)c->hidden_size, n = (double)n_tokens, weights = 0;
+    double kv = hidden / (double)c->num_attention_heads * (double)c->num_key_value_heads;
+    double active = (double)(c->num_experts_per_tok + c->n_shared_experts);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        weights += hidden * (2 * hidden + 2 * kv);
+        if (dsmoe_config_layer_is_moe(c, i))
+            weights += hidden * ((double)c->n_routed_experts +
+                                 3 * active * (double)c->moe_intermediate_size);
+        else
+            weights += 3 * hidden * (double)c->intermediate_size;
+    }
+    double pairs = n * n / 2 * (double)c->num_hidden_layers;
+    return 2 * weights * n + 2 * hidden * (double)c->vocab_size + 4 * hidden * pairs;
+}
+
+/* The numbers that are shown. */
+typedef struct bench_summary {
+    double prefill_tps, decode_tps, bytes_per_token, weight_bytes, prefill_flops;
+    double prefill_gflops, decode_gbs; /* what the model reaches */
+    double prefill_fma_share, decode_bandwidth_share;
+} bench_summary;
+
+static bench_summary summarise(const bench_state *s, const bench_result *r)
+{
+    const bench_options *o = s->options;
+    bench_summary sum = {
+        .prefill_tps = (double)o->n_prompt / r->prefill_s,
+        .decode_tps = (double)o->n_gen / r->decode_s,
+        .bytes_per_token = (double)dsmoe_model_bytes_per_token(s->model),
+        .prefill_flops = prefill_flops(dsmoe_model_config(s->model), o->n_prompt),
+    };
+    for (size_t i = 0; i < dsmoe_model_tensor_count(s->model); i++)
+        sum.weight_bytes += (double)dsmoe_model_tensor(s->model, i).size;
+    sum.prefill_gflops = sum.prefill_flops / r->prefill_s * 1e-9;
+    sum.decode_gbs = sum.bytes_per_token * sum.decode_tps * 1e-9;
+    sum.prefill_fma_share = sum.prefill_gflops / r->machine.fma_gflops;
+    sum.decode_bandwidth_share = sum.decode_gbs / r->machine.read_gbs;
+    return sum;
+}
+
+static void print_text(const bench_state *s, const bench_result *r)
+{
+    const bench_options *o = s->options;
+    bench_summary sum = summarise(s, r);
+    dsmoe_tensor_info first = dsmoe_model_tensor(s->model, 0);
+    char size[CLI_BYTES], token[CLI_BYTES], cache[CLI_BYTES], work[CLI_BYTES], peak[CLI_BYTES];
+    printf("%s: %s of weights (%s), of which a token uses %s\n%d threads, %s kernels\n", o->path,
+           cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
+           cli_format_bytes(sum.bytes_per_token, token), (int)o->n_threads, dsmoe_kernels_name());
+    printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->session_s,
+           r->first_prefill_s);
+    printf("         tokens    seconds   tokens/s   reached            share of the limit\n");
+    printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds\n",
+           (long long)o->n_prompt, r->prefill_s, sum.prefill_tps, sum.prefill_gflops,
+           100 * sum.prefill_fma_share);
+    printf("decode %8lld %10.3f %10.2f %9.1f GB/s     %5.0f%% of reading\n", (long long)o->n_gen,
+           r->decode_s, sum.decode_tps, sum.decode_gbs, 100 * sum.decode_bandwidth_share);
+    printf(
+        "\nthis machine, best of the same %d rounds: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
+        "reading\n",
+        r->n_rounds, r->machine.fma_gflops, r->machine.read_gbs);
+    printf("memory: KV cache %s, workspace %s, peak %s with the weights that were read\n",
+           cli_format_bytes((double)s->memory.kv_cache, cache),
+           cli_format_bytes((double)s->memory.workspace, work),
+           cli_format_bytes((double)r->peak_rss, peak));
+}
+
+static void print_json(const bench_state *s, const bench_result *r)
+{
+    const bench_options *o = s->options;
+    bench_summary sum = summarise(s, r);
+    printf("{\"model\":");
+    cli_print_json_string(stdout, o->path);
+    printf(",\"kernels\":\"%s\",\"threads\":%d,\"n_prompt\":%lld,\"n_gen\":%lld,"
+           "\"batch_size\":%lld,\"rounds\":%d,\n",
+           dsmoe_kernels_name(), (int)o->n_threads, (long long)o->n_prompt, (long long)o->n_gen,
+           (long long)o->n_batch, r->n_rounds);
+    printf("\"weight_bytes\":%.0f,\"bytes_per_token\":%.0f,\"prefill_flops\":%.0f,"
+           "\"open_seconds\":%.6f,\"session_seconds\":%.6f,\"ready_seconds\":%.6f,"
+           "\"first_prefill_seconds\":%.6f,\n",
+           sum.weight_bytes, sum.bytes_per_token, sum.prefill_flops, r->open_s, r->session_s,
+           r->open_s + r->session_s, r->first_prefill_s);
+    printf("\"prefill_seconds\":%.6f,\"decode_seconds\":%.6f,\"prefill_tps\":%.4f,"
+           "\"decode_tps\":%.4f,\"prefill_gflops\":%.3f,\"decode_gbs\":%.4f,"
+           "\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\n",
+           r->prefill_s, r->decode_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
+           sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
+    printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_cache_bytes\":%zu,"
+           "\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld}\n",
+           sum.prefill_fma_share, sum.decode_bandwidth_share, s->memory.kv_cache,
+           s->memory.workspace, (long long)r->peak_rss);
+}
+
+/* ---- the command --------------------------------------------------------------------------- */
+
+int bench_model(int argc, char **argv)
+{
+    bench_options o = {.n_prompt = 512,
+                       .n_gen = 32,
+                       .n_batch = 512,
+                       .n_threads = dsmoe_machine_threads(),
+                       .seconds = 20};
+    const int most = 1 << 24;
+    const option_row rows[] = {
+        {"--model", "-m", OPTION_TEXT, &o.path, 0, 0},
+        {"--n-prompt", "-p", OPTION_INTEGER, &o.n_prompt, 1, most},
+        {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
+        {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, most},
+        {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, 4096},
+        {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
+        {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
+    };
+    int code = options_parse("bench", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (code >= 0) return code;
+    if (!o.path) return cli_usage("bench", "which model? Say -m PATH");
+
+    bench_state s = {.options = &o};
+    bench_result r = {0};
+    dsmoe_error error = {0};
+    dsmoe_status status = make_ready(&s, &r, &error);
+    bool enough = status != DSMOE_OK || make_tokens(&s);
+    if (status == DSMOE_OK && enough) status = warm_up(&s, &r, &error);
+    if (status == DSMOE_OK && enough) enough = bench_probe_create(&s.probe, (int)o.n_threads);
+    if (status == DSMOE_OK && enough) status = run_rounds(&s, &r, &error);
+    if (status == DSMOE_OK && enough) (o.json ? print_json : print_text)(&s, &r);
+    release(&s);
+    if (!enough) return cli_failure("bench", "not enough memory");
+    return status == DSMOE_OK ? CLI_OK : cli_failure("bench", "%s", error.message);
+}

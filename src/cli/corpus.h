@@ -1,0 +1,40 @@
+/* corpus.h - a text file as the tokens a model reads, for `eval` and `inspect --routing`. */
+#ifndef DSMOE_CLI_CORPUS_H
+#define DSMOE_CLI_CORPUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dsmoe.h"
+
+typedef struct corpus_source {
+    const char *command;    /* for messages */
+    const char *model_path; /* the folder with the tokenizer */
+    const char *text_path;  /* "-" for stdin */
+    bool ids;               /* the text is token ids between spaces: no tokenizer, no BOS */
+} corpus_source;
+
+/* The text itself: BOS belongs to a window, which is a stretch of the text with BOS before it if the
+ * model expects one. */
+typedef struct corpus {
+    dsmoe_tokenizer *tokenizer; /* NULL with ids */
+    int32_t bos;                /* -1: none is put before a window */
+    int32_t *tokens;
+    int64_t n_tokens;
+} corpus;
+
+/* Every token is below the model's vocab_size. On failure the message is printed and the exit code
+ * returned, else CLI_OK. */
+int corpus_read(const corpus_source *source, const dsmoe_config *config, corpus *text);
+void corpus_free(corpus *text);
+
+/* The tokens of a window that begins at `start`: BOS if there is one, then the text. `buffer` holds
+ * n_tokens; less are filled at the end of the text. Returns how many. */
+int64_t corpus_window(const corpus *text, int64_t start, int32_t *buffer, int64_t n_tokens);
+
+/* The most positions a window may have: n_ctx, or max_position_embeddings if that is 0. A warning
+ * is printed if the model was not made for so many. No more than the text needs. */
+int64_t corpus_context(const char *command, const corpus *text, const dsmoe_config *config,
+                       int64_t n_ctx);
+
+#endif

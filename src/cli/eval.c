@@ -1,0 +1,301 @@
+/* eval.c - `dsmoe eval`: how well a model predicts a text.
+ *
+ * A window of n_ctx tokens (BOS included, where the model expects one) moves over the text by
+ * `stride`. In each window only the tokens that no window before has scored count, so that every
+ * token counts once and, but at the very beginning, has at least n_ctx - stride tokens before it. */
+#include "cli/cli.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/corpus.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+static const char help[] =
+    "usage: dsmoe eval -m DIR -f FILE [options]\n"
+    "\n"
+    "How well a model predicts a text: cross entropy (nats per token), perplexity and bits per\n"
+    "byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
+    "earlier window has scored only serve as context.\n"
+    "\n"
+    "  -m, --model DIR    a model in the public layout, with its tokenizer.json\n"
+    "  -f, --file FILE    the text; - for standard input\n"
+    "  -c, --ctx-size N   tokens of a window (default: what the model was made for)\n"
+    "      --stride N     tokens by which the window moves (default: half of the context)\n"
+    "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
+    "                     no BOS token is put before a window\n"
+    "  -t, --threads N    threads to use (default: all processors)\n"
+    "      --json         one JSON object on the output\n"
+    "  -h, --help         this text\n"
+    "\n"
+    "Ctrl-C ends early and shows what is known so far.\n"
+    "\n"
+    "example:\n"
+    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048\n";
+
+/* Tokens that go through the model at once: after each of these Ctrl-C is heard. */
+enum { BATCH = 512 };
+
+typedef struct eval_options {
+    const char *model, *file;
+    int64_t n_ctx, stride, n_threads;
+    bool ids, json;
+} eval_options;
+
+/* What is known so far. */
+typedef struct eval_result {
+    int64_t n_scored, n_bytes, n_windows;
+    int64_t n_run; /* tokens that went through the model */
+    double sum, sum_squares, seconds;
+    bool interrupted;
+} eval_result;
+
+typedef struct evaluation {
+    const eval_options *options;
+    const corpus *text;
+    dsmoe_session *session;
+    int64_t n_ctx, stride;
+    int64_t n_total; /* tokens that all windows will run */
+    int32_t *window; /* [n_ctx] */
+    float *loss;     /* [BATCH] */
+    progress bar;
+    eval_result result;
+} evaluation;
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+/* Tokens that are run in all windows: each but the last of a window. */
+static int64_t count_run(const corpus *text, int64_t n_ctx, int64_t stride)
+{
+    int64_t n_total = 0, n_text = n_ctx - (text->bos >= 0);
+    for (int64_t start = 0;; start += stride) {
+        bool last = start + n_text >= text->n_tokens;
+        n_total += last ? text->n_tokens - start + (text->bos >= 0) - 1 : n_ctx - 1;
+        if (last) return n_total;
+    }
+}
+
+static void add_losses(evaluation *e, const int32_t *targets, int64_t n)
+{
+    eval_result *result = &e->result;
+    for (int64_t i = 0; i < n; i++) {
+        size_t length = 0;
+        result->sum += (double)e->loss[i];
+        result->sum_squares += (double)e->loss[i] * (double)e->loss[i];
+        if (e->text->tokenizer) dsmoe_tokenizer_piece(e->text->tokenizer, targets[i], &length);
+        result->n_bytes += (int64_t)length;
+    }
+    result->n_scored += n;
+}
+
+/* Runs the window's tokens but the last and scores those from `first_scored` on. */
+static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_scored,
+                               dsmoe_error *error)
+{
+    dsmoe_status status = dsmoe_session_rewind(e->session, 0, error);
+    for (int64_t done = 0; status == DSMOE_OK && done < n_window - 1;) {
+        int64_t n = n_window - 1 - done < BATCH ? n_window - 1 - done : BATCH;
+        int64_t end = done + n; /* token `end` is what the last of these predicts */
+        int64_t n_scored = end - first_scored + 1;
+        if (n_scored < 0) n_scored = 0;
+        if (n_scored > n) n_scored = n;
+        const int32_t *targets = e->window + end + 1 - n_scored;
+        dsmoe_turn turn = {.session = e->session, .tokens = e->window + done, .n_tokens = n};
+        if (n_scored > 0) {
+            turn.n_logits = n_scored;
+            turn.targets = targets;
+            turn.loss = e->loss;
+        }
+        if (cli_interrupted()) {
+            e->result.interrupted = true;
+            return DSMOE_OK;
+        }
+        status = dsmoe_session_forward(&turn, 1, error);
+        if (status != DSMOE_OK) return status;
+        add_losses(e, targets, n_scored);
+        done = end;
+        e->result.n_run += n;
+        progress_update(&e->bar, (double)e->result.n_run, (double)e->n_total);
+    }
+    return status;
+}
+
+static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
+{
+    const corpus *text = e->text;
+    int64_t n_bos = text->bos >= 0, n_text = e->n_ctx - n_bos;
+    int64_t scored_to = n_bos ? 0 : 1; /* the first token of all has nothing before it */
+    dsmoe_status status = DSMOE_OK;
+    for (int64_t start = 0; status == DSMOE_OK && !e->result.interrupted; start += e->stride) {
+        int64_t n_window = corpus_window(text, start, e->window, e->n_ctx);
+        status = run_window(e, n_window, n_bos + scored_to - start, error);
+        scored_to = start + n_window - n_bos;
+        e->result.n_windows++;
+        if (start + n_text >= text->n_tokens) break;
+    }
+    return status;
+}
+
+/* ---- the outcome ----------------------------------------------------------------------------- */
+
+/* The mean, its standard error and what follows from them. */
+typedef struct eval_numbers {
+    double cross_entropy, error, perplexity, bits_per_byte, tokens_per_s;
+} eval_numbers;
+
+static eval_numbers compute_numbers(const eval_result *result)
+{
+    double n = (double)result->n_scored, mean = result->sum / n;
+    double variance = n > 1 ? (result->sum_squares - n * mean * mean) / (n - 1) : 0;
+    eval_numbers numbers = {.cross_entropy = mean,
+                            .error = variance > 0 ? sqrt(variance / n) : 0,
+                            .perplexity = exp(mean)};
+    if (result->seconds > 0) numbers.tokens_per_s = (double)result->n_run / result->seconds;
+    if (result->n_bytes > 0) numbers.bits_per_byte = result->sum / log(2) / (double)result->n_bytes;
+    return numbers;
+}
+
+static void print_json(const evaluation *e)
+{
+    const eval_result *result = &e->result;
+    eval_numbers numbers = compute_numbers(result);
+    fputs("{\"model\": ", stdout);
+    cli_print_json_string(stdout, e->options->model);
+    fputs(", \"file\": ", stdout);
+    cli_print_json_string(stdout, e->options->file);
+    printf(",\n \"tokens\": %" PRId64 ", \"scored\": %" PRId64 ", \"windows\": %" PRId64
+           ", \"n_ctx\": %" PRId64 ", \"stride\": %" PRId64 ", \"bos\": %s,\n",
+           e->text->n_tokens, result->n_scored, result->n_windows, e->n_ctx, e->stride,
+           e->text->bos >= 0 ? "true" : "false");
+    printf(" \"cross_entropy\": %.9g, \"standard_error\": %.4g, \"perplexity\": ",
+           numbers.cross_entropy, numbers.error);
+    printf(isfinite(numbers.perplexity) ? "%.9g" : "null", numbers.perplexity);
+    if (result->n_bytes > 0)
+        printf(", \"bits_per_byte\": %.9g, \"bytes\": %" PRId64, numbers.bits_per_byte,
+               result->n_bytes);
+    printf(",\n \"seconds\": %.3f, \"tokens_per_s\": %.2f, \"interrupted\": %s}\n", result->seconds,
+           numbers.tokens_per_s, result->interrupted ? "true" : "false");
+}
+
+static void print_text(const evaluation *e)
+{
+    const eval_result *result = &e->result;
+    eval_numbers numbers = compute_numbers(result);
+    char scored[TABLE_CELL], all[TABLE_CELL];
+    printf("cross entropy  %.4f +/- %.4f nats per token\n", numbers.cross_entropy, numbers.error);
+    printf("perplexity     %.4f +/- %.4f\n", numbers.perplexity,
+           numbers.perplexity * numbers.error);
+    if (result->n_bytes > 0) printf("bits per byte  %.4f\n", numbers.bits_per_byte);
+    printf("tokens         %s of %s scored in %" PRId64 " window%s of %" PRId64 " moved by %" PRId64
+           "%s\n",
+           number_group(result->n_scored, scored), number_group(e->text->n_tokens, all),
+           result->n_windows, result->n_windows == 1 ? "" : "s", e->n_ctx, e->stride,
+           e->text->bos >= 0 ? ", BOS first" : "");
+    printf("speed          %.1f tokens/s, %.1f s\n", numbers.tokens_per_s, result->seconds);
+}
+
+static int report(const evaluation *e)
+{
+    const eval_result *result = &e->result;
+    if (result->interrupted)
+        fprintf(stderr, "dsmoe eval: interrupted with %" PRId64 " of %" PRId64 " tokens scored\n",
+                result->n_scored, e->text->n_tokens - (e->text->bos < 0));
+    if (result->n_scored > 0) {
+        if (!isfinite(result->sum))
+            return cli_failure("eval", "%s: the model's predictions are not finite numbers",
+                               e->options->model);
+        (e->options->json ? print_json : print_text)(e);
+    }
+    return result->interrupted ? CLI_INTERRUPTED : CLI_OK;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int choose_windows(evaluation *e, const dsmoe_config *config)
+{
+    const eval_options *options = e->options;
+    int64_t asked = options->n_ctx ? options->n_ctx : config->max_position_embeddings;
+    if (asked < 2)
+        return cli_failure("eval",
+                           "%s: max_position_embeddings is %" PRId64
+                           ", which leaves nothing to predict from; -c sets another context",
+                           options->model, asked);
+    if (options->stride >= asked)
+        return cli_usage("eval", "--stride %" PRId64 " must be below the context of %" PRId64,
+                         options->stride, asked);
+    if (e->text->n_tokens + (e->text->bos >= 0) < 2)
+        return cli_failure("eval", "%s: one token, and nothing before it to predict it from",
+                           options->file);
+    e->n_ctx = corpus_context("eval", e->text, config, options->n_ctx);
+    e->stride = options->stride ? options->stride : e->n_ctx / 2;
+    if (e->stride >= e->n_ctx) e->stride = e->n_ctx - 1; /* one window holds the whole text */
+    e->n_total = count_run(e->text, e->n_ctx, e->stride);
+    return CLI_OK;
+}
+
+static int evaluate(evaluation *e, const dsmoe_model *model)
+{
+    dsmoe_error error;
+    int exit_code = choose_windows(e, dsmoe_model_config(model));
+    if (exit_code != CLI_OK) return exit_code;
+    dsmoe_session_options session_options = {
+        .n_ctx = e->n_ctx, .n_batch = BATCH, .n_threads = (int)e->options->n_threads};
+    exit_code = CLI_FAILURE;
+    e->window = malloc((size_t)e->n_ctx * sizeof *e->window);
+    e->loss = malloc(BATCH * sizeof *e->loss);
+    if (!e->window || !e->loss) {
+        cli_failure("eval", "out of memory");
+        goto done;
+    }
+    if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK) {
+        cli_failure("eval", "%s", error.message);
+        goto done;
+    }
+    cli_catch_interrupt();
+    double start = cli_seconds();
+    e->bar = progress_start("evaluating", "tokens");
+    dsmoe_status status = run_all(e, &error);
+    progress_finish(&e->bar);
+    e->result.seconds = cli_seconds() - start;
+    exit_code = status == DSMOE_OK ? report(e) : cli_failure("eval", "%s", error.message);
+done:
+    dsmoe_session_free(e->session);
+    free(e->window);
+    free(e->loss);
+    return exit_code;
+}
+
+int command_eval(int argc, char **argv)
+{
+    eval_options options = {0};
+    const option_row rows[] = {
+        {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
+        {"--file", "-f", OPTION_TEXT, &options.file, 0, 0},
+        {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 2, INT32_MAX},
+        {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
+        {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 1024},
+        {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
+    };
+    int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (exit_code >= 0) return exit_code;
+    if (!options.model) return cli_usage("eval", "-m DIR is needed: the model");
+    if (!options.file) return cli_usage("eval", "-f FILE is needed: the text");
+    dsmoe_model *model;
+    dsmoe_error error;
+    if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)
+        return cli_failure("eval", "%s", error.message);
+    corpus text;
+    corpus_source source = {"eval", options.model, options.file, options.ids};
+    exit_code = corpus_read(&source, dsmoe_model_config(model), &text);
+    if (exit_code == CLI_OK) {
+        evaluation e = {.options = &options, .text = &text};
+        exit_code = evaluate(&e, model);
+        corpus_free(&text);
+    }
+    dsmoe_model_free(model);
+    return exit_code;
+}

@@ -1,0 +1,279 @@
+/* init.c - `dsmoe init`: writes a freshly initialised model. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+
+static const char help[] =
+    "usage: dsmoe init --preset NAME [options] DIR\n"
+    "\n"
+    "Writes a model with fresh random weights to a new folder, in the layout of the released one:\n"
+    "config.json, generation_config.json and safetensors of at most 5 GB each. The same seed "
+    "gives\n"
+    "the same bits on every machine, and a layer the same whatever the number of layers.\n"
+    "\n"
+    "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
+    "                        2b    the paper's validation model\n"
+    "                        16b   the released model\n"
+    "      --layers N        another number of layers\n"
+    "      --dtype TYPE      f32, f16 or bf16 (default)\n"
+    "      --seed N          another seed, other weights (0)\n"
+    "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR; "
+    "the\n"
+    "                        model begins and ends texts with its tokens\n"
+    "  -t, --threads N       threads to use (default: all processors)\n"
+    "  -h, --help            this text\n"
+    "\n"
+    "Ctrl-C removes what was written.\n"
+    "\n"
+    "example: one dense and three MoE layers of the released model's size, 4.5 GB\n"
+    "  dsmoe init --preset 16b --layers 4 --tokenizer deepseek-moe-16b-base four-layers\n";
+
+/* Headers and small files beside the weights, generously. */
+static const double bytes_beside = 4e6;
+
+enum { N_TOKENIZER_FILES = 2 };
+static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
+                                                               "tokenizer_config.json"};
+
+typedef struct init_command {
+    const char *preset, *dtype_name, *tokenizer, *folder;
+    int64_t n_layers, seed, n_threads;
+    dsmoe_config config;
+    dsmoe_dtype dtype;
+    int64_t n_parameters;
+    double bytes;
+    /* What has to go again if the rest fails. */
+    bool made_folder, copied[N_TOKENIZER_FILES];
+} init_command;
+
+/* ---- what is asked for --------------------------------------------------------------------- */
+
+static int parse(init_command *c, int argc, char **argv)
+{
+    const option_row rows[] = {{"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
+                               {"--layers", NULL, OPTION_INTEGER, &c->n_layers, 1, 65536},
+                               {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
+                               {"--seed", NULL, OPTION_INTEGER, &c->seed, 0, 0x1p63},
+                               {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+                               {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, 1024}};
+    option_words words = {&c->folder, 1, 0};
+    int exit_code =
+        options_parse("init", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
+    if (exit_code >= 0) return exit_code;
+    if (!c->preset) return cli_usage("init", "which model? --preset tiny, 2b or 16b");
+    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder?");
+    for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
+        if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
+    if (c->dtype > DSMOE_BF16)
+        return cli_usage("init", "--dtype must be f32, f16 or bf16, not '%s'", c->dtype_name);
+    dsmoe_error error;
+    if (dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
+        return cli_usage("init", "--preset: %s", error.message);
+    if (c->n_layers) c->config.num_hidden_layers = c->n_layers;
+    return -1;
+}
+
+/* FOLDER/NAME in a string to free(). */
+static char *path_in(const char *folder, const char *name)
+{
+    char *path;
+    const char *slash = folder[0] && folder[strlen(folder) - 1] == '/' ? "" : "/";
+    return asprintf(&path, "%s%s%s", folder, slash, name) < 0 ? NULL : path;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A tokenizer that is in the folder already counts as given. */
+static void find_tokenizer(init_command *c)
+{
+    char *path = path_in(c->folder, tokenizer_files[0]);
+    if (path && !c->tokenizer && access(path, F_OK) == 0) c->tokenizer = c->folder;
+    free(path);
+}
+
+/* The tokenizer must open and fit; its first and last token become the model's. */
+static int use_tokenizer(init_command *c)
+{
+    find_tokenizer(c);
+    if (!c->tokenizer) return CLI_OK;
+    dsmoe_tokenizer *tokenizer;
+    dsmoe_error error;
+    if (dsmoe_tokenizer_open(c->tokenizer, &tokenizer, &error) != DSMOE_OK)
+        return cli_failure("init", "%s", error.message);
+    long long size = dsmoe_tokenizer_size(tokenizer);
+    int32_t bos = dsmoe_tokenizer_bos(tokenizer), eos = dsmoe_tokenizer_eos(tokenizer);
+    dsmoe_tokenizer_free(tokenizer);
+    if (size > c->config.vocab_size)
+        return cli_failure("init",
+                           "%s: the tokenizer has %lld tokens, more than the vocab_size %lld of "
+                           "preset %s",
+                           c->tokenizer, size, (long long)c->config.vocab_size, c->preset);
+    if (bos >= 0) c->config.bos_token_id = bos;
+    if (eos >= 0) c->config.eos_token_id = eos;
+    return CLI_OK;
+}
+
+/* How large it gets. */
+static int measure(init_command *c)
+{
+    dsmoe_model_plan plan;
+    dsmoe_error error;
+    if (dsmoe_model_plan_make(&c->config, 1, &plan, &error) != DSMOE_OK)
+        return cli_failure("init", "%s", error.message);
+    c->n_parameters = plan.total;
+    c->bytes = (double)plan.total * (c->dtype == DSMOE_F32 ? 4 : 2);
+    return CLI_OK;
+}
+
+/* ---- the folder and what is copied into it --------------------------------------------------- */
+
+static void clean_up(const init_command *c)
+{
+    for (int i = 0; i < N_TOKENIZER_FILES; i++) {
+        char *path = c->copied[i] ? path_in(c->folder, tokenizer_files[i]) : NULL;
+        if (path) unlink(path);
+        free(path);
+    }
+    if (c->made_folder) rmdir(c->folder);
+}
+
+static int make_folder(init_command *c)
+{
+    c->made_folder = mkdir(c->folder, 0777) == 0;
+    if (!c->made_folder && errno != EEXIST)
+        return cli_failure("init", "%s: cannot create the folder: %s", c->folder, strerror(errno));
+    struct statvfs disk;
+    if (statvfs(c->folder, &disk) != 0) return CLI_OK; /* then writing will tell */
+    double available = (double)disk.f_bavail * (double)disk.f_frsize;
+    if (c->bytes + bytes_beside <= available) return CLI_OK;
+    char needed[CLI_BYTES], left[CLI_BYTES];
+    return cli_failure("init", "%s: the model needs %s, and the disk has %s left", c->folder,
+                       cli_format_bytes(c->bytes, needed), cli_format_bytes(available, left));
+}
+
+/* A file that is not there yet; *created tells whether it is there now, maybe cut short. */
+static int write_new_file(const char *path, const char *text, size_t length, bool *created)
+{
+    FILE *file = fopen(path, "wx");
+    if (!file) return cli_failure("init", "%s: cannot create the file: %s", path, strerror(errno));
+    *created = true;
+    bool written =
+        fwrite(text, 1, length, file) == length && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int reason = errno;
+    if (fclose(file) != 0 && written) {
+        written = false;
+        reason = errno;
+    }
+    if (written) return CLI_OK;
+    return cli_failure("init", "%s: cannot write the file: %s", path, strerror(reason));
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int copy_tokenizer_file(init_command *c, int which)
+{
+    const char *name = tokenizer_files[which];
+    char *from = is_folder(c->tokenizer) ? path_in(c->tokenizer, name) : strdup(c->tokenizer);
+    char *to = path_in(c->folder, name), *text = NULL;
+    size_t length;
+    int exit_code = CLI_OK;
+    if (!from || !to) {
+        exit_code = cli_failure("init", "not enough memory");
+        goto done;
+    }
+    bool optional = which > 0;
+    if (same_file(from, to) || (optional && access(from, F_OK) != 0)) goto done;
+    exit_code = cli_read_file("init", from, &text, &length);
+    if (exit_code == CLI_OK) exit_code = write_new_file(to, text, length, &c->copied[which]);
+done:
+    free(text);
+    free(from);
+    free(to);
+    return exit_code;
+}
+
+/* Of a folder both files, else the one that is named. */
+static int copy_tokenizer(init_command *c)
+{
+    if (!c->tokenizer) return CLI_OK;
+    int n = is_folder(c->tokenizer) ? N_TOKENIZER_FILES : 1, exit_code = CLI_OK;
+    for (int i = 0; i < n && exit_code == CLI_OK; i++) exit_code = copy_tokenizer_file(c, i);
+    return exit_code;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static bool show_progress(void *context, double done, double total)
+{
+    progress_update(context, done, total);
+    return !cli_interrupted();
+}
+
+static int write_model(const init_command *c)
+{
+    char size[CLI_BYTES], parameters[TABLE_CELL];
+    fprintf(stderr, "%s, %lld layer%s: %s parameters, %s as %s\n", c->preset,
+            (long long)c->config.num_hidden_layers, c->config.num_hidden_layers > 1 ? "s" : "",
+            number_group(c->n_parameters, parameters), cli_format_bytes(c->bytes, size),
+            c->dtype_name);
+    progress bar = progress_start("writing", "bytes");
+    dsmoe_error error;
+    dsmoe_status status = dsmoe_model_init(c->folder, &c->config, c->dtype, (uint64_t)c->seed,
+                                           (int)c->n_threads, show_progress, &bar, &error);
+    progress_finish(&bar);
+    if (status == DSMOE_OK) return CLI_OK;
+    if (cli_interrupted()) {
+        cli_failure("init", "interrupted; what was written is removed");
+        return CLI_INTERRUPTED;
+    }
+    return cli_failure("init", "%s", error.message);
+}
+
+static void print_result(const init_command *c)
+{
+    char size[CLI_BYTES];
+    printf("%s: %s of weights, config.json, generation_config.json%s\n", c->folder,
+           cli_format_bytes(c->bytes, size), c->tokenizer ? ", tokenizer.json" : "");
+    if (c->tokenizer)
+        printf("try: dsmoe generate -m %s -n 32 -p \"Once upon a time\"\n", c->folder);
+    else
+        printf("try: dsmoe generate -m %s -n 32 --ids -p \"1 2 3\"\n", c->folder);
+}
+
+int command_init(int argc, char **argv)
+{
+    init_command c = {.dtype_name = "bf16", .n_threads = dsmoe_machine_threads()};
+    int exit_code = parse(&c, argc, argv);
+    if (exit_code >= 0) return exit_code;
+    cli_catch_interrupt();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    exit_code = use_tokenizer(&c);
+    if (exit_code == CLI_OK) exit_code = measure(&c);
+    if (exit_code == CLI_OK) exit_code = make_folder(&c);
+    if (exit_code == CLI_OK) exit_code = copy_tokenizer(&c);
+    if (exit_code == CLI_OK) exit_code = write_model(&c);
+    if (exit_code != CLI_OK) {
+        clean_up(&c);
+        return exit_code;
+    }
+    print_result(&c);
+    return CLI_OK;
+}

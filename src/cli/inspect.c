@@ -1,0 +1,298 @@
+/* inspect.c - `dsmoe inspect`: what a model is, and with --routing which experts a text uses. */
+#include "cli/cli.h"
+
+#include <inttypes.h>
+
+#include "cli/inspect_routing.h"
+#include "cli/model_view.h"
+#include "cli/options.h"
+#include "cli/replace_file.h"
+#include "cli/table.h"
+
+static const char help[] =
+    "usage: dsmoe inspect -m DIR [options]                   what the model is\n"
+    "       dsmoe inspect -m DIR --routing FILE [options]    which experts a text uses\n"
+    "\n"
+    "The first form counts parameters, types and bytes of the tensors, and the memory that a\n"
+    "sequence takes. The second runs a text through the model and shows for each layer how its\n"
+    "experts share the work, which of them fire together and which tokens they like most.\n"
+    "\n"
+    "  -m, --model DIR     a model in the public layout\n"
+    "  -c, --ctx-size N    tokens of a sequence (default: what the model was made for)\n"
+    "  -t, --threads N     threads to use (default: all processors)\n"
+    "      --json          one JSON object on the output\n"
+    "  -h, --help          this text\n"
+    "\n"
+    "With --routing:\n"
+    "      --routing FILE  the text; - for standard input\n"
+    "      --ids           the file holds token ids between spaces; no tokenizer is needed, and\n"
+    "                      no BOS token is put before a sequence\n"
+    "      --layer N       list every expert of this layer\n"
+    "      --html FILE     write a page with charts as well; it needs no other file\n"
+    "\n"
+    "Ctrl-C ends early and shows what is known so far.\n"
+    "\n"
+    "example:\n"
+    "  dsmoe inspect -m deepseek-moe-16b-base --routing article.txt --html routing.html\n";
+
+typedef struct inspect_options {
+    const char *model, *routing, *html;
+    int64_t n_ctx, n_threads, layer;
+    bool ids, json;
+} inspect_options;
+
+/* Tensors of one type. */
+typedef struct type_total {
+    int64_t n_tensors;
+    size_t size;
+} type_total;
+enum { N_TYPES = DSMOE_BF16 + 1 };
+
+typedef struct inspection {
+    const inspect_options *options;
+    const dsmoe_model *model;
+    model_view view;
+    type_total types[N_TYPES], all;
+    int64_t n_ctx;
+    dsmoe_session_memory memory;
+} inspection;
+
+/* ---- what the model is ----------------------------------------------------------------------- */
+
+static dsmoe_status look(inspection *it, dsmoe_error *error)
+{
+    const dsmoe_config *config = dsmoe_model_config(it->model);
+    for (size_t i = 0; i < dsmoe_model_tensor_count(it->model); i++) {
+        dsmoe_tensor_info tensor = dsmoe_model_tensor(it->model, i);
+        type_total *totals[] = {&it->types[tensor.dtype], &it->all};
+        for (int j = 0; j < 2; j++) {
+            totals[j]->n_tensors++;
+            totals[j]->size += tensor.size;
+        }
+    }
+    it->n_ctx = it->options->n_ctx ? it->options->n_ctx : config->max_position_embeddings;
+    dsmoe_session_options session = {.n_ctx = it->n_ctx, .n_threads = (int)it->options->n_threads};
+    it->memory = dsmoe_session_memory_size(it->model, &session);
+    return model_view_make(config, it->n_ctx, &it->view, error);
+}
+
+static void print_types(const inspection *it)
+{
+    char bytes[CLI_BYTES], count[TABLE_CELL];
+    const char *label = "weights";
+    for (int i = 0; i < N_TYPES; i++) {
+        if (it->types[i].n_tensors == 0) continue;
+        printf("%-13s %s: %s in %s tensors\n", label, dsmoe_dtype_name((dsmoe_dtype)i),
+               cli_format_bytes((double)it->types[i].size, bytes),
+               number_group(it->types[i].n_tensors, count));
+        label = "";
+    }
+}
+
+static void print_memory(const inspection *it)
+{
+    char a[CLI_BYTES], b[CLI_BYTES], c[CLI_BYTES], n[TABLE_CELL];
+    const dsmoe_session_memory *memory = &it->memory;
+    number_group(it->n_ctx, n);
+    if (memory->kv_cache == 0) {
+        printf("memory        a sequence of %s tokens does not fit into any memory\n", n);
+    } else {
+        double session = (double)memory->kv_cache + (double)memory->workspace;
+        printf("memory        for a sequence of %s tokens: KV cache %s, workspace %s\n", n,
+               cli_format_bytes((double)memory->kv_cache, a),
+               cli_format_bytes((double)memory->workspace, b));
+        printf("              with the weights, mapped from the files: %s\n",
+               cli_format_bytes(session + (double)it->all.size, c));
+    }
+    printf("decoding      a token reads %s of weights\n",
+           cli_format_bytes((double)dsmoe_model_bytes_per_token(it->model), a));
+}
+
+static void print_extras(const inspection *it)
+{
+    enum { SHOWN = 8 };
+    size_t n_extra = dsmoe_model_extra_count(it->model);
+    if (n_extra == 0) return;
+    printf("extra         %zu tensor%s in the files that the model does not have:\n", n_extra,
+           n_extra == 1 ? "" : "s");
+    for (size_t i = 0; i < n_extra && i < SHOWN; i++) {
+        printf("              ");
+        cli_print_json_string(stdout, dsmoe_model_extra(it->model, i)); /* may hold anything */
+        putchar('\n');
+    }
+    if (n_extra > SHOWN) printf("              and %zu more\n", n_extra - SHOWN);
+}
+
+static void print_model(const inspection *it)
+{
+    const dsmoe_config *config = &it->view.config;
+    char context[TABLE_CELL];
+    printf("%s\n\n", it->options->model);
+    model_view_print_shape(&it->view);
+    printf("context       made for %s tokens",
+           number_group(config->max_position_embeddings, context));
+    if (config->rope_scaling != DSMOE_ROPE_NONE)
+        printf(", %s scaling by %g",
+               config->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "dynamic",
+               config->rope_scaling_factor);
+    fputs("\n\n", stdout);
+    model_view_print_parts(&it->view, false);
+    putchar('\n');
+    print_types(it);
+    print_memory(it);
+    print_extras(it);
+}
+
+static void print_json_config(const dsmoe_config *config)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"vocab_size", config->vocab_size},
+                   {"hidden_size", config->hidden_size},
+                   {"intermediate_size", config->intermediate_size},
+                   {"moe_intermediate_size", config->moe_intermediate_size},
+                   {"num_attention_heads", config->num_attention_heads},
+                   {"num_key_value_heads", config->num_key_value_heads},
+                   {"n_shared_experts", config->n_shared_experts},
+                   {"n_routed_experts", config->n_routed_experts},
+                   {"num_experts_per_tok", config->num_experts_per_tok},
+                   {"max_position_embeddings", config->max_position_embeddings}};
+    fputs(" \"config\": {", stdout);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        printf("%s\"%s\": %" PRId64, i ? ", " : "", numbers[i].key, numbers[i].value);
+    fputs("},\n", stdout);
+}
+
+/* Leaves the object open for more members. */
+static void print_json_model(const inspection *it)
+{
+    fputs("{\"model\": ", stdout);
+    cli_print_json_string(stdout, it->options->model);
+    fputs(",\n", stdout);
+    print_json_config(&it->view.config);
+    putchar(' ');
+    model_view_print_json(&it->view, false);
+    printf(",\n \"tensors\": {\"count\": %" PRId64 ", \"bytes\": %zu, \"types\": {",
+           it->all.n_tensors, it->all.size);
+    const char *separator = "";
+    for (int i = 0; i < N_TYPES; i++) {
+        if (it->types[i].n_tensors == 0) continue;
+        printf("%s\"%s\": {\"count\": %" PRId64 ", \"bytes\": %zu}", separator,
+               dsmoe_dtype_name((dsmoe_dtype)i), it->types[i].n_tensors, it->types[i].size);
+        separator = ", ";
+    }
+    fputs("}, \"extra\": [", stdout);
+    for (size_t i = 0; i < dsmoe_model_extra_count(it->model); i++) {
+        if (i > 0) fputs(", ", stdout);
+        cli_print_json_string(stdout, dsmoe_model_extra(it->model, i));
+    }
+    printf("]},\n \"memory\": {\"n_ctx\": %" PRId64 ", \"weights\": %zu, \"kv_cache\": %zu"
+           ", \"workspace\": %zu},\n \"bytes_per_token\": %zu",
+           it->n_ctx, it->all.size, it->memory.kv_cache, it->memory.workspace,
+           dsmoe_model_bytes_per_token(it->model));
+}
+
+/* ---- which experts a text uses --------------------------------------------------------------- */
+
+static int write_page(const inspection *it, const routing_report *report)
+{
+    replace_file page;
+    int exit_code = replace_file_begin("inspect", it->options->html, &page);
+    if (exit_code != CLI_OK) return exit_code;
+    routing_print_html(report, page.file);
+    return replace_file_end("inspect", &page);
+}
+
+static int show_routing(const inspection *it, const routing_report *report)
+{
+    if (report->interrupted)
+        fprintf(stderr, "dsmoe inspect: interrupted after %" PRId64 " of %" PRId64 " tokens\n",
+                report->n_tokens, report->n_text);
+    if (report->n_tokens == 0) return CLI_INTERRUPTED;
+    if (it->options->json) {
+        print_json_model(it);
+        fputs(",\n \"routing\": ", stdout);
+        routing_print_json(report);
+        puts("}");
+    } else {
+        routing_print(report, it->options->layer);
+    }
+    int exit_code = it->options->html ? write_page(it, report) : CLI_OK;
+    return exit_code == CLI_OK && report->interrupted ? CLI_INTERRUPTED : exit_code;
+}
+
+static int inspect_routing(const inspection *it)
+{
+    const inspect_options *options = it->options;
+    const dsmoe_config *config = &it->view.config;
+    if (it->view.plan.n_moe_layers == 0)
+        return cli_failure("inspect", "%s: all layers are dense, so nothing is routed",
+                           options->model);
+    if (options->layer >= 0 && (options->layer >= config->num_hidden_layers ||
+                                !dsmoe_config_layer_is_moe(config, options->layer)))
+        return cli_usage("inspect", "--layer %" PRId64 " is no MoE layer of this model",
+                         options->layer);
+    int exit_code = options->html ? replace_file_check("inspect", options->html) : CLI_OK;
+    if (exit_code != CLI_OK) return exit_code;
+    corpus text;
+    corpus_source source = {"inspect", options->model, options->routing, options->ids};
+    exit_code = corpus_read(&source, config, &text);
+    if (exit_code != CLI_OK) return exit_code;
+    routing_report report = {.model_path = options->model, .text_path = options->routing};
+    exit_code = routing_collect(it->model, &text, options->n_ctx, options->n_threads, &report);
+    if (exit_code == CLI_OK) {
+        exit_code = show_routing(it, &report);
+        routing_free(&report);
+    }
+    corpus_free(&text);
+    return exit_code;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int inspect(inspection *it)
+{
+    dsmoe_error error;
+    if (look(it, &error) != DSMOE_OK) return cli_failure("inspect", "%s", error.message);
+    if (it->options->routing) return inspect_routing(it);
+    if (it->options->json) {
+        print_json_model(it);
+        puts("}");
+    } else {
+        print_model(it);
+    }
+    return CLI_OK;
+}
+
+int command_inspect(int argc, char **argv)
+{
+    inspect_options options = {.layer = -1};
+    const option_row rows[] = {
+        {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
+        {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 1, INT32_MAX},
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 1024},
+        {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
+        {"--routing", NULL, OPTION_TEXT, &options.routing, 0, 0},
+        {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
+        {"--layer", NULL, OPTION_INTEGER, &options.layer, 0, INT32_MAX},
+        {"--html", NULL, OPTION_TEXT, &options.html, 0, 0},
+    };
+    int exit_code =
+        options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (exit_code >= 0) return exit_code;
+    if (!options.model) return cli_usage("inspect", "-m DIR is needed: the model");
+    if (!options.routing && (options.ids || options.html || options.layer >= 0))
+        return cli_usage("inspect", "%s goes with --routing",
+                         options.html  ? "--html"
+                         : options.ids ? "--ids"
+                                       : "--layer");
+    dsmoe_model *model;
+    dsmoe_error error;
+    if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)
+        return cli_failure("inspect", "%s", error.message);
+    inspection it = {.options = &options, .model = model};
+    exit_code = inspect(&it);
+    dsmoe_model_free(model);
+    return exit_code;
+}

@@ -1,0 +1,148 @@
+/* options.c - parses a command line by the table of its options. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+/* Beyond this a limit is there for the program's sake and would only confuse in a message. */
+static const double limit_worth_naming = 1e15;
+
+/* The limits of a row in words: "from 1 to 4096", "from 0 up" or nothing. */
+static void describe_range(const option_row *row, char *out, size_t size)
+{
+    bool low = row->min >= -limit_worth_naming, high = row->max <= limit_worth_naming;
+    if (low && high)
+        snprintf(out, size, " from %.15g to %.15g", row->min, row->max);
+    else if (low)
+        snprintf(out, size, " from %.15g up", row->min);
+    else if (high)
+        snprintf(out, size, " up to %.15g", row->max);
+    else
+        *out = '\0';
+}
+
+/* A limit as a whole number; doubles reach further than int64_t. */
+static int64_t whole_limit(double limit)
+{
+    if (limit >= 0x1p63) return INT64_MAX;
+    if (limit <= -0x1p63) return INT64_MIN;
+    return (int64_t)limit;
+}
+
+static bool parse_number(const char *text, double min, double max, double *value)
+{
+    const char *digits = text + (*text == '-');
+    /* strtod would also take blanks, hexadecimals, "inf" and "nan" */
+    if (*digits == '\0' || strspn(digits, "0123456789.eE+-") != strlen(digits)) return false;
+    char *end;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (end == text || *end != '\0' || errno || !isfinite(number)) return false;
+    if (number < min || number > max) return false;
+    *value = number;
+    return true;
+}
+
+/* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
+static int store_value(const char *command, const char *name, const option_row *row,
+                       const char *text)
+{
+    char range[80];
+    int64_t whole;
+    double number;
+    switch (row->kind) {
+    case OPTION_FLAG: *(bool *)row->value = true; return CLI_OK;
+    case OPTION_TEXT: *(const char **)row->value = text; return CLI_OK;
+    case OPTION_LIST: {
+        option_words *list = row->value;
+        if (list->count == list->capacity)
+            return cli_usage(command, "%s can be given %d times, '%s' is one too many", name,
+                             list->capacity, text);
+        list->at[list->count++] = text;
+        return CLI_OK;
+    }
+    case OPTION_INTEGER:
+        describe_range(row, range, sizeof range);
+        if (!cli_parse_int(text, whole_limit(row->min), whole_limit(row->max), &whole))
+            return cli_usage(command, "%s must be a whole number%s, not '%s'", name, range, text);
+        *(int64_t *)row->value = whole;
+        return CLI_OK;
+    case OPTION_NUMBER:
+        describe_range(row, range, sizeof range);
+        if (!parse_number(text, row->min, row->max, &number))
+            return cli_usage(command, "%s must be a number%s, not '%s'", name, range, text);
+        *(double *)row->value = number;
+        return CLI_OK;
+    }
+    return CLI_OK;
+}
+
+/* The row whose long or short name is the first `length` bytes of `name`; NULL if there is none. */
+static const option_row *find_row(const option_row *rows, int n_rows, const char *name,
+                                  size_t length)
+{
+    for (int i = 0; i < n_rows; i++) {
+        const char *names[] = {rows[i].name, rows[i].short_name};
+        for (int j = 0; j < 2; j++)
+            if (names[j] && strlen(names[j]) == length && !memcmp(names[j], name, length))
+                return &rows[i];
+    }
+    return NULL;
+}
+
+/* One option at argv[*at]; *at moves on if its value is the next word. CLI_OK or an exit code. */
+static int parse_option(const char *command, const option_row *rows, int n_rows, int argc,
+                        char **argv, int *at)
+{
+    const char *word = argv[*at], *equals = NULL;
+    if (word[1] == '-') equals = strchr(word, '=');
+    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const option_row *row = find_row(rows, n_rows, word, length);
+    if (!row) return cli_usage(command, "there is no option '%.*s'", (int)length, word);
+    if (row->kind == OPTION_FLAG) {
+        if (equals) return cli_usage(command, "%s takes no value", row->name);
+        return store_value(command, row->name, row, NULL);
+    }
+    const char *value = equals ? equals + 1 : NULL;
+    if (!value) {
+        if (*at + 1 == argc) return cli_usage(command, "%s needs a value", row->name);
+        value = argv[++*at];
+    }
+    return store_value(command, row->name, row, value);
+}
+
+static int store_word(const char *command, option_words *words, const char *word)
+{
+    if (!words || words->count == words->capacity)
+        return cli_usage(command, "what is '%s'? No further argument is expected", word);
+    words->at[words->count++] = word;
+    return CLI_OK;
+}
+
+int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
+                  int argc, char **argv, option_words *words)
+{
+    bool options_ended = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        int code;
+        if (options_ended || word[0] != '-' || word[1] == '\0') {
+            code = store_word(command, words, word);
+        } else if (!strcmp(word, "--")) {
+            options_ended = true;
+            continue;
+        } else if (!strcmp(word, "-h") || !strcmp(word, "--help")) {
+            fputs(help, stdout);
+            return CLI_OK;
+        } else {
+            code = parse_option(command, rows, n_rows, argc, argv, &i);
+        }
+        if (code != CLI_OK) return code;
+    }
+    return -1;
+}

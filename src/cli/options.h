@@ -1,0 +1,37 @@
+/* options.h - the options of a command as a table: one row each, in the order of the help. */
+#ifndef DSMOE_CLI_OPTIONS_H
+#define DSMOE_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum option_kind {
+    OPTION_FLAG,    /* bool *: set to true */
+    OPTION_TEXT,    /* const char ** */
+    OPTION_INTEGER, /* int64_t *, within [min, max] */
+    OPTION_NUMBER,  /* double *, finite, within [min, max] */
+    OPTION_LIST,    /* option_words *: may be given several times, every text is kept */
+} option_kind;
+
+typedef struct option_row {
+    const char *name;       /* "--top-k", or "-p" if there is no long form */
+    const char *short_name; /* "-m", or NULL */
+    option_kind kind;
+    void *value;
+    double min, max; /* of numbers */
+} option_row;
+
+/* Texts in their order, at most `capacity`: what stands beside the options, or an OPTION_LIST. */
+typedef struct option_words {
+    const char **at;
+    int capacity, count;
+} option_words;
+
+/* Parses argv[1…]. "--name value", "--name=value" and "-m value"; "--" ends the options; "-" alone is
+ * a word. -h and --help print `help` to stdout. Returns -1 if the command should go on, else the
+ * exit code: 0 after the help, CLI_USAGE after a message that names the option at fault. `words` may
+ * be NULL: then there must be none. */
+int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
+                  int argc, char **argv, option_words *words);
+
+#endif

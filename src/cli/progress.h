@@ -1,0 +1,21 @@
+/* progress.h - a bar with rate and time left on stderr, for work longer than a few seconds. Nothing
+ * is drawn if stderr is not a terminal, or before half a second has passed. */
+#ifndef DSMOE_CLI_PROGRESS_H
+#define DSMOE_CLI_PROGRESS_H
+
+#include <stdbool.h>
+
+typedef struct progress {
+    const char *label;  /* "writing" */
+    const char *unit;   /* "tokens", or "bytes" (shown as kB, MB, GB) */
+    double start, last; /* clock */
+    bool shown, drawn;  /* whether stderr is a terminal; whether something is on the line */
+} progress;
+
+progress progress_start(const char *label, const char *unit);
+/* Redraws at most ten times a second. */
+void progress_update(progress *p, double done, double total);
+/* Clears the line. */
+void progress_finish(progress *p);
+
+#endif

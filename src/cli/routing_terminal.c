@@ -1,0 +1,221 @@
+/* routing_terminal.c - the use of the experts in 80 columns. */
+#include "cli/inspect_routing.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/table.h"
+#include "cli/token_label.h"
+
+enum { COLUMNS = 80, MAP_COLUMNS = 64 };
+
+/* Loads over the mean, up to a bound: a shade, and a background of the 256-colour palette from blue
+ * over grey to red. */
+typedef struct load_level {
+    double bound;
+    const char *shade;
+    int colour;
+} load_level;
+
+static const load_level levels[] = {{0, " ", 233},    {0.125, "·", 17},    {0.25, "·", 24},
+                                    {0.45, "░", 31},  {0.667, "░", 67},    {0.85, "▒", 109},
+                                    {1.18, "▒", 248}, {1.5, "▒", 180},     {2.2, "▓", 215},
+                                    {3, "▓", 208},    {INFINITY, "█", 160}};
+enum { N_LEVELS = sizeof levels / sizeof *levels };
+
+static const load_level *find_level(double relative_load)
+{
+    int i = 0;
+    while (relative_load > levels[i].bound) i++;
+    return &levels[i];
+}
+
+static void print_cell(const load_level *level, bool colour, int width)
+{
+    if (colour) printf("\033[48;5;%dm", level->colour);
+    for (int i = 0; i < width; i++) fputs(colour ? " " : level->shade, stdout);
+    if (colour) fputs("\033[0m", stdout);
+}
+
+/* ---- the map --------------------------------------------------------------------------------- */
+
+/* How experts share the columns: one takes several, or several take one. */
+typedef struct map_layout {
+    int64_t n_cells, experts_per_cell;
+    int width; /* of a cell */
+} map_layout;
+
+static map_layout map_fit(int64_t n_experts)
+{
+    map_layout layout = {.experts_per_cell = (n_experts + MAP_COLUMNS - 1) / MAP_COLUMNS};
+    layout.n_cells = (n_experts + layout.experts_per_cell - 1) / layout.experts_per_cell;
+    layout.width = (int)(MAP_COLUMNS / layout.n_cells);
+    if (layout.width > 4) layout.width = 4;
+    return layout;
+}
+
+static void print_legend(bool colour)
+{
+    if (colour) {
+        fputs("  never ", stdout);
+        for (int i = 0; i < N_LEVELS; i++) {
+            if (i == 1) fputs("  1/8 and less ", stdout);
+            print_cell(&levels[i], true, 2);
+        }
+        puts(" 3 and more\n");
+        return;
+    }
+    puts("  (blank) never   · to 1/4   ░ to 2/3   ▒ to 3/2   ▓ to 3   █ more\n");
+}
+
+/* The numbers of the experts above the map, as many as there is room for. */
+static void print_axis(map_layout layout)
+{
+    char line[MAP_COLUMNS + 1];
+    size_t end = (size_t)layout.n_cells * (size_t)layout.width, free_from = 0;
+    int64_t step = layout.n_cells > 32 ? 8 : layout.n_cells > 16 ? 4 : 1;
+    memset(line, ' ', sizeof line);
+    for (int64_t cell = 0; cell < layout.n_cells; cell += step) {
+        char number[24];
+        size_t at = (size_t)cell * (size_t)layout.width;
+        int length = snprintf(number, sizeof number, "%" PRId64, cell * layout.experts_per_cell);
+        if (at < free_from || at + (size_t)length > end) continue;
+        memcpy(line + at, number, (size_t)length);
+        free_from = at + (size_t)length + 1;
+    }
+    printf("    %.*s   max  entr\n", (int)end, line);
+}
+
+static void print_map(const routing_report *report)
+{
+    bool colour = cli_wants_colour(stdout);
+    map_layout layout = map_fit(report->n_experts);
+    puts("Load of the experts over the mean of their layer:");
+    print_legend(colour);
+    print_axis(layout);
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        const routing_layer *layer = &report->layers[i];
+        printf("%3" PRId64 " ", layer->layer);
+        for (int64_t cell = 0; cell < layout.n_cells; cell++) {
+            int64_t first = cell * layout.experts_per_cell, e = first;
+            double sum = 0;
+            for (; e < first + layout.experts_per_cell && e < report->n_experts; e++)
+                sum += routing_relative_load(report, &layer->experts[e]);
+            print_cell(find_level(sum / (double)(e - first)), colour, layout.width);
+        }
+        printf(" %5.*f %5.3f\n", layer->imbalance < 100 ? 2 : 0, layer->imbalance, layer->entropy);
+    }
+    if (layout.experts_per_cell > 1)
+        printf("    each cell is the mean of %" PRId64 " experts\n", layout.experts_per_cell);
+    puts("    max: largest load over the mean; entr: entropy of loads, 1 if all are equal");
+}
+
+/* ---- extremes and pairs ---------------------------------------------------------------------- */
+
+static void print_loads(const routing_report *report, const routing_layer *layer, int64_t from,
+                        int64_t step)
+{
+    for (int64_t i = 0; i < 2; i++) {
+        int64_t at = from + i * step;
+        if (at < 0 || at >= report->n_experts) {
+            printf("%11s", "");
+            continue;
+        }
+        int32_t e = layer->by_load[at];
+        printf("%4" PRId32 " %4.1f %%", e, 100 * routing_load(report, &layer->experts[e]));
+    }
+}
+
+static void print_layers(const routing_report *report)
+{
+    printf("\nlayer     most used           least used          fire together%s\n",
+           report->k > 1 ? " (x chance)" : ": never");
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        const routing_layer *layer = &report->layers[i];
+        printf("%5" PRId64 "  ", layer->layer);
+        print_loads(report, layer, 0, 1);
+        fputs(" ", stdout);
+        print_loads(report, layer, report->n_experts - 1, -1);
+        for (int j = 0; j < layer->n_pairs && j < 2; j++) {
+            const routing_pair *pair = &layer->pairs[j];
+            printf("  %2" PRId32 "+%-2" PRId32 " %4.1fx", pair->first, pair->second, pair->lift);
+        }
+        putchar('\n');
+    }
+}
+
+/* ---- favourite tokens ------------------------------------------------------------------------ */
+
+static void print_favourites(const routing_report *report, const routing_expert *expert, int column)
+{
+    for (int i = 0; i < expert->n_favourites; i++) {
+        const routing_favourite *favourite = &expert->favourites[i];
+        char label[TOKEN_LABEL], counts[32];
+        int width = token_label(report->tokenizer, favourite->token, label);
+        width += snprintf(counts, sizeof counts, " %" PRIu32 "/%" PRIu32, favourite->count,
+                          favourite->total);
+        column += 2 + width;
+        if (column > COLUMNS) break;
+        printf("  %s%s", label, counts);
+    }
+    putchar('\n');
+}
+
+/* How much an expert's choice tells about the token; experts that hardly fire tell little. */
+static double specialisation(const routing_report *report, const routing_expert *expert)
+{
+    double sum = 0;
+    double mean = (double)report->n_tokens * (double)report->k / (double)report->n_experts;
+    for (int i = 0; i < expert->n_favourites; i++)
+        sum += expert->favourites[i].count * log(expert->favourites[i].lift);
+    return sum / ((double)expert->count + mean);
+}
+
+static void print_specialists(const routing_report *report)
+{
+    puts("\nThe most specialised expert of each layer with the tokens it likes most, and how\n"
+         "many of their occurrences it got:");
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        const routing_layer *layer = &report->layers[i];
+        int64_t best = 0;
+        for (int64_t e = 1; e < report->n_experts; e++)
+            if (specialisation(report, &layer->experts[e]) >
+                specialisation(report, &layer->experts[best]))
+                best = e;
+        int column = printf("%3" PRId64 " expert %-3" PRId64, layer->layer, best);
+        print_favourites(report, &layer->experts[best], column);
+    }
+}
+
+static void print_experts(const routing_report *report, const routing_layer *layer)
+{
+    printf("\nThe experts of layer %" PRId64 ": load, mean gate value and the tokens they like\n"
+           "most, with how many of their occurrences they got:\n",
+           layer->layer);
+    for (int64_t e = 0; e < report->n_experts; e++) {
+        const routing_expert *expert = &layer->experts[e];
+        double weight = expert->count ? expert->weight / (double)expert->count : 0;
+        int column =
+            printf("%4" PRId64 " %5.2f %% %5.3f", e, 100 * routing_load(report, expert), weight);
+        print_favourites(report, expert, column);
+    }
+}
+
+void routing_print(const routing_report *report, int64_t layer)
+{
+    char tokens[TABLE_CELL], context[TABLE_CELL];
+    printf("%s: %" PRId64 " MoE layer%s, top-%" PRId64 " of %" PRId64 " routed experts\n",
+           report->model_path, report->n_layers, report->n_layers == 1 ? "" : "s", report->k,
+           report->n_experts);
+    printf("%s: %s token%s in contexts of %s, %.1f tokens/s\n\n", report->text_path,
+           number_group(report->n_tokens, tokens), report->n_tokens == 1 ? "" : "s",
+           number_group(report->n_ctx, context),
+           report->seconds > 0 ? (double)report->n_tokens / report->seconds : 0);
+    print_map(report);
+    print_layers(report);
+    if (layer < 0) print_specialists(report);
+    for (int64_t i = 0; i < report->n_layers; i++)
+        if (report->layers[i].layer == layer) print_experts(report, &report->layers[i]);
+}

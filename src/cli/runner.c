@@ -1,0 +1,248 @@
+/* runner.c - a model at work: prompts in pieces, the loop that picks tokens, and what they cost. */
+#include "cli/runner.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+enum { DEFAULT_N_BATCH = 512, LAST_N_UNSET = -2, UNSET = -1 };
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+void runner_options_rows(runner_options *o, option_row *rows)
+{
+    *o = (runner_options){
+        .n_predict = o->n_predict,
+        .n_batch = DEFAULT_N_BATCH,
+        .temp = UNSET,
+        .top_p = UNSET,
+        .min_p = UNSET,
+        .repeat_penalty = UNSET,
+        .top_k = UNSET,
+        .repeat_last_n = LAST_N_UNSET,
+        .seed = UNSET,
+    };
+    o->stop = (option_words){o->stops, RUNNER_MAX_STOPS, 0};
+    const option_row table[RUNNER_N_OPTIONS] = {
+        {"--model", "-m", OPTION_TEXT, &o->model, 0, 0},
+        {"--n-predict", "-n", OPTION_INTEGER, &o->n_predict, -1, INFINITY},
+        {"--ctx-size", "-c", OPTION_INTEGER, &o->n_ctx, 0, 1 << 30},
+        {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, 1 << 20},
+        {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, 4096},
+        {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
+        {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
+        {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},
+        {"--min-p", NULL, OPTION_NUMBER, &o->min_p, 0, 1},
+        {"--repeat-penalty", NULL, OPTION_NUMBER, &o->repeat_penalty, 0.01, 100},
+        {"--repeat-last-n", NULL, OPTION_INTEGER, &o->repeat_last_n, -1, 1 << 24},
+        {"--seed", "-s", OPTION_INTEGER, &o->seed, -1, INFINITY},
+        {"--ignore-eos", NULL, OPTION_FLAG, &o->ignore_eos, 0, 0},
+        {"--special", NULL, OPTION_FLAG, &o->special, 0, 0},
+        {"--stop", NULL, OPTION_LIST, &o->stop, 0, 0},
+    };
+    memcpy(rows, table, sizeof table);
+}
+
+int runner_options_check(const char *command, const runner_options *o)
+{
+    if (!o->model) return cli_usage(command, "which model? -m names its folder");
+    for (int i = 0; i < o->stop.count; i++)
+        if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
+    return CLI_OK;
+}
+
+/* The options of the command line over those of the model over the usual ones. */
+static dsmoe_sampler_options
+sampler_options(const runner_options *o, const dsmoe_generation_config *config, int64_t capacity)
+{
+    dsmoe_sampler_options s = dsmoe_sampler_options_default();
+    if (config->do_sample) {
+        s.temperature = config->temperature;
+        s.top_k = config->top_k;
+        s.top_p = config->top_p;
+        s.min_p = 0;
+        s.repeat_penalty = config->repetition_penalty;
+        s.repeat_last_n = capacity; /* the public meaning of repetition_penalty */
+    }
+    if (o->temp >= 0) s.temperature = o->temp;
+    if (o->top_k >= 0) s.top_k = o->top_k;
+    if (o->top_p >= 0) s.top_p = o->top_p;
+    if (o->min_p >= 0) s.min_p = o->min_p;
+    if (o->repeat_penalty >= 0) s.repeat_penalty = o->repeat_penalty;
+    if (o->repeat_last_n != LAST_N_UNSET) s.repeat_last_n = o->repeat_last_n;
+    if (s.repeat_last_n < 0 || s.repeat_last_n > capacity) s.repeat_last_n = capacity;
+    return s;
+}
+
+/* Short enough to be typed again. */
+static uint64_t seed_from_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ((uint64_t)now.tv_sec * 1000003u + (uint64_t)now.tv_nsec) % 1000000000u;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static dsmoe_status open_sampler(runner *r, const runner_options *o, dsmoe_error *error)
+{
+    dsmoe_sampler_options s =
+        sampler_options(o, dsmoe_model_generation_config(r->model), r->capacity);
+    s.seed = r->seed = o->seed >= 0 ? (uint64_t)o->seed : seed_from_clock();
+    /* A model may have more ids than its tokenizer has tokens; those mean nothing. */
+    int64_t n_ids = dsmoe_model_config(r->model)->vocab_size;
+    if (r->tokenizer && dsmoe_tokenizer_size(r->tokenizer) < n_ids)
+        n_ids = dsmoe_tokenizer_size(r->tokenizer);
+    return dsmoe_sampler_create(&s, n_ids, &r->sampler, error);
+}
+
+static void warn_of_context(const char *command, const runner *r)
+{
+    int64_t made_for = dsmoe_model_config(r->model)->max_position_embeddings;
+    if (r->capacity > made_for)
+        fprintf(stderr,
+                "dsmoe %s: warning: the model was made for contexts of %" PRId64 " tokens, not of"
+                " %" PRId64 "\n",
+                command, made_for, r->capacity);
+}
+
+int runner_open(const char *command, const runner_options *o, bool with_tokenizer, runner *r)
+{
+    *r = (runner){.n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
+    dsmoe_session_options session = {o->n_ctx, o->n_batch, (int)o->n_threads};
+    dsmoe_error error;
+    if (dsmoe_model_open(o->model, &r->model, &error) ||
+        (with_tokenizer && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error)) ||
+        dsmoe_session_create(r->model, &session, &r->session, &error))
+        return cli_failure(command, "%s", error.message);
+    r->capacity = dsmoe_session_capacity(r->session);
+    warn_of_context(command, r);
+    if (open_sampler(r, o, &error)) return cli_failure(command, "%s", error.message);
+    r->logits = malloc((size_t)dsmoe_model_config(r->model)->vocab_size * sizeof *r->logits);
+    r->tokens = malloc((size_t)r->capacity * sizeof *r->tokens);
+    if (!r->logits || !r->tokens) return cli_failure(command, "not enough memory");
+    return CLI_OK;
+}
+
+void runner_close(runner *r)
+{
+    free(r->tokens);
+    free(r->logits);
+    dsmoe_sampler_free(r->sampler);
+    dsmoe_session_free(r->session);
+    dsmoe_tokenizer_free(r->tokenizer);
+    dsmoe_model_free(r->model);
+}
+
+/* ---- reading a prompt ---------------------------------------------------------------------- */
+
+/* How many tokens the session and `ids` begin with in common; at least one of `ids` is left, for
+ * its scores say what comes next. */
+static int64_t common_prefix(const runner *r, const int32_t *ids, int64_t n_ids)
+{
+    int64_t length = dsmoe_session_length(r->session), n = 0;
+    while (n < length && n + 1 < n_ids && r->tokens[n] == ids[n]) n++;
+    return n;
+}
+
+/* One piece behind what the session holds. */
+static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_error *error)
+{
+    int64_t length = dsmoe_session_length(r->session);
+    double start = cli_seconds();
+    dsmoe_status status = dsmoe_session_prefill(r->session, ids, n, r->logits, error);
+    if (status != DSMOE_OK) return status;
+    r->prompt_seconds += cli_seconds() - start;
+    r->n_prompt_tokens += n;
+    memcpy(r->tokens + length, ids, (size_t)n * sizeof *ids);
+    for (int64_t i = 0; i < n; i++) dsmoe_sampler_accept(r->sampler, ids[i]);
+    return DSMOE_OK;
+}
+
+runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error)
+{
+    int64_t kept = common_prefix(r, ids, n_ids);
+    if (dsmoe_session_rewind(r->session, kept, error)) return RUNNER_FAILED;
+    progress bar = progress_start("reading the prompt", "tokens");
+    runner_end end = RUNNER_STOPPED;
+    for (int64_t at = kept; at < n_ids && end == RUNNER_STOPPED; at += r->n_batch) {
+        int64_t n = n_ids - at < r->n_batch ? n_ids - at : r->n_batch;
+        if (cli_interrupted())
+            end = RUNNER_INTERRUPTED;
+        else if (read_piece(r, ids + at, n, error))
+            end = RUNNER_FAILED;
+        else
+            progress_update(&bar, (double)(at + n - kept), (double)(n_ids - kept));
+    }
+    progress_finish(&bar);
+    return end;
+}
+
+/* ---- writing a text ------------------------------------------------------------------------ */
+
+static bool ends_text(const runner *r, int32_t token)
+{
+    if (r->ignore_eos) return false;
+    const dsmoe_generation_config *config = dsmoe_model_generation_config(r->model);
+    for (int i = 0; i < config->n_eos_token_ids; i++)
+        if (token == config->eos_token_id[i]) return true;
+    if (config->n_eos_token_ids > 0) return false;
+    /* the file names none, or there is no such file */
+    return token == dsmoe_model_config(r->model)->eos_token_id ||
+           (r->tokenizer && token == dsmoe_tokenizer_eos(r->tokenizer));
+}
+
+static dsmoe_status decode(runner *r, int32_t token, dsmoe_error *error)
+{
+    int64_t length = dsmoe_session_length(r->session);
+    double start = cli_seconds();
+    dsmoe_status status = dsmoe_session_decode(r->session, token, r->logits, error);
+    if (status != DSMOE_OK) return status;
+    r->decode_seconds += cli_seconds() - start;
+    r->n_decoded_tokens++;
+    r->tokens[length] = token;
+    return DSMOE_OK;
+}
+
+runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void *context,
+                           dsmoe_error *error)
+{
+    int32_t token = 0;
+    bool pending = false; /* picked, but not in the session yet: the last one need not go there */
+    for (int64_t n = 0; limit < 0 || n < limit; n++) {
+        if (cli_interrupted()) return RUNNER_INTERRUPTED;
+        if (dsmoe_session_length(r->session) + pending >= r->capacity) return RUNNER_FULL;
+        if (pending && decode(r, token, error)) return RUNNER_FAILED;
+        if (dsmoe_sampler_pick(r->sampler, r->logits, &token, error)) return RUNNER_FAILED;
+        dsmoe_sampler_accept(r->sampler, token);
+        pending = true;
+        bool is_end = ends_text(r, token);
+        bool goes_on = emit(context, token, is_end);
+        if (is_end) return RUNNER_EOS;
+        if (!goes_on) return RUNNER_STOPPED;
+    }
+    return RUNNER_LIMIT;
+}
+
+/* ---- what it cost -------------------------------------------------------------------------- */
+
+static void report_speed(const char *what, int64_t n_tokens, double seconds)
+{
+    fprintf(stderr, "%s %" PRId64 " tokens in %.2f s", what, n_tokens, seconds);
+    if (n_tokens > 0 && seconds > 0)
+        fprintf(stderr, " (%.2f tokens/s)", (double)n_tokens / seconds);
+}
+
+void runner_report(const runner *r)
+{
+    char memory[CLI_BYTES];
+    report_speed("prompt:", r->n_prompt_tokens, r->prompt_seconds);
+    report_speed("; decode:", r->n_decoded_tokens, r->decode_seconds);
+    fprintf(stderr, "; memory: %s; seed: %" PRIu64 "\n",
+            cli_format_bytes((double)cli_peak_rss(), memory), r->seed);
+}

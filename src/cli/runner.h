@@ -1,0 +1,92 @@
+/* runner.h - what `generate` and `chat` share: a model with its session and sampler, the options
+ * that shape them, prompts in pieces that can be interrupted, the loop that picks tokens, and the
+ * time all that took. */
+#ifndef DSMOE_CLI_RUNNER_H
+#define DSMOE_CLI_RUNNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/options.h"
+#include "dsmoe.h"
+
+enum { RUNNER_MAX_STOPS = 16, RUNNER_N_OPTIONS = 15 };
+
+typedef struct runner_options {
+    const char *model;
+    int64_t n_predict, n_ctx, n_batch, n_threads;
+    /* Values that no option can have stand for the model's own. */
+    double temp, top_p, min_p, repeat_penalty;
+    int64_t top_k, repeat_last_n, seed;
+    bool ignore_eos, special;
+    const char *stops[RUNNER_MAX_STOPS];
+    option_words stop;
+} runner_options;
+
+/* The part of --help that belongs to these options. */
+#define RUNNER_HELP                                                                                \
+    "      --ignore-eos         go on behind the token that ends a text\n"                         \
+    "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"  \
+    "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
+    "  -t, --threads N          threads (all processors)\n"                                        \
+    "\n"                                                                                           \
+    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"      \
+    "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"           \
+    "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                \
+    "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"    \
+    "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"       \
+    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                    \
+    "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                        \
+    "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"     \
+    "      --stop TEXT          end the text before this one; may be given several times\n"        \
+    "  -h, --help               this text\n"
+
+/* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must stay
+ * where it is. */
+void runner_options_rows(runner_options *options, option_row *rows);
+
+/* Whether they make sense together: CLI_OK, or CLI_USAGE after a message. */
+int runner_options_check(const char *command, const runner_options *options);
+
+typedef struct runner {
+    dsmoe_model *model;
+    dsmoe_tokenizer *tokenizer; /* NULL if none was asked for */
+    dsmoe_session *session;
+    dsmoe_sampler *sampler;
+    int64_t capacity, n_batch;
+    uint64_t seed;
+    bool ignore_eos;
+    float *logits;   /* of what follows the session's last token */
+    int32_t *tokens; /* those in the session */
+    int64_t n_prompt_tokens, n_decoded_tokens;
+    double prompt_seconds, decode_seconds;
+} runner;
+
+/* On failure the message is printed and the exit code returned, else CLI_OK. Close in any case. */
+int runner_open(const char *command, const runner_options *options, bool with_tokenizer, runner *r);
+void runner_close(runner *r);
+
+typedef enum runner_end {
+    RUNNER_EOS,         /* the model ended the text */
+    RUNNER_STOPPED,     /* `emit` did */
+    RUNNER_LIMIT,       /* as many tokens as asked for */
+    RUNNER_FULL,        /* no room in the context */
+    RUNNER_INTERRUPTED, /* by Ctrl-C */
+    RUNNER_FAILED,      /* `error` says why */
+} runner_end;
+
+/* Makes the session hold exactly these tokens, at least one and at most `capacity`; only those
+ * behind what it already holds are processed. RUNNER_STOPPED if that went well, else
+ * RUNNER_INTERRUPTED or RUNNER_FAILED. */
+runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);
+
+/* Picks at most `limit` tokens (-1: no limit) and shows each to `emit`, the one that ends the text
+ * with `is_end`; if it returns false that was the last. */
+typedef bool runner_emit_fn(void *context, int32_t token, bool is_end);
+runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void *context,
+                           dsmoe_error *error);
+
+/* The time it took, memory and seed as one line on stderr. */
+void runner_report(const runner *r);
+
+#endif

@@ -1,0 +1,85 @@
+/* token_label.c - a token as people can read it. */
+#include "cli/token_label.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_COLUMNS = 20 };
+
+typedef struct code_range {
+    uint32_t first, last;
+} code_range;
+
+/* Controls, and what changes how the text around it looks without being seen itself. */
+static const code_range unseen[] = {{0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},
+                                    {0x061c, 0x061c}, {0x180e, 0x180e}, {0x200b, 0x200f},
+                                    {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfe00, 0xfe0f},
+                                    {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xe0000, 0xe0fff}};
+
+/* Characters that take two columns, roughly. */
+static const code_range wide[] = {{0x1100, 0x115f}, {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
+                                  {0xf900, 0xfaff}, {0xfe30, 0xfe6f},   {0xff00, 0xff60},
+                                  {0xffe0, 0xffe6}, {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
+
+static bool in_ranges(uint32_t code, const code_range *ranges, size_t n_ranges)
+{
+    for (size_t i = 0; i < n_ranges; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last) return true;
+    return false;
+}
+
+size_t utf8_read(const unsigned char *bytes, size_t length, uint32_t *code)
+{
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t size = bytes[0] < 0x80 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
+    if (size > length || (bytes[0] >= 0x80 && bytes[0] < 0xc2) || bytes[0] > 0xf4) return 0;
+    *code = size == 1 ? bytes[0] : bytes[0] & (0x7fu >> size);
+    for (size_t i = 1; i < size; i++) {
+        if ((bytes[i] & 0xc0) != 0x80) return 0;
+        *code = *code << 6 | (bytes[i] & 0x3f);
+    }
+    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
+    return *code < smallest[size] || *code > 0x10ffff || surrogate ? 0 : size;
+}
+
+/* One character, or one byte of none, as it is shown; returns its columns, *size is what it took. */
+static int show_character(const unsigned char *bytes, size_t length, char out[16], size_t *size)
+{
+    uint32_t code = 0;
+    *size = utf8_read(bytes, length, &code);
+    if (*size == 0) {
+        *size = 1;
+        return snprintf(out, 16, "\\x%02X", bytes[0]);
+    }
+    const char *sign = code == ' ' ? "␣" : code == '\n' ? "↵" : code == '\t' ? "⇥" : NULL;
+    if (sign) {
+        snprintf(out, 16, "%s", sign);
+        return 1;
+    }
+    if (in_ranges(code, unseen, sizeof unseen / sizeof *unseen))
+        return snprintf(out, 16, "\\u{%X}", (unsigned)code);
+    snprintf(out, 16, "%.*s", (int)*size, (const char *)bytes);
+    if (code >= 0x300 && code <= 0x36f) return 0; /* sits on the character before it */
+    return in_ranges(code, wide, sizeof wide / sizeof *wide) ? 2 : 1;
+}
+
+int token_label(const dsmoe_tokenizer *tokenizer, int32_t token, char out[TOKEN_LABEL])
+{
+    size_t length = 0, used = 0, size;
+    const char *piece = tokenizer ? dsmoe_tokenizer_piece(tokenizer, token, &length) : NULL;
+    if (!piece) return snprintf(out, TOKEN_LABEL, "#%d", (int)token);
+    int columns = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < length; i += size) {
+        char shown[16];
+        int width = show_character((const unsigned char *)piece + i, length - i, shown, &size);
+        if (columns + width > MAX_COLUMNS || used + sizeof shown + 4 > TOKEN_LABEL) {
+            snprintf(out + used, TOKEN_LABEL - used, "…");
+            return columns + 1;
+        }
+        used += (size_t)snprintf(out + used, TOKEN_LABEL - used, "%s", shown);
+        columns += width;
+    }
+    return columns;
+}

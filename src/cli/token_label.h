@@ -1,0 +1,20 @@
+/* token_label.h - a token as people can read it, on one line of a terminal or a page. */
+#ifndef DSMOE_CLI_TOKEN_LABEL_H
+#define DSMOE_CLI_TOKEN_LABEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dsmoe.h"
+
+enum { TOKEN_LABEL = 160 };
+
+/* The text of a token with blanks, line ends and tabs made visible, and what cannot be shown as
+ * \xE4 (a byte of no character) or \u{202E} (a control character); cut after some 20 columns.
+ * Without a tokenizer, or for a token it does not have, the id: "#17". Returns the columns taken. */
+int token_label(const dsmoe_tokenizer *tokenizer, int32_t token, char out[TOKEN_LABEL]);
+
+/* The UTF-8 character at `bytes` and its size; 0 if no whole character begins there. */
+size_t utf8_read(const unsigned char *bytes, size_t length, uint32_t *code);
+
+#endif

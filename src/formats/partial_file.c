@@ -1,0 +1,119 @@
+/* partial_file.c - a file that appears under its name only when it is complete and on the disk. */
+#include "formats/partial_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static dsmoe_status fail(const partial_file *file, const char *what, int reason, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot %s the file: %s", file->path, what,
+                       strerror(reason));
+}
+
+dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error)
+{
+    *file = (partial_file){.descriptor = -1};
+    static const char suffix[] = ".partial";
+    size_t length = strlen(path);
+    file->path = strdup(path);
+    char *partial = malloc(length + sizeof suffix);
+    if (!file->path || !partial) {
+        free(partial);
+        partial_file_abandon(file);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    }
+    memcpy(partial, path, length);
+    memcpy(partial + length, suffix, sizeof suffix);
+    /* A link of that name was not left behind by us: writing through it could hit anything. */
+    file->descriptor =
+        open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, (mode_t)0666);
+    if (file->descriptor < 0) {
+        dsmoe_status status = fail(file, "create", errno, error);
+        free(partial);
+        partial_file_abandon(file);
+        return status;
+    }
+    file->partial = partial; /* from here on it is ours to remove */
+    return DSMOE_OK;
+}
+
+dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t size,
+                                dsmoe_error *error)
+{
+    const char *next = bytes;
+    while (size > 0) {
+        ssize_t written = write(file->descriptor, next, size);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return fail(file, "write", written < 0 ? errno : EIO, error);
+        next += written;
+        size -= (size_t)written;
+    }
+    return DSMOE_OK;
+}
+
+/* The name itself must reach the disk as well. A file system that cannot sync a folder says EINVAL:
+ * there is nothing more to be had from it. */
+static bool sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = !slash          ? strdup(".")
+                   : slash == path ? strdup("/")
+                                   : strndup(path, (size_t)(slash - path));
+    if (!folder) {
+        errno = ENOMEM;
+        return false;
+    }
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(folder);
+    if (descriptor < 0) return false;
+    bool synced = fsync(descriptor) == 0 || errno == EINVAL;
+    int reason = errno;
+    close(descriptor);
+    errno = reason;
+    return synced;
+}
+
+dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error)
+{
+    dsmoe_status status = DSMOE_OK;
+    if (fsync(file->descriptor) != 0) status = fail(file, "write", errno, error);
+    /* Some file systems report a failed write only here. */
+    if (close(file->descriptor) != 0 && status == DSMOE_OK)
+        status = fail(file, "write", errno, error);
+    file->descriptor = -1;
+    if (status == DSMOE_OK && rename(file->partial, file->path) != 0)
+        status = fail(file, "rename", errno, error);
+    if (status == DSMOE_OK) {
+        free(file->partial);
+        file->partial = NULL; /* nothing left to remove */
+        if (!sync_folder(file->path)) status = fail(file, "sync the folder of", errno, error);
+    }
+    partial_file_abandon(file);
+    return status;
+}
+
+void partial_file_abandon(partial_file *file)
+{
+    if (!file->path) return;
+    if (file->descriptor >= 0) close(file->descriptor);
+    if (file->partial) unlink(file->partial);
+    free(file->partial);
+    free(file->path);
+    *file = (partial_file){.descriptor = -1};
+}
+
+dsmoe_status partial_file_write_text(const char *path, const char *text, size_t length,
+                                     dsmoe_error *error)
+{
+    partial_file file;
+    STATUS_TRY(partial_file_create(&file, path, error));
+    dsmoe_status status = partial_file_write(&file, text, length, error);
+    if (status == DSMOE_OK) return partial_file_finish(&file, error);
+    partial_file_abandon(&file);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* partial_file.h - a file that appears under its name only when it is complete and on the disk.
+ *
+ * Until then it is NAME.partial beside it. Whoever finds NAME finds all of it, whatever happened to
+ * the program, the disk or the machine meanwhile. */
+#ifndef DSMOE_FORMATS_PARTIAL_FILE_H
+#define DSMOE_FORMATS_PARTIAL_FILE_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+typedef struct partial_file {
+    char *path, *partial; /* the name to be, and the name until then */
+    int descriptor;       /* -1 once closed */
+} partial_file;
+
+/* A partial file that an earlier program left behind is overwritten. */
+dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error);
+dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t size,
+                                dsmoe_error *error);
+/* Syncs, renames and frees; on failure the partial file is gone. */
+dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error);
+/* Removes the partial file and frees. Allowed after finish, after a failed create, and on zeros. */
+void partial_file_abandon(partial_file *file);
+
+/* All of the above for a short text. */
+dsmoe_status partial_file_write_text(const char *path, const char *text, size_t length,
+                                     dsmoe_error *error);
+
+#endif

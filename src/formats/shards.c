@@ -1,0 +1,348 @@
+/* shards.c - opens the safetensors files of a checkpoint folder and merges their tensors.
+ *
+ * The folder may come from anywhere, so an index must not lead out of it: it names plain files, and
+ * a file that is a symbolic link must end inside the folder. The one exception is the download
+ * cache of the Hugging Face hub, where snapshots/REVISION/ holds links into blobs/ beside
+ * snapshots/: such a folder may be opened where it lies. */
+#include "formats/shards.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/json.h"
+#include "formats/mapped_file.h"
+
+/* The index of the released model has 5466 tensors in half a megabyte. */
+enum { INDEX_MAX_SIZE = 16 << 20 };
+
+static const char single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+typedef struct shard_tensor {
+    const safetensors_tensor *tensor;
+    size_t file;
+} shard_tensor;
+
+struct shards {
+    char folder[PATH_MAX]; /* without symbolic links */
+    safetensors **files;
+    size_t n_files;
+    shard_tensor *tensors; /* by name */
+    size_t n_tensors;
+};
+
+/* ---- where a file lies -------------------------------------------------------------------- */
+
+static dsmoe_status find_folder(shards *set, const char *folder, dsmoe_error *error)
+{
+    struct stat info;
+    if (!realpath(folder, set->folder) || stat(set->folder, &info) != 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the folder: %s", folder,
+                           strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: not a folder", folder);
+    return DSMOE_OK;
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0; /* a link that leads nowhere is there, and an error later */
+}
+
+static bool lies_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    if (folder[length - 1] == '/') length--; /* the root */
+    return strncmp(path, folder, length) == 0 && path[length] == '/';
+}
+
+/* Whether `path` lies in CACHE/blobs and `folder` is CACHE/snapshots/REVISION. */
+static bool lies_in_cache(const char *path, const char *folder)
+{
+    static const char snapshots[] = "/snapshots";
+    size_t length = (size_t)(strrchr(folder, '/') - folder), tail = sizeof snapshots - 1;
+    if (length < tail || strncmp(folder + length - tail, snapshots, tail) != 0) return false;
+    char blobs[PATH_MAX];
+    snprintf(blobs, sizeof blobs, "%.*s/blobs", (int)(length - tail), folder);
+    return lies_below(path, blobs);
+}
+
+static dsmoe_status check_place(const shards *set, const char *path, dsmoe_error *error)
+{
+    char target[PATH_MAX];
+    if (!realpath(path, target))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the file: %s", path,
+                           strerror(errno));
+    if (lies_below(target, set->folder) || lies_in_cache(target, set->folder)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: a symbolic link that leads out of the folder, to %s: put the file"
+                       " itself here",
+                       path, target);
+}
+
+/* Opens the next file. */
+static dsmoe_status open_file(shards *set, const char *folder, const char *name, dsmoe_error *error)
+{
+    char *path = mapped_file_path(folder, name);
+    if (!path) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    dsmoe_status status = check_place(set, path, error);
+    if (status == DSMOE_OK) status = safetensors_open(path, &set->files[set->n_files], error);
+    if (status == DSMOE_OK) set->n_files++;
+    free(path);
+    return status;
+}
+
+/* ---- the tensors of all files ------------------------------------------------------------- */
+
+static int compare_tensors(const void *left, const void *right)
+{
+    const shard_tensor *a = left, *b = right;
+    return strcmp(a->tensor->name, b->tensor->name);
+}
+
+static dsmoe_status merge_tensors(shards *set, dsmoe_error *error)
+{
+    size_t n_tensors = 0;
+    for (size_t i = 0; i < set->n_files; i++) n_tensors += safetensors_count(set->files[i]);
+    set->tensors = calloc(n_tensors + 1, sizeof *set->tensors); /* + 1: never of size 0 */
+    if (!set->tensors)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", set->folder);
+    for (size_t i = 0; i < set->n_files; i++)
+        for (size_t j = 0; j < safetensors_count(set->files[i]); j++)
+            set->tensors[set->n_tensors++] =
+                (shard_tensor){.tensor = safetensors_at(set->files[i], j), .file = i};
+    qsort(set->tensors, n_tensors, sizeof *set->tensors, compare_tensors);
+    for (size_t i = 1; i < n_tensors; i++) {
+        if (compare_tensors(&set->tensors[i - 1], &set->tensors[i]) == 0)
+            return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%.128s' is also in %s",
+                               shards_path(set, i), set->tensors[i].tensor->name,
+                               shards_path(set, i - 1));
+    }
+    return DSMOE_OK;
+}
+
+/* ---- the index ---------------------------------------------------------------------------- */
+
+/* What the index says of one tensor. */
+typedef struct index_entry {
+    const char *tensor, *file_name;
+    size_t file; /* that file's number, once it is open */
+} index_entry;
+
+typedef struct shard_index {
+    const char *path;
+    json_node *root; /* owns the names */
+    const json_node *weight_map;
+    index_entry *entries;
+    size_t n_entries;
+} shard_index;
+
+static dsmoe_status visit_entry(void *context, const char *key, const json_node *value,
+                                dsmoe_error *error)
+{
+    shard_index *index = context;
+    if (json_node_kind(value) != JSON_KIND_STRING)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: weight_map: the file of tensor '%.128s' must be a string, not %s",
+                           index->path, key, json_kind_name(json_node_kind(value)));
+    const char *name = json_node_string(value, NULL);
+    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: weight_map: the file of tensor '%.128s', '%.128s', is not a plain"
+                           " file name",
+                           index->path, key, name);
+    index->entries[index->n_entries++] = (index_entry){.tensor = key, .file_name = name};
+    return DSMOE_OK;
+}
+
+static int compare_file_names(const void *left, const void *right)
+{
+    const index_entry *a = left, *b = right;
+    return strcmp(a->file_name, b->file_name);
+}
+
+/* Leaves the entries in the order of their files. */
+static dsmoe_status read_index(shard_index *index, dsmoe_error *error)
+{
+    STATUS_TRY(json_node_read(index->path, INDEX_MAX_SIZE, &index->root, error));
+    bool is_object = json_node_kind(index->root) == JSON_KIND_OBJECT;
+    index->weight_map = is_object ? json_node_member(index->root, "weight_map") : NULL;
+    if (!index->weight_map)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: there is no weight_map", index->path);
+    if (json_node_kind(index->weight_map) != JSON_KIND_OBJECT)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: weight_map must be an object, not %s",
+                           index->path, json_kind_name(json_node_kind(index->weight_map)));
+    if (json_node_count(index->weight_map) == 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: weight_map is empty", index->path);
+    index->entries = calloc(json_node_count(index->weight_map), sizeof *index->entries);
+    if (!index->entries)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", index->path);
+    STATUS_TRY(json_node_each(index->weight_map, visit_entry, index, error));
+    qsort(index->entries, index->n_entries, sizeof *index->entries, compare_file_names);
+    return DSMOE_OK;
+}
+
+/* Opens each file that the entries name, once. */
+static dsmoe_status open_files(shards *set, const char *folder, shard_index *index,
+                               dsmoe_error *error)
+{
+    index_entry *entries = index->entries;
+    size_t n_files = 1;
+    for (size_t i = 1; i < index->n_entries; i++)
+        n_files += compare_file_names(&entries[i - 1], &entries[i]) != 0;
+    set->files = calloc(n_files, sizeof *set->files);
+    if (!set->files)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", index->path);
+    for (size_t i = 0; i < index->n_entries; i++) {
+        if (i == 0 || compare_file_names(&entries[i - 1], &entries[i]) != 0)
+            STATUS_TRY(open_file(set, folder, entries[i].file_name, error));
+        entries[i].file = set->n_files - 1;
+    }
+    return DSMOE_OK;
+}
+
+/* Index and files must know the same tensors. */
+static dsmoe_status check_entries(const shards *set, const shard_index *index, dsmoe_error *error)
+{
+    for (size_t i = 0; i < index->n_entries; i++) {
+        const index_entry *entry = &index->entries[i];
+        size_t at;
+        if (!shards_find(set, entry->tensor, &at))
+            return status_fail(
+                error, DSMOE_ERROR_FORMAT, "%s: there is no tensor '%.128s', though %s names it",
+                safetensors_path(set->files[entry->file]), entry->tensor, index_name);
+        if (set->tensors[at].file != entry->file)
+            return status_fail(error, DSMOE_ERROR_FORMAT,
+                               "%s: weight_map: tensor '%.128s' is not in '%.128s' but in %s",
+                               index->path, entry->tensor, entry->file_name, shards_path(set, at));
+    }
+    for (size_t i = 0; i < set->n_tensors; i++) {
+        const char *name = set->tensors[i].tensor->name;
+        if (!json_node_member(index->weight_map, name))
+            return status_fail(error, DSMOE_ERROR_FORMAT,
+                               "%s: tensor '%.128s' is not in the weight_map of %s",
+                               shards_path(set, i), name, index_name);
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status check_total_size(const shards *set, const shard_index *index,
+                                     dsmoe_error *error)
+{
+    const json_node *metadata = json_node_member(index->root, "metadata");
+    if (!metadata || json_node_kind(metadata) == JSON_KIND_NULL) return DSMOE_OK;
+    if (json_node_kind(metadata) != JSON_KIND_OBJECT)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: metadata must be an object, not %s",
+                           index->path, json_kind_name(json_node_kind(metadata)));
+    const json_node *node = json_node_member(metadata, "total_size");
+    if (!node) return DSMOE_OK;
+    json_kind kind = json_node_kind(node);
+    if (kind != JSON_KIND_INTEGER && kind != JSON_KIND_REAL) /* some tools write 1024.0 */
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: metadata: total_size must be a number, not %s", index->path,
+                           json_kind_name(kind));
+    size_t total = 0; /* all of it is mapped, so the sum fits */
+    for (size_t i = 0; i < set->n_tensors; i++) total += set->tensors[i].tensor->size;
+    bool same = kind == JSON_KIND_INTEGER ? json_node_integer(node) == (int64_t)total
+                                          : json_node_number(node) == (double)total;
+    if (same) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: metadata: total_size is %.17g, but the tensors have %zu bytes",
+                       index->path, json_node_number(node), total);
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+static dsmoe_status open_single(shards *set, const char *folder, dsmoe_error *error)
+{
+    set->files = calloc(1, sizeof *set->files);
+    if (!set->files) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    STATUS_TRY(open_file(set, folder, single_name, error));
+    return merge_tensors(set, error);
+}
+
+static dsmoe_status open_indexed(shards *set, const char *folder, const char *path,
+                                 dsmoe_error *error)
+{
+    shard_index index = {.path = path};
+    dsmoe_status status = check_place(set, path, error);
+    if (status == DSMOE_OK) status = read_index(&index, error);
+    if (status == DSMOE_OK) status = open_files(set, folder, &index, error);
+    if (status == DSMOE_OK) status = merge_tensors(set, error);
+    if (status == DSMOE_OK) status = check_entries(set, &index, error);
+    if (status == DSMOE_OK) status = check_total_size(set, &index, error);
+    free(index.entries);
+    json_node_free(index.root);
+    return status;
+}
+
+/* As the public loader does, takes the single file where both are there. */
+static dsmoe_status open_folder(shards *set, const char *folder, dsmoe_error *error)
+{
+    STATUS_TRY(find_folder(set, folder, error));
+    char *single = mapped_file_path(folder, single_name);
+    char *index = mapped_file_path(folder, index_name);
+    dsmoe_status status;
+    if (!single || !index)
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    else if (exists(single))
+        status = open_single(set, folder, error);
+    else if (exists(index))
+        status = open_indexed(set, folder, index, error);
+    else
+        status = status_fail(error, DSMOE_ERROR_IO, "%s: there is no %s and no %s", folder,
+                             single_name, index_name);
+    free(single);
+    free(index);
+    return status;
+}
+
+dsmoe_status shards_open(const char *folder, shards **set, dsmoe_error *error)
+{
+    *set = NULL;
+    shards *opened = calloc(1, sizeof *opened);
+    if (!opened) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    dsmoe_status status = open_folder(opened, folder, error);
+    if (status == DSMOE_OK)
+        *set = opened;
+    else
+        shards_close(opened);
+    return status;
+}
+
+void shards_close(shards *set)
+{
+    if (!set) return;
+    for (size_t i = 0; i < set->n_files; i++) safetensors_close(set->files[i]);
+    free(set->files);
+    free(set->tensors);
+    free(set);
+}
+
+size_t shards_count(const shards *set) { return set->n_tensors; }
+
+const safetensors_tensor *shards_at(const shards *set, size_t index)
+{
+    return set->tensors[index].tensor;
+}
+
+const safetensors_tensor *shards_find(const shards *set, const char *name, size_t *index)
+{
+    safetensors_tensor named = {.name = name};
+    shard_tensor key = {.tensor = &named};
+    const shard_tensor *found =
+        bsearch(&key, set->tensors, set->n_tensors, sizeof key, compare_tensors);
+    if (!found) return NULL;
+    if (index) *index = (size_t)(found - set->tensors);
+    return found->tensor;
+}
+
+const char *shards_path(const shards *set, size_t index)
+{
+    return safetensors_path(set->files[set->tensors[index].file]);
+}

@@ -1,0 +1,27 @@
+/* shards.h - the tensors of a checkpoint folder: one model.safetensors, or several files named by
+ * model.safetensors.index.json. Files are opened and checked whole (headers only: no value is read)
+ * and stay mapped until shards_close. */
+#ifndef DSMOE_FORMATS_SHARDS_H
+#define DSMOE_FORMATS_SHARDS_H
+
+#include "formats/safetensors.h"
+
+typedef struct shards shards;
+
+/* Takes model.safetensors if both are there. Names in an index must be plain file names: no '/', no
+ * "..". A symbolic link must not lead out of the folder, but for the links of the Hugging Face
+ * cache (snapshots/REVISION/NAME to blobs/HASH). A tensor must lie in the file the index says, in
+ * no other; index and files must have the same tensors; metadata.total_size, if given, must be the
+ * sum of their bytes. */
+dsmoe_status shards_open(const char *folder, shards **set, dsmoe_error *error);
+void shards_close(shards *set); /* NULL is allowed */
+
+/* All tensors of all files, in [0, count), in the order of their names (as bytes). */
+size_t shards_count(const shards *set);
+const safetensors_tensor *shards_at(const shards *set, size_t index);
+/* NULL if there is none; `index` may be NULL. */
+const safetensors_tensor *shards_find(const shards *set, const char *name, size_t *index);
+/* The file a tensor lies in, for messages. */
+const char *shards_path(const shards *set, size_t index);
+
+#endif

@@ -1,0 +1,246 @@
+/* attention.c - softmax(q·kᵀ / √d)·v, without the square of the sequence ever existing.
+ *
+ * A task takes the queries of some consecutive tokens for one key-value head (with grouped queries
+ * several query heads share it) and walks over the cache in rounds of a few pages. The softmax runs
+ * along: each round may raise the largest score, and then scales down what is summed so far. Memory
+ * is that of a round, whatever the context; work stops at the last key a query may see. */
+#include "model/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "model/linear.h"
+#include "model/rope.h"
+
+enum {
+    QUERY_ROWS = 128,    /* queries of a task, where a head has that many */
+    ROUND = 4 * KV_PAGE, /* keys of a round */
+};
+
+/* Some tokens of a span. */
+typedef struct query_block {
+    const span *span;
+    int64_t first, n_tokens; /* within the span */
+} query_block;
+
+/* One thread's scratch. Queries are rows (token, query head of the group). */
+typedef struct attention_scratch {
+    gemm gemm;
+    float *q;         /* [queries, head_dim], scaled */
+    float *scores;    /* [queries, ROUND] */
+    float *sum_v;     /* [queries, head_dim] Σ e^score·v */
+    float *max, *sum; /* [queries] */
+} attention_scratch;
+
+typedef struct attention_space {
+    thread_scratch *products;
+    attention_scratch *threads;
+    query_block *blocks;
+    float *q, *k, *v; /* [n_rows, heads · head_dim]; the result takes the place of q */
+} attention_space;
+
+typedef struct attention_job {
+    const pass *pass;
+    attention_space space;
+    int64_t layer, head_dim, group; /* query heads of a key-value head */
+    int64_t n_blocks;
+} attention_job;
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static int64_t tokens_per_block(int64_t group)
+{
+    return group >= QUERY_ROWS ? 1 : QUERY_ROWS / group;
+}
+
+static attention_scratch scratch_of(arena *a, const kernels *kn, int64_t queries, int64_t head_dim)
+{
+    int64_t longest = head_dim > ROUND ? head_dim : ROUND;
+    void *panels = arena_take(a, 1, gemm_scratch_size(kn, longest));
+    return (attention_scratch){
+        .gemm = a->base ? gemm_init(kn, longest, panels) : (gemm){0},
+        .q = arena_take(a, queries * head_dim, sizeof(float)),
+        .scores = arena_take(a, queries * ROUND, sizeof(float)),
+        .sum_v = arena_take(a, queries * head_dim, sizeof(float)),
+        .max = arena_take(a, queries, sizeof(float)),
+        .sum = arena_take(a, queries, sizeof(float)),
+    };
+}
+
+static attention_space attention_place(arena *a, const dsmoe_model *model, int64_t n_rows,
+                                       int n_threads)
+{
+    const dsmoe_config *c = &model->config;
+    int64_t head_dim = c->hidden_size / c->num_attention_heads;
+    int64_t kv_size = head_dim * c->num_key_value_heads;
+    int64_t group = c->num_attention_heads / c->num_key_value_heads;
+    attention_space s = {
+        .products = scratch_place(a, model->kernels, c->hidden_size, n_threads),
+        .threads = arena_take(a, n_threads, sizeof(attention_scratch)),
+        .blocks = arena_take(a, n_rows, sizeof(query_block)),
+        .q = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .k = arena_take(a, n_rows * kv_size, sizeof(float)),
+        .v = arena_take(a, n_rows * kv_size, sizeof(float)),
+    };
+    for (int i = 0; i < n_threads; i++) {
+        attention_scratch one =
+            scratch_of(a, model->kernels, tokens_per_block(group) * group, head_dim);
+        if (a->base) s.threads[i] = one;
+    }
+    return s;
+}
+
+size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
+{
+    arena measure = arena_over(NULL);
+    attention_place(&measure, model, n_rows, n_threads);
+    return arena_size(&measure);
+}
+
+/* ---- into the cache ------------------------------------------------------------------------ */
+
+/* Turns the query and the key of one row by its position; key and value join the cache. */
+static void remember_task(void *context, int64_t row, int thread)
+{
+    (void)thread;
+    const attention_job *job = context;
+    const pass *p = job->pass;
+    const dsmoe_config *c = &p->model->config;
+    const span *s = pass_span(p, row);
+    int64_t d = job->head_dim, position = s->position + row - s->row;
+    const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
+    float *q = job->space.q + row * c->hidden_size;
+    float *k = job->space.k + row * d * c->num_key_value_heads;
+    const float *v = job->space.v + row * d * c->num_key_value_heads;
+    for (int64_t h = 0; h < c->num_attention_heads; h++) rope_turn(d, cosines, sines, q + h * d);
+    for (int64_t h = 0; h < c->num_key_value_heads; h++, k += d, v += d) {
+        int64_t page = position / KV_PAGE, at = position % KV_PAGE * d;
+        rope_turn(d, cosines, sines, k);
+        memcpy(kv_cache_keys(s->cache, job->layer, page, h) + at, k, (size_t)d * sizeof *k);
+        memcpy(kv_cache_values(s->cache, job->layer, page, h) + at, v, (size_t)d * sizeof *v);
+    }
+}
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+/* Scores of n_keys keys from `first` on. */
+static void score_keys(const attention_job *job, attention_scratch *t, const kv_cache *cache,
+                       int64_t head, int64_t n_queries, int64_t first, int64_t n_keys)
+{
+    rows q = {t->q, job->head_dim, NULL};
+    gemm_nt_load(&t->gemm, q, n_queries, job->head_dim);
+    for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
+        const float *keys = kv_cache_keys(cache, job->layer, (first + key) / KV_PAGE, head);
+        gemm_nt(&t->gemm, matrix_f32(keys, job->head_dim), moe_min(KV_PAGE, n_keys - key),
+                t->scores + key, ROUND);
+    }
+}
+
+/* Scores become weights; those of keys that a query may not see become 0. */
+static void weigh_keys(const attention_job *job, attention_scratch *t, int64_t position,
+                       int64_t n_queries, int64_t first, int64_t n_keys)
+{
+    const kernels *kn = job->pass->model->kernels;
+    for (int64_t i = 0; i < n_queries; i++) {
+        float *weights = t->scores + i * ROUND, *sum_v = t->sum_v + i * job->head_dim;
+        int64_t visible = position + i / job->group + 1 - first;
+        visible = visible < 0 ? 0 : moe_min(visible, n_keys);
+        float factor = kn->softmax_part(visible, weights, &t->max[i], &t->sum[i]);
+        memset(weights + visible, 0, (size_t)(n_keys - visible) * sizeof *weights);
+        if (factor == 1.0f) continue;
+        for (int64_t j = 0; j < job->head_dim; j++) sum_v[j] *= factor;
+    }
+}
+
+static void add_values(const attention_job *job, attention_scratch *t, const kv_cache *cache,
+                       int64_t head, int64_t n_queries, int64_t first, int64_t n_keys)
+{
+    const kernels *kn = job->pass->model->kernels;
+    int64_t d = job->head_dim;
+    for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
+        const float *values = kv_cache_values(cache, job->layer, (first + key) / KV_PAGE, head);
+        int64_t n = moe_min(KV_PAGE, n_keys - key);
+        if (n_queries > kn->few) {
+            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, n_queries,
+                    (rows){values, d, NULL}, n, d, t->sum_v, d, true);
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < n_queries; i++)
+                kn->axpy(d, t->scores[i * ROUND + key + j], values + j * d, t->sum_v + i * d);
+    }
+}
+
+/* The queries of a block for one key-value head: gathered, answered, and put back where they were.
+ */
+static void attend_task(void *context, int64_t task, int thread)
+{
+    const attention_job *job = context;
+    const dsmoe_config *c = &job->pass->model->config;
+    int64_t d = job->head_dim, head = task % c->num_key_value_heads;
+    const query_block *b = &job->space.blocks[task / c->num_key_value_heads];
+    attention_scratch *t = &job->space.threads[thread];
+    int64_t n_queries = b->n_tokens * job->group, position = b->span->position + b->first;
+    float *q = job->space.q + (b->span->row + b->first) * c->hidden_size + head * job->group * d;
+
+    float scale = (float)(1.0 / sqrt((double)d));
+    for (int64_t i = 0; i < n_queries; i++) {
+        const float *from = q + i / job->group * c->hidden_size + i % job->group * d;
+        for (int64_t j = 0; j < d; j++) t->q[i * d + j] = from[j] * scale;
+        t->max[i] = -INFINITY;
+        t->sum[i] = 0.0f;
+    }
+    memset(t->sum_v, 0, (size_t)(n_queries * d) * sizeof *t->sum_v);
+
+    for (int64_t first = 0; first < position + b->n_tokens; first += ROUND) {
+        int64_t n_keys = moe_min(ROUND, position + b->n_tokens - first);
+        score_keys(job, t, b->span->cache, head, n_queries, first, n_keys);
+        weigh_keys(job, t, position, n_queries, first, n_keys);
+        add_values(job, t, b->span->cache, head, n_queries, first, n_keys);
+    }
+    for (int64_t i = 0; i < n_queries; i++) {
+        float *to = q + i / job->group * c->hidden_size + i % job->group * d;
+        for (int64_t j = 0; j < d; j++) to[j] = t->sum_v[i * d + j] / t->sum[i];
+    }
+}
+
+/* Later tokens see more keys: the longest tasks come first. */
+static void cut_blocks(attention_job *job)
+{
+    int64_t size = tokens_per_block(job->group);
+    for (int64_t i = job->pass->n_spans - 1; i >= 0; i--) {
+        const span *s = &job->pass->spans[i];
+        for (int64_t first = (s->n_rows - 1) / size * size; first >= 0; first -= size)
+            job->space.blocks[job->n_blocks++] =
+                (query_block){s, first, moe_min(size, s->n_rows - first)};
+    }
+}
+
+void attention_forward(pass *p, int64_t layer)
+{
+    const dsmoe_config *c = &p->model->config;
+    const block_weights *w = &p->model->weights->blocks[layer];
+    arena a = arena_over(p->phase);
+    attention_job job = {.pass = p,
+                         .space = attention_place(&a, p->model, p->n_rows, p->n_threads),
+                         .layer = layer,
+                         .head_dim = c->hidden_size / c->num_attention_heads,
+                         .group = c->num_attention_heads / c->num_key_value_heads};
+    int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;
+    attention_space *s = &job.space;
+    rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
+
+    const product in[] = {
+        {x, p->n_rows, hidden, w->q_proj.weight, w->q_proj.bias, hidden, s->q},
+        {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},
+        {x, p->n_rows, hidden, w->v_proj.weight, w->v_proj.bias, kv_size, s->v},
+    };
+    linear_run(in, 3, s->products, p->n_threads);
+    threads_for(p->n_threads, p->n_rows, remember_task, &job);
+    cut_blocks(&job);
+    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads, attend_task, &job);
+    const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
+                         w->o_proj.bias, hidden,    p->y};
+    linear_run(&out, 1, s->products, p->n_threads);
+}

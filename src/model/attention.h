@@ -1,0 +1,13 @@
+/* attention.h - causal self-attention over the KV cache, multi-head or grouped-query. */
+#ifndef DSMOE_MODEL_ATTENTION_H
+#define DSMOE_MODEL_ATTENTION_H
+
+#include "model/pass.h"
+
+/* Bytes of p->phase that attention takes. */
+size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads);
+
+/* p->y = o_proj · Attention(p->normed); keys and values of the rows join the cache. */
+void attention_forward(pass *p, int64_t layer);
+
+#endif

@@ -1,0 +1,173 @@
+/* config_write.c - config.json and generation_config.json, keys in the order of the alphabet. */
+#include "model/config_write.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/json_write.h"
+#include "formats/partial_file.h"
+
+/* The version whose layout and defaults these files follow. */
+static const char transformers_version[] = "4.36.0";
+
+static void put_key(FILE *text, const char *key) { fprintf(text, ",\n  \"%s\": ", key); }
+
+static void put_integer(FILE *text, const char *key, int64_t value)
+{
+    put_key(text, key);
+    fprintf(text, "%" PRId64, value);
+}
+
+/* null for what the model does not have. */
+static void put_optional(FILE *text, const char *key, int64_t value, int64_t none)
+{
+    if (value != none) {
+        put_integer(text, key, value);
+        return;
+    }
+    put_key(text, key);
+    fputs("null", text);
+}
+
+static void put_number(FILE *text, const char *key, double value)
+{
+    put_key(text, key);
+    json_write_number(text, value);
+}
+
+static void put_flag(FILE *text, const char *key, bool value)
+{
+    put_key(text, key);
+    fputs(value ? "true" : "false", text);
+}
+
+static void put_word(FILE *text, const char *key, const char *value)
+{
+    put_key(text, key);
+    json_write_string(text, value);
+}
+
+static void put_rope_scaling(FILE *text, const dsmoe_config *config)
+{
+    put_key(text, "rope_scaling");
+    if (config->rope_scaling == DSMOE_ROPE_NONE) {
+        fputs("null", text);
+        return;
+    }
+    fputs("{\n    \"factor\": ", text);
+    json_write_number(text, config->rope_scaling_factor);
+    fprintf(text, ",\n    \"type\": \"%s\"\n  }",
+            config->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "dynamic");
+}
+
+static const char *torch_dtype(dsmoe_dtype dtype)
+{
+    switch (dtype) {
+    case DSMOE_F32: return "float32";
+    case DSMOE_F16: return "float16";
+    case DSMOE_BF16: return "bfloat16";
+    }
+    return "float32";
+}
+
+static void put_sizes(FILE *text, const dsmoe_config *c)
+{
+    if (c->aux_loss_alpha != 0.001) put_number(text, "aux_loss_alpha", c->aux_loss_alpha);
+    put_optional(text, "bos_token_id", c->bos_token_id, -1);
+    put_optional(text, "eos_token_id", c->eos_token_id, -1);
+    put_integer(text, "first_k_dense_replace", c->first_k_dense_replace);
+    put_word(text, "hidden_act", "silu");
+    put_integer(text, "hidden_size", c->hidden_size);
+    put_number(text, "initializer_range", c->initializer_range);
+    /* Widths of layers that the model does not have have no value that a file could say. */
+    if (c->intermediate_size) put_integer(text, "intermediate_size", c->intermediate_size);
+    put_integer(text, "max_position_embeddings", c->max_position_embeddings);
+    put_word(text, "model_type", "deepseek");
+    if (c->moe_intermediate_size)
+        put_integer(text, "moe_intermediate_size", c->moe_intermediate_size);
+    put_integer(text, "moe_layer_freq", c->moe_layer_freq);
+    put_optional(text, "n_routed_experts", c->n_routed_experts, 0);
+    put_optional(text, "n_shared_experts", c->n_shared_experts, 0);
+    put_flag(text, "norm_topk_prob", c->norm_topk_prob);
+    put_integer(text, "num_attention_heads", c->num_attention_heads);
+    put_optional(text, "num_experts_per_tok", c->num_experts_per_tok, 0);
+    put_integer(text, "num_hidden_layers", c->num_hidden_layers);
+    put_integer(text, "num_key_value_heads", c->num_key_value_heads);
+}
+
+static void put_config(FILE *text, const dsmoe_config *c, dsmoe_dtype dtype)
+{
+    fputs("{\n  \"architectures\": [\n    \"DeepseekForCausalLM\"\n  ]", text);
+    put_flag(text, "attention_bias", c->attention_bias);
+    put_key(text, "attention_dropout");
+    fputs("0.0", text);
+    put_key(text, "auto_map");
+    fputs("{\n    \"AutoConfig\": \"configuration_deepseek.DeepseekConfig\",\n"
+          "    \"AutoModel\": \"modeling_deepseek.DeepseekModel\",\n"
+          "    \"AutoModelForCausalLM\": \"modeling_deepseek.DeepseekForCausalLM\"\n  }",
+          text);
+    put_sizes(text, c);
+    put_integer(text, "pretraining_tp", 1);
+    put_number(text, "rms_norm_eps", c->rms_norm_eps);
+    put_rope_scaling(text, c);
+    put_number(text, "rope_theta", c->rope_theta);
+    put_word(text, "scoring_func", "softmax");
+    if (!c->seq_aux) put_flag(text, "seq_aux", c->seq_aux);
+    put_flag(text, "tie_word_embeddings", c->tie_word_embeddings);
+    put_word(text, "torch_dtype", torch_dtype(dtype));
+    put_word(text, "transformers_version", transformers_version);
+    put_flag(text, "use_cache", true);
+    put_integer(text, "vocab_size", c->vocab_size);
+    fputs("\n}\n", text);
+}
+
+static void put_generation_config(FILE *text, const dsmoe_config *c)
+{
+    fputs("{\n  \"_from_model_config\": true", text);
+    if (c->bos_token_id >= 0) put_integer(text, "bos_token_id", c->bos_token_id);
+    if (c->eos_token_id >= 0) put_integer(text, "eos_token_id", c->eos_token_id);
+    put_word(text, "transformers_version", transformers_version);
+    fputs("\n}\n", text);
+}
+
+/* Ends a text in memory and makes it a file. */
+static dsmoe_status write_text(const char *folder, const char *name, FILE *text, char **bytes,
+                               const size_t *size, dsmoe_error *error)
+{
+    bool complete = !ferror(text);
+    complete = fclose(text) == 0 && complete;
+    char *path = NULL;
+    if (!complete || asprintf(&path, "%s/%s", folder, name) < 0) {
+        free(*bytes);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    }
+    dsmoe_status status = partial_file_write_text(path, *bytes, *size, error);
+    free(path);
+    free(*bytes);
+    return status;
+}
+
+dsmoe_status config_write(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype,
+                          dsmoe_error *error)
+{
+    static const char name[] = "config.json";
+    char *bytes;
+    size_t size;
+    FILE *text = open_memstream(&bytes, &size);
+    if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    put_config(text, config, dtype);
+    return write_text(folder, name, text, &bytes, &size, error);
+}
+
+dsmoe_status generation_config_write(const char *folder, const dsmoe_config *config,
+                                     dsmoe_error *error)
+{
+    static const char name[] = "generation_config.json";
+    char *bytes;
+    size_t size;
+    FILE *text = open_memstream(&bytes, &size);
+    if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    put_generation_config(text, config);
+    return write_text(folder, name, text, &bytes, &size, error);
+}

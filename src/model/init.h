@@ -1,0 +1,19 @@
+/* init.h - a fresh model on disk, with what the public function fixes left open for tests. */
+#ifndef DSMOE_MODEL_INIT_H
+#define DSMOE_MODEL_INIT_H
+
+#include "base/status.h"
+
+typedef struct init_options {
+    dsmoe_dtype dtype;
+    uint64_t seed;
+    int n_threads;     /* at least 1 */
+    size_t shard_size; /* most bytes of tensors in one file; a larger tensor has one of its own */
+    dsmoe_progress_fn *progress; /* may be NULL */
+    void *context;
+} init_options;
+
+dsmoe_status init_folder(const char *folder, const dsmoe_config *config,
+                         const init_options *options, dsmoe_error *error);
+
+#endif

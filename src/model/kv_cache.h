@@ -1,0 +1,37 @@
+/* kv_cache.h - keys and values of a sequence, layer by layer.
+ *
+ * A page holds KV_PAGE positions of one layer: for each head its keys, then for each head its
+ * values, [KV_PAGE, head_dim] each. So what attention reads for a head lies together, and memory
+ * becomes real page by page as the sequence grows. Keys are stored turned (rope.h). */
+#ifndef DSMOE_MODEL_KV_CACHE_H
+#define DSMOE_MODEL_KV_CACHE_H
+
+#include "base/status.h"
+
+enum { KV_PAGE = 64 };
+
+typedef struct kv_cache {
+    float *memory;
+    size_t size; /* bytes */
+    int64_t n_pages, n_heads, head_dim;
+} kv_cache;
+
+/* Bytes for that many positions; 0 if they cannot fit. */
+size_t kv_cache_size(const dsmoe_config *config, int64_t n_ctx);
+/* False if there is no memory. */
+bool kv_cache_open(kv_cache *cache, const dsmoe_config *config, int64_t n_ctx);
+void kv_cache_close(kv_cache *cache);
+
+/* [KV_PAGE, head_dim] of one page. */
+static inline float *kv_cache_keys(const kv_cache *c, int64_t layer, int64_t page, int64_t head)
+{
+    return c->memory +
+           ((layer * c->n_pages + page) * 2 * c->n_heads + head) * KV_PAGE * c->head_dim;
+}
+
+static inline float *kv_cache_values(const kv_cache *c, int64_t layer, int64_t page, int64_t head)
+{
+    return kv_cache_keys(c, layer, page, c->n_heads + head);
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* linear.c - products cut into tasks: (block of rows, part of the output columns). */
+#include "model/linear.h"
+
+#include "base/threads.h"
+
+enum {
+    PART = 384,      /* output columns of a task */
+    SMALL_PART = 64, /* of a task with few rows: more, smaller tasks */
+};
+
+typedef struct linear_job {
+    const product *products;
+    int n_products;
+    thread_scratch *threads;
+} linear_job;
+
+static int64_t part_of(const product *p) { return p->n_rows <= SMALL_PART ? SMALL_PART : PART; }
+
+static int64_t task_count(const product *p)
+{
+    return moe_parts(p->n_rows, GEMM_ROWS) * moe_parts(p->n_out, part_of(p));
+}
+
+static void linear_task(void *context, int64_t task, int thread)
+{
+    const linear_job *job = context;
+    const product *p = job->products;
+    for (; task >= task_count(p); p++) task -= task_count(p);
+    int64_t part = part_of(p), n_blocks = moe_parts(p->n_rows, GEMM_ROWS);
+    int64_t block = task % n_blocks, column = task / n_blocks * part;
+    int64_t first = p->n_rows * block / n_blocks, end = p->n_rows * (block + 1) / n_blocks;
+    int64_t n = moe_min(part, p->n_out - column);
+    float *y = p->y + first * p->n_out + column;
+    gemm *g = &job->threads[thread].gemm;
+    gemm_nt_load(g, rows_from(p->x, first), end - first, p->n_in);
+    gemm_nt(g, matrix_from(p->weight, column), n, y, p->n_out);
+    for (int64_t r = 0; p->bias && r < end - first; r++)
+        for (int64_t j = 0; j < n; j++) y[r * p->n_out + j] += p->bias[column + j];
+}
+
+void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads)
+{
+    linear_job job = {products, n_products, threads};
+    int64_t n_tasks = 0;
+    for (int i = 0; i < n_products; i++) n_tasks += task_count(&products[i]);
+    threads_for(n_threads, n_tasks, linear_task, &job);
+}

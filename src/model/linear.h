@@ -1,0 +1,20 @@
+/* linear.h - y = x·Wᵀ + b over several threads. */
+#ifndef DSMOE_MODEL_LINEAR_H
+#define DSMOE_MODEL_LINEAR_H
+
+#include "moe/moe.h"
+
+typedef struct product {
+    rows x; /* [n_rows, n_in] */
+    int64_t n_rows, n_in;
+    matrix weight;     /* [n_out, n_in] */
+    const float *bias; /* [n_out], or NULL */
+    int64_t n_out;
+    float *y; /* [n_rows, n_out] */
+} product;
+
+/* Several products that do not depend on each other, at once: so that no thread waits between them.
+ */
+void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads);
+
+#endif

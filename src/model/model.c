@@ -1,0 +1,237 @@
+/* model.c - from a folder to a model: every tensor found, checked and pointed at. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "model/generation_config.h"
+
+/* ---- tensors ------------------------------------------------------------------------------- */
+
+typedef struct loader {
+    dsmoe_model *model;
+    const char *path;
+    bool *used;    /* [tensors of all files] */
+    arena vectors; /* measures in a first walk, places in a second */
+    size_t n_tensors;
+} loader;
+
+static bool dtype_of(safetensors_dtype from, dsmoe_dtype *to)
+{
+    switch (from) {
+    case SAFETENSORS_F32: *to = DSMOE_F32; return true;
+    case SAFETENSORS_F16: *to = DSMOE_F16; return true;
+    case SAFETENSORS_BF16: *to = DSMOE_BF16; return true;
+    default: return false;
+    }
+}
+
+static dsmoe_status check_tensor(const weight_spec *spec, const safetensors_tensor *t,
+                                 const char *path, dsmoe_error *error)
+{
+    dsmoe_dtype type;
+    if (!dtype_of(t->dtype, &type))
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: tensor %s has type %s; weights can be F32, F16 or BF16", path,
+                           spec->name, safetensors_dtype_name(t->dtype));
+    bool fits = t->n_dims == spec->n_dims;
+    for (int i = 0; fits && i < t->n_dims; i++) fits = t->shape[i] == spec->shape[i];
+    if (fits) return DSMOE_OK;
+    char found[128] = "";
+    for (int i = 0, at = 0; i < t->n_dims && at < (int)sizeof found; i++)
+        at += snprintf(found + at, sizeof found - (size_t)at, i ? ", %lld" : "%lld",
+                       (long long)t->shape[i]);
+    char second[32] = "";
+    if (spec->n_dims == 2) snprintf(second, sizeof second, ", %lld", (long long)spec->shape[1]);
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: tensor %s has the shape [%s]; by config.json it is [%lld%s]", path,
+                       spec->name, found, (long long)spec->shape[0], second);
+}
+
+/* First walk: is everything there? How much memory do the vectors take? */
+static dsmoe_status check_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    loader *l = context;
+    size_t index;
+    const safetensors_tensor *t = shards_find(l->model->files, spec->name, &index);
+    if (!t)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is missing", l->path,
+                           spec->name);
+    STATUS_TRY(check_tensor(spec, t, shards_path(l->model->files, index), error));
+    l->used[index] = true;
+    l->model->tensors[l->n_tensors++] = index;
+    if (spec->n_dims == 1) arena_take(&l->vectors, spec->shape[0], sizeof(float));
+    return DSMOE_OK;
+}
+
+/* Second walk: matrices stay where they are; vectors, which are few, become float32. */
+static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    (void)error;
+    loader *l = context;
+    size_t index;
+    const safetensors_tensor *t = shards_find(l->model->files, spec->name, &index);
+    if (spec->n_dims == 1) {
+        *spec->slot.vector = arena_take(&l->vectors, spec->shape[0], sizeof(float));
+        safetensors_tensor_read_f32(t, 0, t->n_elements, *spec->slot.vector);
+        return DSMOE_OK;
+    }
+    matrix *m = spec->slot.matrix;
+    dtype_of(t->dtype, &m->type);
+    m->data = t->data;
+    m->stride = dtype_bytes(m->type, spec->shape[1]);
+    return DSMOE_OK;
+}
+
+static void list_extras(dsmoe_model *m, const bool *used)
+{
+    size_t n = shards_count(m->files);
+    for (size_t i = 0; i < n; i++)
+        if (!used[i]) m->extras[m->n_extras++] = i;
+}
+
+static dsmoe_status load_tensors(dsmoe_model *m, const char *path, dsmoe_error *error)
+{
+    size_t n = shards_count(m->files);
+    loader l = {.model = m, .path = path, .used = calloc(n + 1, sizeof *l.used)};
+    m->tensors = calloc(n + 1, sizeof *m->tensors);
+    m->extras = calloc(n + 1, sizeof *m->extras);
+    dsmoe_status status = DSMOE_ERROR_MEMORY;
+    if (!l.used || !m->tensors || !m->extras) {
+        status_fail(error, status, "%s: no memory for the list of its tensors", path);
+        goto done;
+    }
+    if ((status = weights_create(&m->config, &m->weights, error)) != DSMOE_OK) goto done;
+    l.vectors = arena_over(NULL);
+    if ((status = weights_each(&m->config, m->weights, check_visit, &l, error)) != DSMOE_OK)
+        goto done;
+    m->n_tensors = l.n_tensors;
+    list_extras(m, l.used);
+    m->vectors = memory_alloc(arena_size(&l.vectors));
+    if (!m->vectors) {
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: no memory for the norms", path);
+        goto done;
+    }
+    l.vectors = arena_over(m->vectors);
+    status = weights_each(&m->config, m->weights, load_visit, &l, error);
+    if (m->config.tie_word_embeddings) m->weights->lm_head = m->weights->embed_tokens;
+done:
+    free(l.used);
+    return status;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static dsmoe_status create_layers(dsmoe_model *m, dsmoe_error *error)
+{
+    dsmoe_layer_config config = dsmoe_config_layer(&m->config);
+    if (m->config.n_routed_experts > 0) STATUS_TRY(dsmoe_layer_config_check(&config, error));
+    m->layers = calloc((size_t)m->config.num_hidden_layers, sizeof *m->layers);
+    if (!m->layers) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the layers");
+    for (int64_t i = 0; i < m->config.num_hidden_layers; i++)
+        if (m->weights->blocks[i].is_moe)
+            STATUS_TRY(layer_create(&config, &m->weights->blocks[i].moe, &m->layers[i], error));
+    return DSMOE_OK;
+}
+
+static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *error)
+{
+    size_t size = strlen(path) + sizeof "/config.json";
+    char *config = malloc(size);
+    if (!config) return status_fail(error, DSMOE_ERROR_MEMORY, "%.200s: no memory", path);
+    snprintf(config, size, "%s/config.json", path);
+    dsmoe_status status = dsmoe_config_read(config, &m->config, error);
+    free(config);
+    STATUS_TRY(status);
+    STATUS_TRY(generation_config_read(path, &m->config, &m->generation, error));
+    STATUS_TRY(shards_open(path, &m->files, error));
+    STATUS_TRY(load_tensors(m, path, error));
+    return create_layers(m, error);
+}
+
+dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error)
+{
+    if (!path || !model)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no place for the model given");
+    *model = NULL;
+    dsmoe_model *made = calloc(1, sizeof *made);
+    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a model");
+    made->kernels = kernels_get();
+    dsmoe_status status = open_folder(made, path, error);
+    if (status != DSMOE_OK) {
+        dsmoe_model_free(made);
+        return status;
+    }
+    *model = made;
+    return DSMOE_OK;
+}
+
+void dsmoe_model_free(dsmoe_model *model)
+{
+    if (!model) return;
+    for (int64_t i = 0; model->layers && i < model->config.num_hidden_layers; i++)
+        dsmoe_layer_free(model->layers[i]);
+    free(model->layers);
+    free(model->vectors);
+    free(model->tensors);
+    free(model->extras);
+    weights_free(model->weights);
+    shards_close(model->files);
+    free(model);
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+const char *dsmoe_dtype_name(dsmoe_dtype dtype)
+{
+    switch (dtype) {
+    case DSMOE_F32: return "f32";
+    case DSMOE_F16: return "f16";
+    case DSMOE_BF16: return "bf16";
+    }
+    return "unknown";
+}
+
+const dsmoe_config *dsmoe_model_config(const dsmoe_model *model) { return &model->config; }
+
+const dsmoe_generation_config *dsmoe_model_generation_config(const dsmoe_model *model)
+{
+    return &model->generation;
+}
+
+size_t dsmoe_model_tensor_count(const dsmoe_model *model) { return model->n_tensors; }
+
+dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index)
+{
+    const safetensors_tensor *t = shards_at(model->files, model->tensors[index]);
+    dsmoe_tensor_info info = {.name = t->name, .n_dims = t->n_dims, .size = t->size};
+    dtype_of(t->dtype, &info.dtype);
+    for (int i = 0; i < t->n_dims; i++) info.shape[i] = t->shape[i];
+    return info;
+}
+
+size_t dsmoe_model_extra_count(const dsmoe_model *model) { return model->n_extras; }
+
+const char *dsmoe_model_extra(const dsmoe_model *model, size_t index)
+{
+    return shards_at(model->files, model->extras[index])->name;
+}
+
+/* Of routed experts a token uses its share; of the embedding one row. */
+size_t dsmoe_model_bytes_per_token(const dsmoe_model *model)
+{
+    const dsmoe_config *c = &model->config;
+    double bytes = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        const safetensors_tensor *t = shards_at(model->files, model->tensors[i]);
+        double size = (double)t->size;
+        if (strstr(t->name, ".mlp.experts."))
+            size *= (double)c->num_experts_per_tok / (double)c->n_routed_experts;
+        if (!strcmp(t->name, "model.embed_tokens.weight") && !c->tie_word_embeddings)
+            size /= (double)c->vocab_size;
+        bytes += size;
+    }
+    return (size_t)(bytes + 0.5);
+}

@@ -1,0 +1,186 @@
+/* pass.c - the layers of the model over the rows of a pass:
+ *
+ *   x += Attention(norm(x))
+ *   x += FFN(norm(x))         FFN: one SwiGLU network, or the MoE layer */
+#include "model/pass.h"
+
+#include "base/threads.h"
+#include "model/attention.h"
+#include "model/linear.h"
+#include "model/rope.h"
+#include "moe/experts.h"
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+typedef struct dense_space {
+    experts experts; /* the network as the only expert */
+    thread_scratch *threads;
+    float *h; /* [n_rows, intermediate_size] */
+} dense_space;
+
+static dense_space dense_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
+{
+    const dsmoe_config *c = &model->config;
+    int64_t hidden = c->hidden_size, width = c->intermediate_size;
+    dense_space s = {
+        .experts = experts_place(a, model->kernels, hidden, 1, n_rows),
+        .threads = scratch_place(a, model->kernels, width > hidden ? width : hidden, n_threads),
+        .h = arena_take(a, n_rows * width, sizeof(float)),
+    };
+    s.experts.threads = s.threads;
+    s.experts.n_threads = n_threads;
+    return s;
+}
+
+/* The largest step. */
+static size_t phase_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
+{
+    size_t largest = attention_size(model, n_rows, n_threads);
+    for (int64_t i = 0; i < model->config.num_hidden_layers && largest; i++) {
+        arena dense = arena_over(NULL);
+        dense_place(&dense, model, n_rows, n_threads);
+        size_t size = model->layers[i]
+                          ? dsmoe_layer_workspace_size(model->layers[i], n_rows, n_threads)
+                          : arena_size(&dense);
+        if (size == 0 || size > largest) largest = size;
+    }
+    return largest;
+}
+
+pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
+{
+    const dsmoe_config *c = &model->config;
+    int64_t half = c->hidden_size / c->num_attention_heads / 2;
+    size_t phase = phase_size(model, n_rows, n_threads);
+    pass p = {
+        .model = model,
+        .n_threads = n_threads,
+        .x = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .normed = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .y = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .cos = arena_take(a, n_rows * half, sizeof(float)),
+        .sin = arena_take(a, n_rows * half, sizeof(float)),
+        .phase = arena_take(a, 1, phase),
+        .phase_size = phase,
+    };
+    a->overflow = a->overflow || phase == 0;
+    return p;
+}
+
+/* ---- into the model ------------------------------------------------------------------------ */
+
+typedef struct row_job {
+    const pass *pass;
+    const float *norm;
+    int64_t first;
+    bool add;
+} row_job;
+
+static void embed_task(void *context, int64_t row, int thread)
+{
+    (void)thread;
+    const pass *p = ((const row_job *)context)->pass;
+    const dsmoe_config *c = &p->model->config;
+    matrix table = p->model->weights->embed_tokens;
+    int64_t half = c->hidden_size / c->num_attention_heads / 2;
+    const span *s = pass_span(p, row);
+    int64_t i = row - s->row;
+    p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),
+                                                p->x + row * c->hidden_size);
+    rope_angles(c, s->position + i, s->length, p->cos + row * half, p->sin + row * half);
+}
+
+void pass_begin(pass *p)
+{
+    row_job job = {.pass = p};
+    threads_for(p->n_threads, p->n_rows, embed_task, &job);
+}
+
+/* ---- the layers ---------------------------------------------------------------------------- */
+
+static void norm_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const row_job *job = context;
+    const pass *p = job->pass;
+    const kernels *kn = p->model->kernels;
+    int64_t hidden = p->model->config.hidden_size, at = (job->first + task) * hidden;
+    if (job->add) kn->axpy(hidden, 1.0f, p->y + at, p->x + at);
+    kn->rms_norm(hidden, p->x + at, job->norm, (float)p->model->config.rms_norm_eps,
+                 p->normed + task * hidden);
+}
+
+/* x += y, if there is something to add; normed = norm(x). */
+static void add_and_norm(pass *p, bool add, const float *norm)
+{
+    row_job job = {.pass = p, .norm = norm, .add = add};
+    threads_for(p->n_threads, p->n_rows, norm_task, &job);
+}
+
+static void dense_forward(pass *p, const moe_expert *mlp)
+{
+    arena a = arena_over(p->phase);
+    dense_space s = dense_place(&a, p->model, p->n_rows, p->n_threads);
+    experts_begin(&s.experts, p->n_rows);
+    experts_add(&s.experts, (group){.weights = *mlp,
+                                    .width = p->model->config.intermediate_size,
+                                    .n_rows = p->n_rows,
+                                    .h = s.h,
+                                    .out = p->y});
+    experts_forward(&s.experts, p->normed);
+}
+
+typedef struct watch_job {
+    const pass *pass;
+    int64_t layer;
+} watch_job;
+
+static void show_routing(void *context, int64_t first, int64_t n_tokens,
+                         const dsmoe_routing *routing)
+{
+    const watch_job *job = context;
+    const pass *p = job->pass;
+    p->watch(p->watch_context, job->layer, p->first + first, n_tokens, routing);
+}
+
+static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
+{
+    watch_job job = {p, layer};
+    dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
+    dsmoe_error reason;
+    dsmoe_status status = layer_forward(p->model->layers[layer], p->normed, p->n_rows, p->y,
+                                        &workspace, p->watch ? show_routing : NULL, &job, &reason);
+    if (status == DSMOE_OK) return status;
+    return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
+}
+
+dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error)
+{
+    const block_weights *w = &p->model->weights->blocks[layer];
+    add_and_norm(p, layer > 0, w->input_layernorm);
+    attention_forward(p, layer);
+    add_and_norm(p, true, w->post_attention_layernorm);
+    if (w->is_moe) return moe_forward(p, layer, error);
+    dense_forward(p, &w->mlp);
+    return DSMOE_OK;
+}
+
+/* ---- out of the model ---------------------------------------------------------------------- */
+
+void pass_head(pass *p, int64_t row, int64_t n, float *logits)
+{
+    const dsmoe_config *c = &p->model->config;
+    const model_weights *w = p->model->weights;
+    row_job job = {.pass = p, .norm = w->norm, .first = row, .add = true};
+    threads_for(p->n_threads, n, norm_task, &job);
+    arena a = arena_over(p->phase);
+    thread_scratch *threads = scratch_place(&a, p->model->kernels, c->hidden_size, p->n_threads);
+    const product head = {{p->normed, c->hidden_size, NULL},
+                          n,
+                          c->hidden_size,
+                          w->lm_head,
+                          NULL,
+                          c->vocab_size,
+                          logits};
+    linear_run(&head, 1, threads, p->n_threads);
+}

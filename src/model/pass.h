@@ -1,0 +1,56 @@
+/* pass.h - one piece of work on its way through the layers: rows of several sequences together.
+ *
+ * Prompt pieces and single tokens of different sessions are spans of rows in one pass, so that the
+ * weights are read once for all of them. */
+#ifndef DSMOE_MODEL_PASS_H
+#define DSMOE_MODEL_PASS_H
+
+#include "model/kv_cache.h"
+#include "model/model.h"
+
+/* Consecutive tokens of one sequence. */
+typedef struct span {
+    const kv_cache *cache;
+    const int32_t *tokens;
+    int64_t row, n_rows; /* rows of the pass */
+    int64_t position;    /* of its first row in the sequence */
+    int64_t length;      /* that the sequence reaches at the end of the whole call */
+} span;
+
+typedef struct pass {
+    const dsmoe_model *model;
+    const span *spans;
+    int64_t n_spans, n_rows;
+    int n_threads;
+    float *x;         /* [n_rows, hidden_size] the residual stream */
+    float *normed;    /* [n_rows, hidden_size] */
+    float *y;         /* [n_rows, hidden_size] what attention or the FFN adds to x */
+    float *cos, *sin; /* [n_rows, head_dim / 2] */
+    void *phase;      /* memory of one step, free for the next */
+    size_t phase_size;
+    dsmoe_routing_fn *watch;
+    void *watch_context;
+    int64_t first; /* number of row 0 within the call */
+} pass;
+
+/* The arrays of a pass of at most n_rows rows. One function measures and places. */
+pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads);
+
+/* The span that a row belongs to. */
+static inline const span *pass_span(const pass *p, int64_t row)
+{
+    const span *s = p->spans;
+    while (row >= s->row + s->n_rows) s++;
+    return s;
+}
+
+/* Embedding and rotary angles of the spans' tokens. */
+void pass_begin(pass *p);
+/* x = block(x) for layer `layer`. */
+dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error);
+/* Scores of what follows row `row` … row + n - 1: logits [n, vocab_size], n ≤ PASS_HEAD_ROWS. */
+void pass_head(pass *p, int64_t row, int64_t n, float *logits);
+
+enum { PASS_HEAD_ROWS = 64 };
+
+#endif

@@ -1,0 +1,16 @@
+/* rope.h - rotary position embedding: pairs (i, i + d/2) of a head turn by an angle that grows with
+ * the position. */
+#ifndef DSMOE_MODEL_ROPE_H
+#define DSMOE_MODEL_ROPE_H
+
+#include "base/status.h"
+
+/* Cosines and sines [head_dim / 2] of a position in a sequence that is `length` long: with dynamic
+ * scaling the angles depend on it. */
+void rope_angles(const dsmoe_config *config, int64_t position, int64_t length, float *cosines,
+                 float *sines);
+
+/* Turns one head [head_dim] in place. */
+void rope_turn(int64_t head_dim, const float *cosines, const float *sines, float *x);
+
+#endif

@@ -1,0 +1,281 @@
+/* sampler.c - chooses the next token.
+ *
+ * The repeat penalty changes scores. Then top-k, top-p and min-p each keep the tokens that come
+ * first by falling score (equal scores by rising id), so that what is left is the shortest of three
+ * beginnings of that order. The vocabulary is never sorted: heaps find the first of the order, as
+ * many as the limits ask for. The last step draws one of those left, at the temperature. */
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "base/status.h"
+
+enum {
+    VOCAB_MAX = 1 << 24,
+    LAST_N_MAX = 1 << 24,
+    STREAM = 0x5a3b1e, /* of the random numbers: a seed may serve other purposes too */
+};
+
+typedef struct candidate {
+    double weight; /* e^(score - the largest score): the likeliest has 1 */
+    float score;
+    int32_t id;
+} candidate;
+
+struct dsmoe_sampler {
+    dsmoe_sampler_options options;
+    int64_t vocab_size;
+    float *scores;         /* [vocab_size] after the penalty */
+    candidate *candidates; /* [vocab_size] */
+    int32_t *recent;       /* [repeat_last_n] a ring */
+    int64_t n_recent, next_recent;
+    uint64_t n_drawn;
+};
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+dsmoe_sampler_options dsmoe_sampler_options_default(void)
+{
+    return (dsmoe_sampler_options){.temperature = 0.8,
+                                   .top_k = 40,
+                                   .top_p = 0.95,
+                                   .min_p = 0.05,
+                                   .repeat_penalty = 1.0,
+                                   .repeat_last_n = 64,
+                                   .seed = 0};
+}
+
+static dsmoe_status check_options(const dsmoe_sampler_options *o, dsmoe_error *error)
+{
+    const struct {
+        const char *name;
+        double value, min, max;
+    } numbers[] = {{"temperature", o->temperature, 0, FLT_MAX},
+                   {"top_p", o->top_p, 0, 1},
+                   {"min_p", o->min_p, 0, 1},
+                   {"repeat_penalty", o->repeat_penalty, FLT_MIN, FLT_MAX}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!(numbers[i].value >= numbers[i].min && numbers[i].value <= numbers[i].max))
+            return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s is %g, outside %g to %g",
+                               numbers[i].name, numbers[i].value, numbers[i].min, numbers[i].max);
+    if (o->top_k < 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "top_k is %" PRId64 "; it must be 0 (all) or more", o->top_k);
+    if (o->repeat_last_n < 0 || o->repeat_last_n > LAST_N_MAX)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "repeat_last_n is %" PRId64 ", outside 0 to %d", o->repeat_last_n,
+                           LAST_N_MAX);
+    return DSMOE_OK;
+}
+
+/* The layout begins with the struct itself, so that its address is the allocation's. */
+static dsmoe_sampler *place_sampler(arena *a, const dsmoe_sampler_options *options,
+                                    int64_t vocab_size)
+{
+    dsmoe_sampler *sampler = arena_take(a, 1, sizeof *sampler);
+    float *scores = arena_take(a, vocab_size, sizeof *scores);
+    candidate *candidates = arena_take(a, vocab_size, sizeof *candidates);
+    int32_t *recent = arena_take(a, options->repeat_last_n, sizeof *recent);
+    if (a->base)
+        *sampler = (dsmoe_sampler){.options = *options,
+                                   .vocab_size = vocab_size,
+                                   .scores = scores,
+                                   .candidates = candidates,
+                                   .recent = recent};
+    return sampler;
+}
+
+dsmoe_status dsmoe_sampler_create(const dsmoe_sampler_options *options, int64_t vocab_size,
+                                  dsmoe_sampler **sampler, dsmoe_error *error)
+{
+    if (!options || !sampler)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no options or no place for the sampler given");
+    *sampler = NULL;
+    STATUS_TRY(check_options(options, error));
+    if (vocab_size < 1 || vocab_size > VOCAB_MAX)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "vocab_size is %" PRId64 ", outside 1 to %d", vocab_size, VOCAB_MAX);
+    arena measure = arena_over(NULL);
+    place_sampler(&measure, options, vocab_size);
+    void *memory = memory_alloc(arena_size(&measure));
+    if (!memory) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sampler");
+    arena place = arena_over(memory);
+    *sampler = place_sampler(&place, options, vocab_size);
+    return DSMOE_OK;
+}
+
+void dsmoe_sampler_free(dsmoe_sampler *sampler) { free(sampler); }
+
+/* ---- scores -------------------------------------------------------------------------------- */
+
+void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token)
+{
+    int64_t capacity = sampler->options.repeat_last_n;
+    if (capacity == 0 || token < 0 || token >= sampler->vocab_size) return;
+    sampler->recent[sampler->next_recent] = token;
+    sampler->next_recent = (sampler->next_recent + 1) % capacity;
+    if (sampler->n_recent < capacity) sampler->n_recent++;
+}
+
+/* A token that occurred several times is penalised once: its score comes from its logit. */
+static void penalise(dsmoe_sampler *sampler, const float *logits)
+{
+    float penalty = (float)sampler->options.repeat_penalty;
+    memcpy(sampler->scores, logits, (size_t)sampler->vocab_size * sizeof *logits);
+    if (penalty == 1.0f) return;
+    for (int64_t i = 0; i < sampler->n_recent; i++) {
+        int32_t id = sampler->recent[i];
+        sampler->scores[id] = logits[id] > 0.0f ? logits[id] / penalty : logits[id] * penalty;
+    }
+}
+
+/* The likeliest token, the lowest of several. A score of -inf is a token that cannot come. */
+static dsmoe_status find_best(const dsmoe_sampler *sampler, int32_t *best, dsmoe_error *error)
+{
+    float largest = -INFINITY;
+    *best = -1;
+    for (int64_t i = 0; i < sampler->vocab_size; i++) {
+        float score = sampler->scores[i];
+        if (!(score <= FLT_MAX)) /* a NaN, too, is not */
+            return status_fail(error, DSMOE_ERROR_NONFINITE, "the logit of token %" PRId64 " is %g",
+                               i, (double)score);
+        if (score > largest) {
+            largest = score;
+            *best = (int32_t)i;
+        }
+    }
+    if (*best < 0)
+        return status_fail(error, DSMOE_ERROR_NONFINITE, "the logits of all tokens are -inf");
+    return DSMOE_OK;
+}
+
+/* ---- the order of the candidates ----------------------------------------------------------- */
+
+static bool comes_before(const candidate *a, const candidate *b)
+{
+    return a->score > b->score || (a->score == b->score && a->id < b->id);
+}
+
+/* Candidates that may still be chosen. */
+typedef struct selection {
+    candidate *at;
+    int64_t n;
+} selection;
+
+/* What is on top of a heap: the first of its candidates in that order, or the last. */
+typedef enum heap_top { FIRST_ON_TOP, LAST_ON_TOP } heap_top;
+
+static bool is_above(const candidate *a, const candidate *b, heap_top top)
+{
+    return top == FIRST_ON_TOP ? comes_before(a, b) : comes_before(b, a);
+}
+
+/* Lets the candidate at `i` sink to its place. */
+static void sift_down(selection heap, int64_t i, heap_top top)
+{
+    candidate moved = heap.at[i];
+    for (int64_t child; (child = 2 * i + 1) < heap.n; i = child) {
+        if (child + 1 < heap.n && is_above(&heap.at[child + 1], &heap.at[child], top)) child++;
+        if (!is_above(&heap.at[child], &moved, top)) break;
+        heap.at[i] = heap.at[child];
+    }
+    heap.at[i] = moved;
+}
+
+static void make_heap(selection heap, heap_top top)
+{
+    for (int64_t i = heap.n / 2 - 1; i >= 0; i--) sift_down(heap, i, top);
+}
+
+/* The first k of all tokens that can come. The heap's top is the one that the next better candidate
+ * drives out; of equals the earlier stays. */
+static selection list_first(dsmoe_sampler *sampler, int64_t k)
+{
+    const float *scores = sampler->scores;
+    selection s = {sampler->candidates, 0};
+    int64_t i = 0;
+    for (; i < sampler->vocab_size && s.n < k; i++)
+        if (scores[i] > -INFINITY) s.at[s.n++] = (candidate){.score = scores[i], .id = (int32_t)i};
+    if (i == sampler->vocab_size) return s;
+    make_heap(s, LAST_ON_TOP);
+    for (; i < sampler->vocab_size; i++) {
+        if (!(scores[i] > s.at[0].score)) continue;
+        s.at[0] = (candidate){.score = scores[i], .id = (int32_t)i};
+        sift_down(s, 0, LAST_ON_TOP);
+    }
+    return s;
+}
+
+/* The first that together weigh `enough`, at least one of them. They are taken off the heap one by
+ * one and put behind what is left of it. */
+static selection keep_weight(selection s, double enough)
+{
+    selection heap = s;
+    double reached = 0;
+    make_heap(heap, FIRST_ON_TOP);
+    do {
+        candidate first = heap.at[0];
+        heap.at[0] = heap.at[--heap.n];
+        heap.at[heap.n] = first;
+        if (heap.n > 0) sift_down(heap, 0, FIRST_ON_TOP);
+        reached += first.weight;
+    } while (heap.n > 0 && reached < enough);
+    return (selection){s.at + heap.n, s.n - heap.n};
+}
+
+/* ---- choosing ------------------------------------------------------------------------------ */
+
+/* Probabilities at temperature 1, but for a factor; returns their sum. */
+static double weigh(selection s, float largest)
+{
+    double total = 0;
+    for (int64_t i = 0; i < s.n; i++)
+        total += s.at[i].weight = exp((double)s.at[i].score - (double)largest);
+    return total;
+}
+
+/* One of the selection at the sampler's temperature. */
+static int32_t draw(dsmoe_sampler *sampler, selection s, float largest)
+{
+    const dsmoe_sampler_options *o = &sampler->options;
+    double total = 0;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s.n; i++) {
+        if (s.at[i].weight < o->min_p) continue;
+        candidate c = s.at[i];
+        c.weight = exp(((double)c.score - (double)largest) / o->temperature);
+        total += c.weight;
+        s.at[kept++] = c;
+    }
+    uint64_t bits = rng_bits(o->seed, STREAM, sampler->n_drawn++);
+    double target = (double)(bits >> 11) * 0x1p-53 * total;
+    int64_t i = 0;
+    for (; i < kept - 1 && target >= s.at[i].weight; i++) target -= s.at[i].weight;
+    while (s.at[i].weight == 0.0) i--; /* where rounding led past the last that can come */
+    return s.at[i].id;
+}
+
+dsmoe_status dsmoe_sampler_pick(dsmoe_sampler *sampler, const float *logits, int32_t *token,
+                                dsmoe_error *error)
+{
+    const dsmoe_sampler_options *o = &sampler->options;
+    penalise(sampler, logits);
+    int32_t best;
+    STATUS_TRY(find_best(sampler, &best, error));
+    if (o->temperature == 0.0) {
+        *token = best;
+        return DSMOE_OK;
+    }
+    float largest = sampler->scores[best];
+    selection s = list_first(sampler, o->top_k > 0 ? o->top_k : sampler->vocab_size);
+    double total = weigh(s, largest);
+    if (o->top_p < 1.0) s = keep_weight(s, o->top_p * total);
+    *token = draw(sampler, s, largest);
+    return DSMOE_OK;
+}

@@ -1,0 +1,163 @@
+/* weights.c - the list of a model's tensors, with the names and shapes of the public layout. */
+#include "model/weights.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+static int64_t moe_layers(const dsmoe_config *config)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < config->num_hidden_layers; i++)
+        n += dsmoe_config_layer_is_moe(config, i);
+    return n;
+}
+
+static model_weights *place_weights(arena *a, const dsmoe_config *config)
+{
+    model_weights *w = arena_take(a, 1, sizeof *w);
+    block_weights *blocks = arena_take(a, config->num_hidden_layers, sizeof *blocks);
+    moe_expert *experts =
+        arena_take(a, moe_layers(config) * config->n_routed_experts, sizeof *experts);
+    if (!a->base) return w;
+    *w = (model_weights){.blocks = blocks, .experts = experts};
+    for (int64_t i = 0; i < config->num_hidden_layers; i++) {
+        blocks[i].is_moe = dsmoe_config_layer_is_moe(config, i);
+        if (!blocks[i].is_moe) continue;
+        blocks[i].moe.experts = experts;
+        experts += config->n_routed_experts;
+    }
+    return w;
+}
+
+/* The layout begins with the struct itself, so that its address is the allocation's. */
+dsmoe_status weights_create(const dsmoe_config *config, model_weights **weights, dsmoe_error *error)
+{
+    *weights = NULL;
+    arena measure = arena_over(NULL);
+    place_weights(&measure, config);
+    size_t size = arena_size(&measure);
+    void *memory = size ? memory_alloc(size) : NULL;
+    if (!memory)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the table of %lld layers",
+                           (long long)config->num_hidden_layers);
+    arena place = arena_over(memory);
+    *weights = place_weights(&place, config);
+    return DSMOE_OK;
+}
+
+void weights_free(model_weights *weights) { free(weights); }
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+typedef struct walk {
+    const dsmoe_config *config;
+    int64_t layer;
+    weight_visit_fn *visit;
+    void *context;
+    dsmoe_error *error;
+} walk;
+
+static dsmoe_status visit_matrix(const walk *w, matrix *slot, weight_role role, int64_t out,
+                                 int64_t in, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+
+static dsmoe_status visit_matrix(const walk *w, matrix *slot, weight_role role, int64_t out,
+                                 int64_t in, const char *format, ...)
+{
+    char name[128];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments);
+    va_end(arguments);
+    weight_spec spec = {.name = name, .role = role, .n_dims = 2, .shape = {out, in}};
+    spec.slot.matrix = slot;
+    return w->visit(w->context, &spec, w->error);
+}
+
+static dsmoe_status visit_vector(const walk *w, float **slot, weight_role role, int64_t n,
+                                 const char *name)
+{
+    weight_spec spec = {.name = name, .role = role, .n_dims = 1, .shape = {n, 1}};
+    spec.slot.vector = slot;
+    return w->visit(w->context, &spec, w->error);
+}
+
+static dsmoe_status visit_norm(const walk *w, float **slot, const char *which)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%lld.%s.weight", (long long)w->layer, which);
+    return visit_vector(w, slot, WEIGHT_NORM, w->config->hidden_size, name);
+}
+
+/* q, k, v or o: the letter is the whole difference. */
+static dsmoe_status visit_attention(const walk *w, linear *slot, char which, int64_t out)
+{
+    STATUS_TRY(visit_matrix(w, &slot->weight, WEIGHT_LINEAR, out, w->config->hidden_size,
+                            "model.layers.%lld.self_attn.%c_proj.weight", (long long)w->layer,
+                            which));
+    if (!w->config->attention_bias) return DSMOE_OK;
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%lld.self_attn.%c_proj.bias", (long long)w->layer,
+             which);
+    return visit_vector(w, &slot->bias, WEIGHT_BIAS, out, name);
+}
+
+/* A SwiGLU network; `which` is the part of its name after "mlp." and ends with a point, or "". */
+static dsmoe_status visit_expert(const walk *w, moe_expert *slot, int64_t width, const char *which)
+{
+    int64_t hidden = w->config->hidden_size;
+    long long layer = w->layer;
+    STATUS_TRY(visit_matrix(w, &slot->gate_proj, WEIGHT_LINEAR, width, hidden,
+                            "model.layers.%lld.mlp.%sgate_proj.weight", layer, which));
+    STATUS_TRY(visit_matrix(w, &slot->up_proj, WEIGHT_LINEAR, width, hidden,
+                            "model.layers.%lld.mlp.%sup_proj.weight", layer, which));
+    return visit_matrix(w, &slot->down_proj, WEIGHT_LINEAR, hidden, width,
+                        "model.layers.%lld.mlp.%sdown_proj.weight", layer, which);
+}
+
+static dsmoe_status visit_moe(const walk *w, moe_weights *slot)
+{
+    const dsmoe_config *c = w->config;
+    STATUS_TRY(visit_matrix(w, &slot->gate, WEIGHT_ROUTER, c->n_routed_experts, c->hidden_size,
+                            "model.layers.%lld.mlp.gate.weight", (long long)w->layer));
+    for (int64_t i = 0; i < c->n_routed_experts; i++) {
+        char which[64];
+        snprintf(which, sizeof which, "experts.%lld.", (long long)i);
+        STATUS_TRY(visit_expert(w, &slot->experts[i], c->moe_intermediate_size, which));
+    }
+    if (c->n_shared_experts == 0) return DSMOE_OK;
+    return visit_expert(w, &slot->shared_experts, c->n_shared_experts * c->moe_intermediate_size,
+                        "shared_experts.");
+}
+
+static dsmoe_status visit_block(const walk *w, block_weights *b)
+{
+    const dsmoe_config *c = w->config;
+    int64_t hidden = c->hidden_size;
+    int64_t kv_size = hidden / c->num_attention_heads * c->num_key_value_heads;
+    STATUS_TRY(visit_norm(w, &b->input_layernorm, "input_layernorm"));
+    STATUS_TRY(visit_attention(w, &b->q_proj, 'q', hidden));
+    STATUS_TRY(visit_attention(w, &b->k_proj, 'k', kv_size));
+    STATUS_TRY(visit_attention(w, &b->v_proj, 'v', kv_size));
+    STATUS_TRY(visit_attention(w, &b->o_proj, 'o', hidden));
+    STATUS_TRY(visit_norm(w, &b->post_attention_layernorm, "post_attention_layernorm"));
+    if (b->is_moe) return visit_moe(w, &b->moe);
+    return visit_expert(w, &b->mlp, c->intermediate_size, "");
+}
+
+dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
+                          weight_visit_fn *visit, void *context, dsmoe_error *error)
+{
+    walk w = {.config = config, .visit = visit, .context = context, .error = error};
+    int64_t vocab = config->vocab_size, hidden = config->hidden_size;
+    STATUS_TRY(visit_matrix(&w, &weights->embed_tokens, WEIGHT_LINEAR, vocab, hidden,
+                            "model.embed_tokens.weight"));
+    for (; w.layer < config->num_hidden_layers; w.layer++)
+        STATUS_TRY(visit_block(&w, &weights->blocks[w.layer]));
+    STATUS_TRY(visit_vector(&w, &weights->norm, WEIGHT_NORM, hidden, "model.norm.weight"));
+    if (config->tie_word_embeddings) return DSMOE_OK;
+    return visit_matrix(&w, &weights->lm_head, WEIGHT_LINEAR, vocab, hidden, "lm_head.weight");
+}

@@ -1,0 +1,64 @@
+/* weights.h - the parameters of a model: what there is, under which name, in which shape.
+ *
+ * One walk (weights_each) lists every tensor of a configuration in the order of the computation.
+ * Loading fills the slots it passes, initialising writes a file along it: names and shapes stand in
+ * weights.c and nowhere else. */
+#ifndef DSMOE_MODEL_WEIGHTS_H
+#define DSMOE_MODEL_WEIGHTS_H
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+#include "moe/moe.h"
+
+/* W·x + b; the bias may be NULL. */
+typedef struct linear {
+    matrix weight;
+    float *bias;
+} linear;
+
+typedef struct block_weights {
+    float *input_layernorm, *post_attention_layernorm; /* [hidden_size] */
+    linear q_proj, k_proj, v_proj, o_proj;
+    bool is_moe;
+    moe_expert mlp;  /* of a dense layer */
+    moe_weights moe; /* of an MoE layer; `experts` points into model_weights.experts */
+} block_weights;
+
+typedef struct model_weights {
+    matrix embed_tokens; /* [vocab_size, hidden_size] */
+    block_weights *blocks;
+    float *norm;         /* [hidden_size] */
+    matrix lm_head;      /* [vocab_size, hidden_size]; embed_tokens if those are tied */
+    moe_expert *experts; /* of all MoE layers */
+} model_weights;
+
+typedef enum weight_role {
+    WEIGHT_LINEAR, /* matrix; also the embedding and the head */
+    WEIGHT_ROUTER, /* matrix */
+    WEIGHT_NORM,   /* vector */
+    WEIGHT_BIAS,   /* vector */
+} weight_role;
+
+typedef struct weight_spec {
+    const char *name; /* as in a checkpoint; valid during the visit */
+    weight_role role;
+    int n_dims; /* 2: matrix [out, in], 1: vector */
+    int64_t shape[2];
+    union {
+        matrix *matrix; /* n_dims 2 */
+        float **vector; /* n_dims 1 */
+    } slot;             /* where it lies in the model_weights of the walk */
+} weight_spec;
+
+typedef dsmoe_status weight_visit_fn(void *context, const weight_spec *spec, dsmoe_error *error);
+
+/* Empty slots for a (checked) configuration. */
+dsmoe_status weights_create(const dsmoe_config *config, model_weights **weights,
+                            dsmoe_error *error);
+void weights_free(model_weights *weights);
+
+/* Visits every tensor until `visit` fails. A tied head is not a tensor of its own. */
+dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
+                          weight_visit_fn *visit, void *context, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,22 @@
+/* fields.h - members of the JSON objects that describe a tokenizer. `where` says in messages whose
+ * member it is; the file's name is put in front by whoever knows it. */
+#ifndef DSMOE_TEXT_FIELDS_H
+#define DSMOE_TEXT_FIELDS_H
+
+#include "formats/json.h"
+
+/* The member, NULL if it is absent or null. */
+const json_node *field_node(const json_node *object, const char *key);
+dsmoe_status field_flag(const json_node *object, const char *where, const char *key, bool absent,
+                        bool *value, dsmoe_error *error);
+/* *string is NULL if the member is absent or null. */
+dsmoe_status field_string(const json_node *object, const char *where, const char *key,
+                          const char **string, size_t *length, dsmoe_error *error);
+/* A member of a given kind that must be there. */
+dsmoe_status field_need(const json_node *object, const char *where, const char *key, json_kind kind,
+                        const json_node **node, dsmoe_error *error);
+/* The string under "type" of an object; anything else is an error. */
+dsmoe_status field_type(const json_node *object, const char *where, const char **type,
+                        dsmoe_error *error);
+
+#endif

@@ -1,0 +1,267 @@
+#!/bin/sh
+# check_inspect_cli.sh DSMOE DATA - eval and inspect as a person or a script meets them.
+set -u
+
+dsmoe=$1 data=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/out err=$scratch/err
+failed=0
+NO_COLOR=1
+export NO_COLOR
+
+complain() {
+    echo "dsmoe $arguments: $1" >&2
+    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
+    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
+    failed=1
+}
+
+run() { # expected exit code, arguments
+    expected=$1
+    shift
+    arguments=$*
+    "$dsmoe" "$@" >"$out" 2>"$err" </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
+}
+
+shows() { # words that standard output must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
+    done
+}
+
+silent() { # nothing went wrong, so nothing was said
+    [ ! -s "$err" ] || complain "messages where there should be none"
+}
+
+one_message() { # a failure: one line on stderr, with this word
+    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
+    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
+}
+
+usage() { # a wrong call: nothing on stdout, a reason with this word, a way to help
+    [ ! -s "$out" ] || complain "output of a wrong call"
+    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
+    grep -qF -- "--help" "$err" || complain "the message does not point to --help"
+}
+
+is_json() { # one object: as many brackets open as close, and no number that is none
+    opened=$(tr -cd '{[' <"$out" | wc -c)
+    closed=$(tr -cd '}]' <"$out" | wc -c)
+    [ "$opened" -eq "$closed" ] || complain "brackets do not match"
+    [ "$(head -c 1 "$out")" = "{" ] || complain "the output is no object"
+    [ "$(tail -c 2 "$out")" = "}" ] || complain "the object is not the end of the output"
+    if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
+}
+
+number() { # the value of a member of the JSON on the output
+    sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$out" | head -n 1
+}
+
+close() { # two numbers that must agree
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && d < 2e-6 && d > -2e-6) }' ||
+        complain "$1 where $2 is expected"
+}
+
+base=$data/lm/base
+ids=$scratch/ids
+row0="64 112 85 105 87 73 4 20 26 99 51 88 21 14 28 88 83 38 112 3 77 83 3 124 127 23 66 29 78
+56 9 16 6 15 66 36 52 55 27 91"
+row1="12 122 39 98 66 120 28 122 123 77 54 6 118 22 60 68 45 61 75 42 114 73 20 61 78 29 76 91
+110 28 38 124 95 78 42 127 97 78 34 109"
+
+for command in eval inspect; do
+    run 0 $command --help
+    shows usage: example "dsmoe $command"
+    silent
+    run 2 $command --no-such-option
+    usage no-such-option
+    run 2 $command
+    usage -m
+    run 2 $command -m "$base" surplus
+    usage surplus
+done
+
+# ---- eval: the two sequences of the reference, whose mean loss it gives
+echo "$row0" >"$ids"
+run 0 eval -m "$base" -f "$ids" --ids --json
+is_json
+silent
+shows '"tokens": 40' '"scored": 39' '"windows": 1' '"bos": false' '"interrupted": false'
+first=$(number cross_entropy)
+echo "$row1" >"$ids"
+run 0 eval -m "$base" -f "$ids" --ids --json -t 1
+close "$(echo "$first $(number cross_entropy)" | awk '{ printf "%.9f", ($1 + $2) / 2 }')" 5.145800114
+run 0 eval -m "$base" -f "$ids" --ids
+shows "cross entropy" perplexity "39 of 40" tokens/s
+silent
+if grep -q 'bits per byte' "$out"; then complain "bytes of a text that is not known"; fi
+
+# windows of two tokens moved by one see pairs
+pairs=
+for pair in "64 112" "112 85" "85 105"; do
+    echo "$pair" >"$ids"
+    run 0 eval -m "$base" -f "$ids" --ids --json
+    pairs="$pairs $(number cross_entropy)"
+done
+echo 64 112 85 105 >"$ids"
+run 0 eval -m "$base" -f "$ids" --ids --json -c 2 --stride 1
+shows '"windows": 3' '"scored": 3'
+close "$(number cross_entropy)" "$(echo "$pairs" | awk '{ printf "%.9f", ($1 + $2 + $3) / 3 }')"
+# every token counts once, whatever the stride
+echo "$row0 $row1" >"$ids"
+for stride in 1 5 14 15; do
+    run 0 eval -m "$base" -f "$ids" --ids --json -c 16 --stride $stride
+    shows '"scored": 79' "\"stride\": $stride"
+done
+run 2 eval -m "$base" -f "$ids" --ids -c 16 --stride 16
+usage stride
+run 2 eval -m "$base" -f "$ids" --ids --stride 512
+usage stride
+run 2 eval -m "$base"
+usage -f
+for wrong in 0 1 -1 abc ''; do
+    run 2 eval -m "$base" -f "$ids" --ids -c "$wrong"
+    usage ctx-size
+done
+
+# what cannot be
+: >"$scratch/empty"
+echo 5 >"$scratch/one"
+echo 5 128 >"$scratch/large"
+echo 5 x1 >"$scratch/wrong"
+echo 5 99999999999999999999 >"$scratch/huge"
+for text in empty one large wrong:x1 huge:99999999999999999999 nowhere; do
+    run 1 eval -m "$base" -f "$scratch/${text%:*}" --ids
+    one_message "${text#*:}"
+done
+run 1 eval -m "$scratch" -f "$ids" --ids
+one_message config.json
+run 1 eval -m "$base" -f "$ids"
+one_message tokenizer.json
+
+# longer than the model was made for: allowed, with a word of warning
+awk -v row="$row0" 'BEGIN { for (i = 0; i < 14; i++) print row }' >"$scratch/long"
+run 0 eval -m "$base" -f "$scratch/long" --ids -c 540 --json
+one_message 512
+shows '"n_ctx": 540' '"scored": 559'
+
+# Ctrl-C: what is known so far
+awk -v row="$row0" 'BEGIN { for (i = 0; i < 2000; i++) print row }' >"$scratch/endless"
+arguments="eval, interrupted"
+"$dsmoe" eval -m "$base" -f "$scratch/endless" --ids -c 256 --stride 1 --json >"$out" 2>"$err" &
+sleep 1
+kill -INT $!
+wait $!
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+one_message interrupted
+is_json
+shows '"interrupted": true'
+
+# ---- inspect: what a model is
+run 0 inspect -m "$base"
+shows "3 layers" "routed experts" 137,040 90,960 f32 "KV cache" workspace "a token reads" \
+    "sequence of 512"
+silent
+run 0 inspect -m "$base" -c 100 --json
+is_json
+silent
+shows '"total": 137040' '"n_ctx": 100' '"f32"' '"extra": []' '"kv_cache"' '"bytes_per_token"'
+run 0 inspect -m "$data/lm/bf16"
+shows bf16
+run 0 inspect -m "$data/lm/sharded" --json
+is_json
+run 1 inspect -m "$scratch/nowhere"
+one_message nowhere
+for option in "--html x" --ids "--layer 1"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 2 inspect -m "$base" $option
+    usage --routing
+done
+
+# ---- inspect: which experts a text uses
+echo "$row0 $row1" >"$ids"
+run 0 inspect -m "$base" --routing "$ids" --ids
+shows "2 MoE layers, top-4 of 12" "80 tokens" "most used" "least used" "fire together" \
+    specialised '#'
+silent
+wide=$(awk '{ gsub(/[^ -~]/, "", $0) } length($0) > 80' "$out" | wc -l)
+[ "$wide" -eq 0 ] || complain "$wide lines are wider than 80 columns"
+run 0 inspect -m "$base" --routing "$ids" --ids --layer 2
+shows "experts of layer 2"
+run 2 inspect -m "$base" --routing "$ids" --ids --layer 0
+usage "--layer 0"
+run 0 inspect -m "$base" --routing "$ids" --ids --json
+is_json
+silent
+shows '"routing"' '"counted": 80' '"entropy"' '"imbalance"' '"pairs"' '"favourites"' '"together"'
+# every token chooses four experts in each of two layers, in contexts of any size
+for context in 80 7 1; do
+    run 0 inspect -m "$base" --routing "$ids" --ids --json -c $context
+    chosen=$(grep '"load"' "$out" | sed 's/.*"count": \([0-9]*\), "load".*/\1/' |
+        awk '{ sum += $1 } END { print sum }')
+    [ "$chosen" -eq 640 ] || complain "$chosen choices of experts instead of 640"
+done
+run 1 inspect -m "$data/lm/dense" --routing "$ids" --ids
+one_message dense
+run 1 inspect -m "$base" --routing "$scratch/empty" --ids
+one_message empty
+run 1 inspect -m "$base" --routing "$ids"
+one_message tokenizer.json
+
+# the page
+mkdir "$scratch/pages"
+page=$scratch/pages/page.html
+run 0 inspect -m "$base" --routing "$ids" --ids --html "$page"
+silent
+arguments="the page"
+[ "$(head -n 1 "$page")" = "<!DOCTYPE html>" ] || complain "no page"
+[ "$(tail -n 1 "$page")" = "</html>" ] || complain "the page has no end"
+[ "$(ls "$scratch/pages")" = page.html ] || complain "files beside the page"
+[ "$(grep -o '<rect class="[a-z0-9]*" x="[0-9]*" y' "$page" | wc -l)" -eq 24 ] ||
+    complain "not one cell for each expert of each layer"
+if grep -qE 'https?:|src=|<link|@import|url\(' "$page"; then complain "the page needs other files"; fi
+if grep -qE '[" (]-?(nan|inf)[" ,]' "$page"; then complain "a number that is none"; fi
+run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/none/page.html"
+one_message none/page.html
+run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/pages"
+one_message pages
+
+# ---- text
+model=$scratch/tiny
+run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$data/text_cli" "$model"
+printf 'Any <b>bold</b> text & more, the more the \303 merrier\n' >"$scratch/text"
+run 0 eval -m "$model" -f "$scratch/text" --json
+is_json
+shows '"bos": true' '"bits_per_byte"' "\"bytes\": $(wc -c <"$scratch/text")"
+[ "$(number tokens)" = "$(number scored)" ] || complain "the first token does not count"
+printf A >"$scratch/letter"
+run 0 eval -m "$model" -f "$scratch/letter"
+shows "1 of 1"
+run 0 inspect -m "$model" --routing "$scratch/text" --layer 0 --html "$page"
+shows ␣
+arguments="the page of a text"
+for word in '&lt; <b>' '&amp; <b>' '\xC3 <b>'; do
+    grep -qF -- "$word" "$page" || complain "no '$word' on it"
+done
+run 0 inspect -m "$model" --routing "$scratch/text" --json
+shows '"text": "<"' '"text": "�"'
+
+# ---- a full disk is not silence
+if [ -w /dev/full ]; then
+    for call in "eval -m $base -f $ids --ids" "inspect -m $base" \
+        "inspect -m $base --routing $ids --ids --json"; do
+        arguments="$call > /dev/full"
+        : >"$out"
+        # shellcheck disable=SC2086  # several arguments
+        "$dsmoe" $call >/dev/full 2>"$err"
+        code=$?
+        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+        one_message "cannot write"
+    done
+fi
+
+exit $failed

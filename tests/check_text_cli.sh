@@ -1,0 +1,300 @@
+#!/bin/sh
+# check_text_cli.sh DSMOE DATA - generate, chat, tokenize and detokenize as a person or a script meets
+# them: exit codes, what goes to which stream, texts and ids that must be there.
+set -u
+
+dsmoe=$1 data=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/out err=$scratch/err input=$scratch/input
+failed=0
+NO_COLOR=1 HOME=$scratch OMP_WAIT_POLICY=passive # threads that wait should sleep
+export NO_COLOR HOME OMP_WAIT_POLICY
+unset XDG_STATE_HOME
+
+complain() {
+    echo "dsmoe $arguments: $1" >&2
+    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
+    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
+    failed=1
+}
+
+run() { # expected exit code, arguments; the standard input is $input
+    expected=$1
+    shift
+    arguments=$*
+    "$dsmoe" "$@" >"$out" 2>"$err" <"$input"
+    code=$?
+    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
+}
+
+shows() { # words that standard output must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
+    done
+}
+
+is() { # exactly what must be on standard output, without a newline at its end
+    printf '%s' "$1" >"$scratch/expected"
+    cmp -s "$out" "$scratch/expected" || complain "the output is not '$1'"
+}
+
+line() { # the one line of standard output
+    printf '%s\n' "$1" >"$scratch/expected"
+    cmp -s "$out" "$scratch/expected" || complain "the output is not the line '$1'"
+}
+
+silent() { # nothing went wrong, so nothing was said
+    [ ! -s "$err" ] || complain "messages where there should be none"
+}
+
+says() { # words that standard error must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$err" || complain "no '$word' among the messages"
+    done
+}
+
+one_message() { # a failure: one line on stderr, with these words
+    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
+    says "$@"
+}
+
+usage() { # a wrong call: nothing on stdout, a reason with this word, a way to help
+    [ ! -s "$out" ] || complain "output of a wrong call"
+    says "$1" --help
+}
+
+give() { printf '%s' "$1" >"$input"; } # what the next calls find on their standard input
+
+: >"$input"
+tiny=$data/text_cli
+base=$data/lm/base
+model=$scratch/model
+run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$tiny" "$model"
+
+# ---- every command helps
+for command in generate chat tokenize detokenize; do
+    run 0 $command --help
+    shows usage: example: "dsmoe $command -m"
+    silent
+    run 2 $command --no-such-option
+    usage no-such-option
+    run 2 $command
+    usage -m
+    run 1 $command -m "$scratch/nowhere" # the prompt is what comes from the standard input
+    one_message nowhere
+done
+
+# ---- tokenize
+run 0 tokenize -m "$tiny" -p 'hello world'
+line '265 259 261 263'
+silent
+run 0 tokenize -m "$tiny/tokenizer.json" --no-bos -p 'hello <|end|>'
+line '259 32 60 124 101 110 100 124 62'
+run 0 tokenize -m "$tiny" --special -p 'hello<|end|>'
+line '265 259 266'
+run 0 tokenize -m "$tiny" --no-bos -p ''
+line ''
+give 'hello
+'
+run 0 tokenize -m "$tiny" --no-bos
+line '259 10'
+run 0 tokenize -m "$tiny" --no-bos -f -
+line '259 10'
+run 0 tokenize -m "$tiny" --no-bos -f "$input"
+line '259 10'
+run 1 tokenize -m "$tiny" -f "$scratch/none"
+one_message none
+run 2 tokenize -m "$tiny" -p a -f "$input"
+usage --file
+run 2 tokenize -m "$tiny" -p a --special --no-special
+usage --no-special
+
+# ---- and back
+run 0 detokenize -m "$tiny" -p '265 259,261
+263 266'
+is 'hello world<|end|>'
+silent
+run 0 detokenize -m "$tiny" --special -p '265 259'
+is '<|begin|>hello'
+give '259'
+run 0 detokenize -m "$tiny"
+is 'hello'
+run 1 detokenize -m "$tiny" -p '259 267'
+one_message 267
+run 1 detokenize -m "$tiny" -p '259 -1'
+one_message -1
+run 1 detokenize -m "$tiny" -p 'hello'
+one_message hello
+printf 'any\0bytes \377\376 \303\n\n' >"$input"
+"$dsmoe" tokenize -m "$tiny" <"$input" | "$dsmoe" detokenize -m "$tiny" >"$out"
+cmp -s "$input" "$out" || complain "bytes do not survive tokenize and detokenize"
+
+# ---- line by line
+give '{"text": "hello <|end|>", "id": [1, {"a": null}]}
+
+{"x": "text", "text": "h\u00fc\ud83d\ude00\n"}'
+run 0 tokenize -m "$tiny" --jsonl
+line '{"ids":[265,259,32,266]}
+{"ids":[265,104,264,240,159,152,128,10]}'
+run 0 tokenize -m "$tiny" --jsonl --no-bos --no-special -f "$input"
+shows '{"ids":[259,32,60,124,101,110,100,124,62]}'
+give '{"ids": [265, 259, 34, 10], "n": 4}
+{"ids":[195]}
+{"ids":[]}
+'
+run 0 detokenize -m "$tiny" --jsonl
+line '{"text":"hello\"\n"}
+{"text":"�"}
+{"text":""}'
+for wrong in '{"text": 1}' '{"text": "a"' '{"txt": "a"}' '{"text": "\ud800"}' 'hello' '{"ids": [1]}'; do
+    printf '{"text": "hello"}\n%s\n{"text": "no more"}\n' "$wrong" >"$input"
+    run 1 tokenize -m "$tiny" --jsonl
+    line '{"ids":[265,259]}'
+    one_message "line 2"
+done
+give '{"ids": [259, 300]}'
+run 1 detokenize -m "$tiny" --jsonl
+one_message "line 1" 300
+awk 'BEGIN { printf "{\"text\":\""; for (i = 0; i < 200000; i++) printf "hello world "; print "\"}" }' \
+    >"$input"
+"$dsmoe" tokenize -m "$tiny" --jsonl <"$input" | "$dsmoe" detokenize -m "$tiny" --jsonl >"$out"
+cmp -s "$input" "$out" || complain "a long line does not survive"
+if [ -f "$data/tokenizer/cases.jsonl" ]; then
+    sed 's/.*"ids":/{"ids":/' "$data/tokenizer/cases.jsonl" >"$scratch/expected"
+    run 0 tokenize -m "$data/tokenizer" --jsonl --no-bos -f "$data/tokenizer/cases.jsonl"
+    cmp -s "$out" "$scratch/expected" || complain "not the public tokenizer's ids"
+fi
+: >"$input"
+
+# ---- generate, ids
+prompt="64 112 85 105 87 73 4 20"
+greedy="120 100 59 120 100 59 59 59 59 59 19 93 59 19 93 59 19 93 59 19 93 2 100 59"
+run 0 generate -m "$base" --ids -p "$prompt" -n 24 --temp 0 --ignore-eos
+line "$greedy"
+says "tokens/s" "memory:" "seed:" "prompt: 8 tokens"
+run 0 generate -m "$base" --ids --echo --quiet -p "$prompt" -n 24 --temp 0 --ignore-eos -b 3 -t 2
+line "$prompt $greedy"
+silent
+give "$prompt
+"
+run 0 generate -m "$base" --ids --quiet -n 3 --temp 0
+line "120 100 59"
+run 0 generate -m "$base" --ids --quiet -n 0 -f "$input"
+line ""
+: >"$input"
+run 1 generate -m "$base" --ids -p "1 2 128"
+one_message 128
+run 1 generate -m "$base" --ids -p "1 two"
+one_message two
+run 1 generate -m "$base" --ids
+one_message empty
+run 1 generate -m "$base" --ids -c 7 -p "$prompt"
+one_message "8 tokens" 7
+run 0 generate -m "$base" --ids -c 12 -n -1 --ignore-eos -p "$prompt"
+[ "$(wc -w <"$out")" -eq 4 ] || complain "the context has room for 4 tokens"
+says "12 tokens is full"
+run 1 generate -m "$base" -p hello
+one_message tokenizer.json
+run 2 generate -m "$base" --ids -p 1 --stop a
+usage --stop
+
+# ---- generate, text
+run 0 generate -m "$model" -p "hello world" -n 30 -s 7 --quiet
+silent
+cp "$out" "$scratch/first"
+run 0 generate -m "$model" -p "hello world" -n 30 -s 7 -t 1
+cmp -s "$out" "$scratch/first" || complain "another text of the same seed"
+says "seed: 7"
+run 0 generate -m "$model" -p "hello world" -n 30 -s 8 --quiet
+! cmp -s "$out" "$scratch/first" || complain "the same text of another seed"
+run 0 generate -m "$model" -p "hello world" -n 30 -s 7 --echo --quiet
+{ printf 'hello world'; cat "$scratch/first"; } >"$scratch/expected"
+cmp -s "$out" "$scratch/expected" || complain "the prompt does not come first"
+echo "hello world" >"$input"
+run 0 generate -m "$model" -n 30 -s 7 --quiet
+cmp -s "$out" "$scratch/first" || complain "the prompt of the standard input is not that of -p"
+: >"$input"
+run 0 generate -m "$model" -p "hello world" -n 30 --temp 0
+cp "$out" "$scratch/first"
+seed=$(sed 's/.*seed: //' "$err")
+run 0 generate -m "$model" -p "hello world" -n 30 --temp 0 -s "$((seed + 1))"
+cmp -s "$out" "$scratch/first" || complain "greedy depends on the seed"
+run 0 generate -m "$model" -p "hello" -n 1 --top-k 5 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
+    --repeat-last-n -1 --stop a --stop b
+for wrong in "--temp -1" "--temp nan" "--top-k -1" "--top-p 1.5" "--min-p x" "--repeat-penalty 0" \
+    "-n -2" "-c -1" "-t 0" "-s 1.5" "-b 0"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 2 generate -m "$model" -p a $wrong
+    usage "${wrong#* }"
+done
+run 2 generate -m "$model" -p a --stop ""
+usage --stop
+run 2 generate -m "$model" -p a surplus
+usage surplus
+
+# ---- chat
+give 'hello
+/help
+/nonsense
+two\
+lines
+/save '"$scratch/talk.json"'
+/reset
+/save '"$scratch/none.json"'
+/save '"$scratch/no/such/place"'
+/quit
+never asked'
+run 0 chat -m "$model" -n 5 --temp 0 --system "Be brief."
+[ -s "$out" ] || complain "no answers"
+says /reset "no command /nonsense" "5 messages" "1 messages" "no/such/place" "tokens/s"
+for word in '{"role": "system", "content": "Be brief."}' '{"role": "user", "content": "hello"}' \
+    '"two\nlines"' '"role": "assistant"'; do
+    grep -qF -- "$word" "$scratch/talk.json" || complain "no '$word' in what was saved"
+done
+run 0 chat -m "$model" -n 5 --temp 0 --system "Be brief." --quiet
+cp "$out" "$scratch/first"
+run 0 chat -m "$model" -n 5 --temp 0 --system "Be brief." --quiet -b 1
+cmp -s "$out" "$scratch/first" || complain "other answers if prompts come in pieces"
+give 'hello
+hello again
+and again
+'
+run 0 chat -m "$model" -n 12 -c 80 --quiet --ignore-eos
+says "80 tokens is full" "messages are forgotten"
+run 0 chat -m "$model" -c 8 --quiet
+says "too long"
+run 2 chat -m "$model" surplus
+usage surplus
+
+# ---- a signal stops the text, not the report
+: >"$input"
+arguments="generate ... and SIGTERM"
+"$dsmoe" generate -m "$model" -p hello -n -1 --ignore-eos -c 100000 >"$out" 2>"$err" <"$input" &
+process=$!
+tries=0
+while [ ! -s "$out" ] && [ $tries -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -TERM $process
+wait $process
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+says "tokens/s"
+
+# ---- a full disk is not silence
+if [ -w /dev/full ]; then
+    for call in "generate -m $model -p hello -n 5" "tokenize -m $tiny -p hello" \
+        "detokenize -m $tiny -p 259" "generate --help"; do
+        arguments="$call > /dev/full"
+        : >"$out"
+        # shellcheck disable=SC2086  # several arguments
+        "$dsmoe" $call >/dev/full 2>"$err"
+        code=$?
+        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+        one_message "cannot write"
+    done
+fi
+
+exit $failed

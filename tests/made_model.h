@@ -1,0 +1,53 @@
+/* made_model.h - small models with random weights: in memory, for plain arithmetic, and as a folder
+ * in the public layout, faults included where a test wants them. Names and shapes are written down
+ * here a second time, independent of the library's. */
+#ifndef DSMOE_TESTS_MADE_MODEL_H
+#define DSMOE_TESTS_MADE_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dsmoe.h"
+
+typedef struct made_tensor {
+    char name[96];
+    int n_dims;
+    int64_t shape[2], n;
+    float *data;
+    const char *dtype; /* what it is written as; I32 and F64 as well */
+    bool left_out;     /* of the file */
+} made_tensor;
+
+typedef struct made_model {
+    dsmoe_config config;
+    made_tensor *tensors;
+    int n_tensors;
+} made_model;
+
+/* Sizes that no vector width divides, two layers of MoE behind a dense one. */
+dsmoe_config made_config(void);
+
+/* Random weights of that size, norms around 1; all of `dtype` ("F32", "F16" or "BF16"), to which
+ * the numbers are rounded. */
+made_model made_model_create(const dsmoe_config *config, const char *dtype, uint64_t seed);
+/* The weights of a folder. */
+made_model made_model_read(const char *folder);
+void made_model_free(made_model *model);
+
+/* Fails the test if there is none. */
+made_tensor *made_model_find(const made_model *model, const char *name);
+
+/* config.json and model.safetensors, whose data begins at an address of odd or even parity. */
+void made_model_write(const made_model *model, const char *folder, bool odd);
+void made_model_remove(const char *folder);
+
+/* Each fails the test on an error. */
+void must(dsmoe_status status, const dsmoe_error *error, const char *what);
+dsmoe_model *open_model(const char *folder);
+dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch,
+                            int n_threads);
+
+/* Tokens below vocab_size. */
+void made_tokens(const made_model *model, int32_t *tokens, int64_t n, uint64_t seed);
+
+#endif

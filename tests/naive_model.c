@@ -1,0 +1,294 @@
+/* naive_model.c - a whole model in plain double arithmetic. */
+#include "naive_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+/* The pass at work: a row of hidden_size numbers for each token. */
+typedef struct pass {
+    const made_model *model;
+    const dsmoe_config *config;
+    int64_t n_tokens;
+    int layer;
+    double *x;      /* the residual stream */
+    double *h;      /* behind a norm */
+    double *q;      /* turned */
+    double *k, *v;  /* [n_tokens, num_key_value_heads · head size] */
+    double *out;    /* what a block adds to x */
+    double *inner;  /* of one token in the widest network */
+    double *scores; /* of one token: over tokens, or over experts */
+    int n_moe;      /* MoE layers so far */
+    double *f, *p;  /* of the balance loss */
+    naive_result result;
+} pass;
+
+static double *doubles(int64_t n)
+{
+    double *memory = calloc((size_t)n + 1, sizeof *memory);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* A tensor of the layer at work, or NULL where the model has none by that name. */
+static const float *weight(const pass *p, const char *name)
+{
+    char full[128];
+    snprintf(full, sizeof full, "model.layers.%d.%s", p->layer, name);
+    for (int i = 0; i < p->model->n_tensors; i++)
+        if (!strcmp(p->model->tensors[i].name, full)) return p->model->tensors[i].data;
+    return NULL;
+}
+
+/* y = W·x + b */
+static void multiply(const float *w, const float *b, int64_t rows, int64_t columns, const double *x,
+                     double *y)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        double sum = b ? b[i] : 0;
+        for (int64_t j = 0; j < columns; j++) sum += w[i * columns + j] * x[j];
+        y[i] = sum;
+    }
+}
+
+static void norm(const pass *p, const float *w, const double *x, double *y)
+{
+    int64_t n = p->config->hidden_size;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    double scale = 1 / sqrt(sum / (double)n + p->config->rms_norm_eps);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale * w[i];
+}
+
+static void softmax(double *values, int64_t n)
+{
+    double max = values[0], sum = 0;
+    for (int64_t i = 1; i < n; i++) max = fmax(max, values[i]);
+    for (int64_t i = 0; i < n; i++) sum += values[i] = exp(values[i] - max);
+    for (int64_t i = 0; i < n; i++) values[i] /= sum;
+}
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+/* Turns each pair (i, i + d/2) of a head by position · base^(-2i/d). The angle alone is float32, as
+ * in the public model: hundreds of positions on, its rounding is seen in the fifth digit. */
+static void turn(const pass *p, double *heads, int64_t n_heads, int64_t position)
+{
+    const dsmoe_config *c = p->config;
+    int64_t d = c->hidden_size / c->num_attention_heads;
+    float where = (float)position;
+    double base = c->rope_theta;
+    double most = (double)c->max_position_embeddings, n = (double)p->n_tokens;
+    if (c->rope_scaling == DSMOE_ROPE_LINEAR) where /= (float)c->rope_scaling_factor;
+    if (c->rope_scaling == DSMOE_ROPE_DYNAMIC && n > most) {
+        double stretch = c->rope_scaling_factor * n / most - (c->rope_scaling_factor - 1);
+        base *= pow(stretch, (double)d / (double)(d - 2));
+    }
+    for (int64_t h = 0; h < n_heads; h++) {
+        for (int64_t i = 0; i < d / 2; i++) {
+            float frequency = 1 / (float)pow(base, (float)(2 * i) / (float)d);
+            double angle = where * frequency;
+            double *a = &heads[h * d + i], *b = &heads[h * d + i + d / 2], old = *a;
+            *a = old * cos(angle) - *b * sin(angle);
+            *b = *b * cos(angle) + old * sin(angle);
+        }
+    }
+}
+
+static void look_back(pass *p, int64_t token, double *mixed)
+{
+    const dsmoe_config *c = p->config;
+    int64_t hidden = c->hidden_size, d = hidden / c->num_attention_heads;
+    int64_t kv = d * c->num_key_value_heads,
+            group = c->num_attention_heads / c->num_key_value_heads;
+    for (int64_t h = 0; h < c->num_attention_heads; h++) {
+        const double *q = p->q + token * hidden + h * d;
+        const double *k = p->k + h / group * d, *v = p->v + h / group * d;
+        for (int64_t t = 0; t <= token; t++) {
+            p->scores[t] = 0;
+            for (int64_t i = 0; i < d; i++) p->scores[t] += q[i] * k[t * kv + i];
+            p->scores[t] /= sqrt((double)d);
+        }
+        softmax(p->scores, token + 1);
+        for (int64_t i = 0; i < d; i++) {
+            mixed[h * d + i] = 0;
+            for (int64_t t = 0; t <= token; t++) mixed[h * d + i] += p->scores[t] * v[t * kv + i];
+        }
+    }
+}
+
+static void attention(pass *p)
+{
+    const dsmoe_config *c = p->config;
+    int64_t hidden = c->hidden_size;
+    int64_t kv = hidden / c->num_attention_heads * c->num_key_value_heads;
+    double *mixed = doubles(hidden);
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const double *h = p->h + t * hidden;
+        double *q = p->q + t * hidden, *k = p->k + t * kv;
+        multiply(weight(p, "self_attn.q_proj.weight"), weight(p, "self_attn.q_proj.bias"), hidden,
+                 hidden, h, q);
+        multiply(weight(p, "self_attn.k_proj.weight"), weight(p, "self_attn.k_proj.bias"), kv,
+                 hidden, h, k);
+        multiply(weight(p, "self_attn.v_proj.weight"), weight(p, "self_attn.v_proj.bias"), kv,
+                 hidden, h, p->v + t * kv);
+        turn(p, q, c->num_attention_heads, t);
+        turn(p, k, c->num_key_value_heads, t);
+    }
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        look_back(p, t, mixed);
+        multiply(weight(p, "self_attn.o_proj.weight"), weight(p, "self_attn.o_proj.bias"), hidden,
+                 hidden, mixed, p->out + t * hidden);
+    }
+    free(mixed);
+}
+
+/* ---- feed-forward networks ------------------------------------------------------------------ */
+
+/* y += factor · down · (silu(gate · x) * (up · x)); `which` stands between "mlp." and "gate_proj". */
+static void swiglu(pass *p, const char *which, int64_t width, double factor, const double *x,
+                   double *y)
+{
+    char gate[64], up[64], down[64];
+    int64_t hidden = p->config->hidden_size;
+    double *b = p->inner + width;
+    snprintf(gate, sizeof gate, "mlp.%sgate_proj.weight", which);
+    snprintf(up, sizeof up, "mlp.%sup_proj.weight", which);
+    snprintf(down, sizeof down, "mlp.%sdown_proj.weight", which);
+    multiply(weight(p, gate), NULL, width, hidden, x, p->inner);
+    multiply(weight(p, up), NULL, width, hidden, x, b);
+    for (int64_t i = 0; i < width; i++) b[i] *= p->inner[i] / (1 + exp(-p->inner[i]));
+    const float *w = weight(p, down);
+    for (int64_t i = 0; i < hidden; i++)
+        for (int64_t j = 0; j < width; j++) y[i] += factor * w[i * width + j] * b[j];
+}
+
+/* The best that is not among the first `count` chosen, ties to the lower index; -1 if none is
+ * left. */
+static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen, int64_t count)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++) {
+        bool taken = false;
+        for (int64_t s = 0; s < count; s++) taken = taken || chosen[s] == i;
+        if (!taken && (best < 0 || scores[i] > scores[best])) best = i;
+    }
+    return best;
+}
+
+static void experts(pass *p, int64_t token, const double *x, double *y)
+{
+    const dsmoe_config *c = p->config;
+    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
+    int64_t *chosen = p->result.topk_idx + ((int64_t)p->n_moe * p->n_tokens + token) * k;
+    multiply(weight(p, "mlp.gate.weight"), NULL, n, c->hidden_size, x, p->scores);
+    softmax(p->scores, n);
+    double sum = 0;
+    for (int64_t s = 0; s < k; s++) {
+        chosen[s] = next_best(p->scores, n, chosen, s);
+        sum += p->scores[chosen[s]];
+        p->f[chosen[s]] += 1;
+    }
+    int64_t next = next_best(p->scores, n, chosen, k);
+    if (next >= 0)
+        p->result.margin = fmin(p->result.margin, p->scores[chosen[k - 1]] - p->scores[next]);
+    for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i];
+    for (int64_t s = 0; s < k; s++) {
+        char which[32];
+        snprintf(which, sizeof which, "experts.%d.", (int)chosen[s]);
+        double gate = p->scores[chosen[s]] / (c->norm_topk_prob && k > 1 ? sum : 1);
+        swiglu(p, which, c->moe_intermediate_size, gate, x, y);
+    }
+    if (c->n_shared_experts > 0)
+        swiglu(p, "shared_experts.", c->n_shared_experts * c->moe_intermediate_size, 1, x, y);
+}
+
+static void feed_forward(pass *p)
+{
+    const dsmoe_config *c = p->config;
+    int64_t hidden = c->hidden_size, n = c->n_routed_experts;
+    bool moe = weight(p, "mlp.gate.weight") != NULL;
+    for (int64_t i = 0; i < n; i++) p->f[i] = p->p[i] = 0;
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        double *y = p->out + t * hidden;
+        for (int64_t i = 0; i < hidden; i++) y[i] = 0;
+        if (moe)
+            experts(p, t, p->h + t * hidden, y);
+        else
+            swiglu(p, "", c->intermediate_size, 1, p->h + t * hidden, y);
+    }
+    if (!moe) return;
+    p->n_moe++;
+    double tokens = (double)p->n_tokens, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += p->f[i] * (double)n / ((double)c->num_experts_per_tok * tokens) * p->p[i] / tokens;
+    p->result.aux_loss += c->aux_loss_alpha * sum;
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static void norm_all(pass *p, const float *w)
+{
+    int64_t hidden = p->config->hidden_size;
+    for (int64_t t = 0; t < p->n_tokens; t++) norm(p, w, p->x + t * hidden, p->h + t * hidden);
+}
+
+static void add_out(pass *p)
+{
+    for (int64_t i = 0; i < p->n_tokens * p->config->hidden_size; i++) p->x[i] += p->out[i];
+}
+
+static pass start(const made_model *model, const int32_t *tokens, int64_t n_tokens)
+{
+    const dsmoe_config *c = &model->config;
+    int64_t hidden = c->hidden_size, rows = n_tokens * hidden;
+    int64_t shared = c->n_shared_experts * c->moe_intermediate_size;
+    int64_t widest = c->intermediate_size + c->moe_intermediate_size + shared;
+    pass p = {.model = model, .config = c, .n_tokens = n_tokens};
+    double **const all[] = {&p.x, &p.h, &p.q, &p.k, &p.v, &p.out};
+    for (size_t i = 0; i < COUNT(all); i++) *all[i] = doubles(rows);
+    p.inner = doubles(2 * widest);
+    p.scores = doubles(n_tokens + c->n_routed_experts);
+    p.f = doubles(c->n_routed_experts);
+    p.p = doubles(c->n_routed_experts);
+    p.result.logits = doubles(n_tokens * c->vocab_size);
+    p.result.margin = INFINITY;
+    size_t n_chosen = (size_t)(c->num_hidden_layers * n_tokens * c->num_experts_per_tok) + 1;
+    p.result.topk_idx = calloc(n_chosen, sizeof *p.result.topk_idx);
+    assert_non_null(p.result.topk_idx);
+    const float *embedding = made_model_find(model, "model.embed_tokens.weight")->data;
+    for (int64_t i = 0; i < rows; i++) p.x[i] = embedding[tokens[i / hidden] * hidden + i % hidden];
+    return p;
+}
+
+naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens)
+{
+    pass p = start(model, tokens, n_tokens);
+    const dsmoe_config *c = p.config;
+    for (; p.layer < c->num_hidden_layers; p.layer++) {
+        norm_all(&p, weight(&p, "input_layernorm.weight"));
+        attention(&p);
+        add_out(&p);
+        norm_all(&p, weight(&p, "post_attention_layernorm.weight"));
+        feed_forward(&p);
+        add_out(&p);
+    }
+    norm_all(&p, made_model_find(model, "model.norm.weight")->data);
+    const char *head = c->tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+    for (int64_t t = 0; t < n_tokens; t++)
+        multiply(made_model_find(model, head)->data, NULL, c->vocab_size, c->hidden_size,
+                 p.h + t * c->hidden_size, p.result.logits + t * c->vocab_size);
+    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores, p.f, p.p};
+    for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
+    return p.result;
+}
+
+void naive_result_free(naive_result *result)
+{
+    free(result->logits);
+    free(result->topk_idx);
+    *result = (naive_result){0};
+}

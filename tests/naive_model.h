@@ -1,0 +1,19 @@
+/* naive_model.h - a whole model in plain double arithmetic: no cache, every token looks at all
+ * before it anew, one loop for one sum of the formula. */
+#ifndef DSMOE_TESTS_NAIVE_MODEL_H
+#define DSMOE_TESTS_NAIVE_MODEL_H
+
+#include "made_model.h"
+
+typedef struct naive_result {
+    double *logits; /* [n_tokens, vocab_size] */
+    /* Of the MoE layers, each [n_tokens, num_experts_per_tok] by falling score. */
+    int64_t *topk_idx;
+    double margin;   /* smallest distance between the last chosen score and the next one */
+    double aux_loss; /* of all layers, the tokens being one sequence */
+} naive_result;
+
+naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens);
+void naive_result_free(naive_result *result);
+
+#endif

@@ -1,0 +1,347 @@
+/* test_cli_parts.c - the parts that commands share: the table of options, one line of JSON lines,
+ * ids as people write them, and the printer that holds back what must not be shown yet. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/ids.h"
+#include "cli/json_line.h"
+#include "cli/options.h"
+#include "cli/stream.h"
+
+/* ---- quiet while messages are expected ----------------------------------------------------- */
+
+static int silence(FILE *file)
+{
+    fflush(file);
+    int kept = dup(fileno(file));
+    assert_non_null(freopen("/dev/null", "w", file));
+    return kept;
+}
+
+static void speak(FILE *file, int kept)
+{
+    fflush(file);
+    dup2(kept, fileno(file));
+    close(kept);
+}
+
+/* ---- options ------------------------------------------------------------------------------- */
+
+typedef struct parsed {
+    bool flag;
+    const char *text;
+    int64_t whole;
+    double number;
+    const char *list_at[2], *words_at[2];
+    option_words list, words;
+    int code;
+} parsed;
+
+/* The words of a command line behind the command's name, ended by NULL. */
+static void parse(parsed *p, const char *const *arguments)
+{
+    char *argv[16] = {"test"};
+    int argc = 1;
+    for (; arguments[argc - 1]; argc++) argv[argc] = (char *)arguments[argc - 1];
+    *p = (parsed){.whole = 7};
+    p->list = (option_words){p->list_at, 2, 0};
+    p->words = (option_words){p->words_at, 2, 0};
+    const option_row rows[] = {
+        {"--flag", NULL, OPTION_FLAG, &p->flag, 0, 0},
+        {"--text", "-p", OPTION_TEXT, &p->text, 0, 0},
+        {"--whole", "-n", OPTION_INTEGER, &p->whole, -1, INFINITY},
+        {"--number", NULL, OPTION_NUMBER, &p->number, 0, 1},
+        {"--list", NULL, OPTION_LIST, &p->list, 0, 0},
+    };
+    int kept_out = silence(stdout), kept_err = silence(stderr);
+    p->code = options_parse("test", "help\n", rows, 5, argc, argv, &p->words);
+    speak(stderr, kept_err);
+    speak(stdout, kept_out);
+}
+
+static void test_options_take_every_form(void **state)
+{
+    (void)state;
+    parsed p;
+    parse(&p, (const char *[]){"--flag", "-p", "-x", "--whole=-1", "--number", "2.5e-1", "a",
+                               "--list", "one", "--list=", "--", "--flag", NULL});
+    assert_int_equal(p.code, -1);
+    assert_true(p.flag);
+    assert_string_equal(p.text, "-x");
+    assert_int_equal(p.whole, -1);
+    assert_true(p.number == 0.25);
+    assert_int_equal(p.list.count, 2);
+    assert_string_equal(p.list_at[0], "one");
+    assert_string_equal(p.list_at[1], "");
+    assert_int_equal(p.words.count, 2);
+    assert_string_equal(p.words_at[0], "a");
+    assert_string_equal(p.words_at[1], "--flag");
+
+    parse(&p, (const char *[]){"-", "-n", "9223372036854775807", "-n", "3", NULL});
+    assert_int_equal(p.code, -1);
+    assert_int_equal(p.whole, 3); /* the last one counts */
+    assert_string_equal(p.words_at[0], "-");
+
+    parse(&p, (const char *[]){"-n", "3", "-h", "--nonsense", NULL});
+    assert_int_equal(p.code, CLI_OK);
+}
+
+static void test_options_refuse_nonsense(void **state)
+{
+    (void)state;
+    static const char *const wrong[][5] = {
+        {"--nonsense"},
+        {"--tex", "a"},
+        {"-f"},
+        {"--text"},
+        {"--flag=1"},
+        {"--whole", "-2"},
+        {"--whole", "1.5"},
+        {"--whole", ""},
+        {"--whole", "9223372036854775808"},
+        {"--number", "nan"},
+        {"--number", "inf"},
+        {"--number", "0x1"},
+        {"--number", " 1"},
+        {"--number", "1.1"},
+        {"--number", "1e999"},
+        {"--number", "-0.1"},
+        {"--number", "e"},
+        {"a", "b", "c"},
+        {"--list=1", "--list=2", "--list=3"},
+    };
+    parsed p;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        parse(&p, wrong[i]);
+        if (p.code != CLI_USAGE) fail_msg("%s %s: %d", wrong[i][0], wrong[i][1], p.code);
+    }
+}
+
+/* ---- JSON lines ---------------------------------------------------------------------------- */
+
+static void test_json_line_string(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *text;
+        size_t length;
+    } cases[] = {
+        {"{\"text\":\"\"}", "", 0},
+        {" { \"text\" : \"a\" } \r", "a", 1},
+        {"{\"text\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "\"\\/\b\f\n\r\t", 8},
+        {"{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"}",
+         "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 10},
+        {"{\"text\":\"a\\u0000b\"}", "a\0b", 3},
+        {"{\"\\u0074ext\":\"x\"}", "x", 1},
+        {"{\"a\":[1,-0.5e+3,[],{},{\"b\":[true,false,null,\"]\"]}],\"text\":\"x\",\"z\":\"\"}", "x",
+         1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_line_error error;
+        size_t length;
+        char *text =
+            json_line_string(cases[i].line, strlen(cases[i].line), "text", &length, &error);
+        if (!text) fail_msg("%s: byte %zu: %s", cases[i].line, error.offset, error.message);
+        assert_int_equal(length, cases[i].length);
+        assert_memory_equal(text, cases[i].text, length + 1);
+        free(text);
+    }
+}
+
+/* Fails, wherever it is cut, without reading a byte beyond. */
+static void check_is_wrong(const char *line, size_t length)
+{
+    json_line_error error;
+    size_t n;
+    char *exact = malloc(length ? length : 1);
+    memcpy(exact, line, length);
+    char *text = json_line_string(exact, length, "text", &n, &error);
+    int32_t *ids = json_line_ids(exact, length, "ids", &n, &error);
+    free(exact);
+    if (text || ids) fail_msg("%.*s is accepted", (int)length, line);
+    assert_true(error.message[0]);
+    assert_true(error.offset <= length);
+}
+
+static void test_json_line_is_strict(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"a\":\"b\"}",
+        "{\"text\":1}",
+        "{\"text\":\"a\",\"text\":\"b\"}",
+        "{\"text\":\"a\"}{",
+        "{\"text\":\"a\",}",
+        "{\"text\" \"a\"}",
+        "{text:\"a\"}",
+        "{\"text\":'a'}",
+        "{\"text\":\"\\x\"}",
+        "{\"text\":\"\\u12g4\"}",
+        "{\"text\":\"\\ud800\"}",
+        "{\"text\":\"\\ud800\\u0041\"}",
+        "{\"text\":\"\\udc00\"}",
+        "{\"text\":\"\x01\"}",
+        "{\"text\":\"\xff\"}",
+        "{\"text\":\"\xed\xa0\x80\"}",
+        "{\"text\":\"\xc0\x80\"}",
+        "{\"text\":\"\",\"a\":01}",
+        "{\"text\":\"\",\"a\":1.}",
+        "{\"text\":\"\",\"a\":.5}",
+        "{\"text\":\"\",\"a\":1e}",
+        "{\"text\":\"\",\"a\":nul}",
+        "{\"text\":\"\",\"a\":[1,]}",
+        "{\"text\":\"\",\"a\":[1}",
+        "{\"text\":\"\",\"a\":{\"b\"}}",
+        "{\"ids\":\"1\"}",
+        "{\"ids\":[1,]}",
+        "{\"ids\":[1.0]}",
+        "{\"ids\":[-1]}",
+        "{\"ids\":[01]}",
+        "{\"ids\":[2147483648]}",
+        "{\"ids\":[1 2]}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        check_is_wrong(wrong[i], strlen(wrong[i]));
+    static const char good[] =
+        "{\"a\":[{\"b\":-1.5e3},\"\\u00e9\",true],\"text\":\"\\ud83d\\ude00 \xf0\x9f\x98\x80\"}";
+    for (size_t length = 0; length + 1 < sizeof good - 1; length++) check_is_wrong(good, length);
+}
+
+static void test_json_line_depth_has_an_end(void **state)
+{
+    (void)state;
+    enum { DEPTH = 100000 };
+    char *line = malloc(DEPTH + 8);
+    memcpy(line, "{\"a\":", 5);
+    memset(line + 5, '[', DEPTH);
+    check_is_wrong(line, DEPTH + 5);
+    free(line);
+}
+
+static void test_json_line_ids(void **state)
+{
+    (void)state;
+    static const char line[] = "{\"ids\":[ 0 , 17,2147483647 ],\"text\":\"x\"}",
+                      none[] = "{\"ids\":[]}";
+    json_line_error error;
+    size_t n;
+    int32_t *ids = json_line_ids(line, strlen(line), "ids", &n, &error);
+    assert_non_null(ids);
+    assert_int_equal(n, 3);
+    assert_int_equal(ids[0], 0);
+    assert_int_equal(ids[1], 17);
+    assert_int_equal(ids[2], 2147483647);
+    free(ids);
+    ids = json_line_ids(none, strlen(none), "ids", &n, &error);
+    assert_non_null(ids);
+    assert_int_equal(n, 0);
+    free(ids);
+}
+
+/* ---- ids ----------------------------------------------------------------------------------- */
+
+static void test_ids_between_blanks(void **state)
+{
+    (void)state;
+    static const char text[] = "\n1, 2\t,30\r\n2147483647 ";
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(ids_parse("test", text, strlen(text), &ids, &n), CLI_OK);
+    assert_int_equal(n, 4);
+    assert_int_equal(ids[0], 1);
+    assert_int_equal(ids[2], 30);
+    assert_int_equal(ids[3], 2147483647);
+    free(ids);
+    assert_int_equal(ids_parse("test", "", 0, &ids, &n), CLI_OK);
+    assert_int_equal(n, 0);
+    free(ids);
+    static const char *const wrong[] = {"-1", "1 x", "2147483648", "99999999999999999999", "1.0"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int kept = silence(stderr);
+        int code = ids_parse("test", wrong[i], strlen(wrong[i]), &ids, &n);
+        speak(stderr, kept);
+        assert_int_equal(code, CLI_FAILURE);
+    }
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+/* Feeds a text byte by byte; the most that may be shown grows as `shown` says. */
+static void test_stream_never_splits_a_character(void **state)
+{
+    (void)state;
+    static const char text[] = "a\xc3\xa9\xf0\x9f\x98\x80\xe2\x82\xac";
+    static const size_t shown[] = {1, 1, 3, 3, 3, 3, 7, 7, 7, 10};
+    stream s = {0};
+    int kept = silence(stdout);
+    bool right = true;
+    for (size_t i = 0; i < strlen(text); i++)
+        right = right && stream_put(&s, text + i, 1) && s.shown == shown[i];
+    right = right && stream_put(&s, "\xe2\x82", 2);
+    stream_end(&s);
+    speak(stdout, kept);
+    assert_true(right);
+    assert_int_equal(s.length, strlen(text)); /* what never became a character is left out */
+    stream_free(&s);
+}
+
+/* What is shown of a text that comes in pieces, and whether it went on to its end. */
+static void check_stream(const char *const *stops, int n_stops, const char *const *pieces,
+                         const char *expected, bool goes_on)
+{
+    stream s = {.stops = stops, .n_stops = n_stops};
+    int kept = silence(stdout);
+    bool open = true;
+    for (; *pieces && open; pieces++) open = stream_put(&s, *pieces, strlen(*pieces));
+    stream_end(&s);
+    speak(stdout, kept);
+    assert_int_equal(open, goes_on);
+    assert_int_equal(s.length, strlen(expected));
+    assert_memory_equal(s.text, expected, s.length);
+    stream_free(&s);
+}
+
+static void test_stream_stops(void **state)
+{
+    (void)state;
+    static const char *const stops[] = {"\n\nUser:", "END", "NDX"};
+    check_stream(stops, 3, (const char *[]){"one", "\n", "\n", "User", ": two", NULL}, "one",
+                 false);
+    check_stream(stops, 3, (const char *[]){"one\n\n", "Use", "d", NULL}, "one\n\nUsed", true);
+    check_stream(stops, 3, (const char *[]){"one EN", NULL}, "one EN", true);
+    check_stream(stops, 3, (const char *[]){"one E", "ND", "X", NULL}, "one ", false);
+    check_stream(stops, 3, (const char *[]){"one\n\n\nUser:", NULL}, "one\n", false);
+    check_stream(stops, 0, (const char *[]){"END", NULL}, "END", true);
+    /* one that is whole counts before one that began earlier */
+    static const char *const nested[] = {"abcd", "c"};
+    check_stream(nested, 2, (const char *[]){"xab", "c", NULL}, "xab", false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_options_take_every_form),
+        cmocka_unit_test(test_options_refuse_nonsense),
+        cmocka_unit_test(test_json_line_string),
+        cmocka_unit_test(test_json_line_is_strict),
+        cmocka_unit_test(test_json_line_depth_has_an_end),
+        cmocka_unit_test(test_json_line_ids),
+        cmocka_unit_test(test_ids_between_blanks),
+        cmocka_unit_test(test_stream_never_splits_a_character),
+        cmocka_unit_test(test_stream_stops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
