@@ -12,13 +12,11 @@
 static const char help[] =
     "usage: dsmoe bench model -m PATH [options]\n"
     "\n"
-    "Times a model on random token ids: a prompt at once, then tokens one by one behind it. In "
-    "turn\n"
-    "with both the machine's own limits are measured on the same threads: multiply-adds on "
-    "registers\n"
-    "and reading from memory. The best of several rounds counts, for the limits as for the model; "
-    "a\n"
-    "round before them, which reads the files, does not count.\n"
+    "Times a model on random token ids: a prompt at once, then tokens one by one behind it. In\n"
+    "turn with both, the machine's own limits are measured on the same threads: multiply-adds on\n"
+    "registers and reading from memory. The best of all rounds counts, for the limits as for the\n"
+    "model; a round before them, which reads the files, does not count. Decoding and reading are\n"
+    "measured in turn for about 0.2 s each, so that both meet the same neighbours.\n"
     "\n"
     "  -m, --model PATH    the folder of the model\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
@@ -29,22 +27,20 @@ static const char help[] =
     "      --json          one JSON object on the output\n"
     "  -h, --help          this text\n"
     "\n"
-    "Decoding is limited by reading weights. Its share is weight bytes of one token times "
-    "tokens/s\n"
-    "over the bytes/s that the machine reads; of the routed experts only those count that a token\n"
-    "uses, of the embedding one row.\n"
-    "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is "
-    "multiplied\n"
-    "with (projections, dense layers, router, chosen and shared experts), the head for the last "
-    "token\n"
-    "only, and 4·hidden_size a layer for each pair of tokens of the causal triangle, n²/2 of "
-    "them.\n"
-    "Peak memory is that of a prompt and decoding, mapped weights included.\n"
+    "Decoding is limited by reading weights. Its share is weight bytes of one token times\n"
+    "tokens/s over the bytes/s that the machine reads; of the routed experts only those count\n"
+    "that a token uses, of the embedding one row.\n"
+    "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
+    "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
+    "for the last token only, and 4·hidden_size a layer for each pair of tokens of the causal\n"
+    "triangle, n²/2 of them. Peak memory is that of a prompt and decoding, mapped weights\n"
+    "included.\n"
     "\n"
     "example:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32\n";
 
 enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100 };
+static const double decode_window = 0.2; /* seconds */
 
 typedef struct bench_options {
     const char *path;
@@ -64,10 +60,11 @@ typedef struct bench_state {
 } bench_state;
 
 typedef struct bench_result {
-    double open_s, session_s;               /* until the model is ready */
-    double first_prefill_s, first_decode_s; /* of the round that does not count */
-    double prefill_s, decode_s;             /* the best */
-    dsmoe_machine machine;                  /* the same */
+    double open_s, session_s; /* until the model is ready */
+    double first_prefill_s;   /* of the round that does not count */
+    double prefill_s;         /* the best */
+    double token_s;           /* of decoding, the best */
+    dsmoe_machine machine;    /* the same */
     int n_rounds;
     int64_t peak_rss;
 } bench_result;
@@ -126,14 +123,19 @@ static dsmoe_status time_prefill(bench_state *s, double *seconds, dsmoe_error *e
     return status;
 }
 
-static dsmoe_status time_decode(bench_state *s, double *seconds, dsmoe_error *error)
+/* Decodes tokens from the `first` on for a window's time, or to the last; *count of them. */
+static dsmoe_status time_decode(bench_state *s, int64_t first, int64_t *count, double *seconds,
+                                dsmoe_error *error)
 {
-    const int32_t *tokens = s->tokens + s->options->n_prompt;
+    const int32_t *tokens = s->tokens + s->options->n_prompt + first;
+    int64_t most = s->options->n_gen - first;
     dsmoe_status status = DSMOE_OK;
     double start = cli_seconds();
-    for (int64_t i = 0; i < s->options->n_gen && status == DSMOE_OK; i++)
-        status = dsmoe_session_decode(s->session, tokens[i], s->logits, error);
-    *seconds = cli_seconds() - start;
+    *seconds = 0;
+    for (*count = 0; *count < most && *seconds < decode_window && status == DSMOE_OK; ++*count) {
+        status = dsmoe_session_decode(s->session, tokens[*count], s->logits, error);
+        *seconds = cli_seconds() - start;
+    }
     return status;
 }
 
@@ -141,24 +143,28 @@ static dsmoe_status time_decode(bench_state *s, double *seconds, dsmoe_error *er
 static dsmoe_status warm_up(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     dsmoe_status status = time_prefill(s, &r->first_prefill_s, error);
-    if (status == DSMOE_OK) status = time_decode(s, &r->first_decode_s, error);
+    double seconds;
+    for (int64_t at = 0, n = 0; at < s->options->n_gen && status == DSMOE_OK; at += n)
+        status = time_decode(s, at, &n, &seconds, error);
     r->peak_rss = cli_peak_rss();
-    r->prefill_s = r->decode_s = INFINITY;
+    r->prefill_s = r->token_s = INFINITY;
     return status;
 }
 
 /* Limits and case in turn, so that both meet the same neighbours. */
 static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *error)
 {
-    double prefill_s, decode_s;
+    double seconds;
     dsmoe_status status = bench_probe_measure(&s->probe, r->first_prefill_s, &r->machine, error);
-    if (status == DSMOE_OK) status = time_prefill(s, &prefill_s, error);
+    if (status == DSMOE_OK) status = time_prefill(s, &seconds, error);
     if (status != DSMOE_OK) return status;
-    r->prefill_s = fmin(r->prefill_s, prefill_s);
-    status = bench_probe_measure(&s->probe, r->first_decode_s, &r->machine, error);
-    if (status == DSMOE_OK) status = time_decode(s, &decode_s, error);
-    if (status != DSMOE_OK) return status;
-    r->decode_s = fmin(r->decode_s, decode_s);
+    r->prefill_s = fmin(r->prefill_s, seconds);
+    for (int64_t at = 0, n = 0; at < s->options->n_gen; at += n) {
+        status = bench_probe_measure(&s->probe, decode_window, &r->machine, error);
+        if (status == DSMOE_OK) status = time_decode(s, at, &n, &seconds, error);
+        if (status != DSMOE_OK) return status;
+        r->token_s = fmin(r->token_s, seconds / (double)n);
+    }
     r->n_rounds++;
     return DSMOE_OK;
 }
@@ -211,7 +217,7 @@ static bench_summary summarise(const bench_state *s, const bench_result *r)
     const bench_options *o = s->options;
     bench_summary sum = {
         .prefill_tps = (double)o->n_prompt / r->prefill_s,
-        .decode_tps = (double)o->n_gen / r->decode_s,
+        .decode_tps = 1 / r->token_s,
         .bytes_per_token = (double)dsmoe_model_bytes_per_token(s->model),
         .prefill_flops = prefill_flops(dsmoe_model_config(s->model), o->n_prompt),
     };
@@ -235,12 +241,12 @@ static void print_text(const bench_state *s, const bench_result *r)
            cli_format_bytes(sum.bytes_per_token, token), (int)o->n_threads, dsmoe_kernels_name());
     printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->session_s,
            r->first_prefill_s);
-    printf("         tokens    seconds   tokens/s   reached            share of the limit\n");
+    printf("         tokens   ms/token   tokens/s   reached            share of the limit\n");
     printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds\n",
-           (long long)o->n_prompt, r->prefill_s, sum.prefill_tps, sum.prefill_gflops,
-           100 * sum.prefill_fma_share);
+           (long long)o->n_prompt, 1e3 * r->prefill_s / (double)o->n_prompt, sum.prefill_tps,
+           sum.prefill_gflops, 100 * sum.prefill_fma_share);
     printf("decode %8lld %10.3f %10.2f %9.1f GB/s     %5.0f%% of reading\n", (long long)o->n_gen,
-           r->decode_s, sum.decode_tps, sum.decode_gbs, 100 * sum.decode_bandwidth_share);
+           1e3 * r->token_s, sum.decode_tps, sum.decode_gbs, 100 * sum.decode_bandwidth_share);
     printf(
         "\nthis machine, best of the same %d rounds: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
         "reading\n",
@@ -266,10 +272,10 @@ static void print_json(const bench_state *s, const bench_result *r)
            "\"first_prefill_seconds\":%.6f,\n",
            sum.weight_bytes, sum.bytes_per_token, sum.prefill_flops, r->open_s, r->session_s,
            r->open_s + r->session_s, r->first_prefill_s);
-    printf("\"prefill_seconds\":%.6f,\"decode_seconds\":%.6f,\"prefill_tps\":%.4f,"
+    printf("\"prefill_seconds\":%.6f,\"decode_seconds_per_token\":%.6f,\"prefill_tps\":%.4f,"
            "\"decode_tps\":%.4f,\"prefill_gflops\":%.3f,\"decode_gbs\":%.4f,"
            "\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\n",
-           r->prefill_s, r->decode_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
+           r->prefill_s, r->token_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
            sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
     printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_cache_bytes\":%zu,"
            "\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld}\n",

@@ -257,7 +257,7 @@ static void find_favourites(const collector *c, int64_t layer_place)
     }
 }
 
-/* The experts by falling load, equal ones by number: a heap would be faster, but not by much. */
+/* The experts by falling load, equal ones by number. */
 static void sort_by_load(const routing_report *report, routing_layer *layer)
 {
     for (int32_t e = 0; e < report->n_experts; e++) {

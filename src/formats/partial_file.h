@@ -12,6 +12,7 @@
 typedef struct partial_file {
     char *path, *partial; /* the name to be, and the name until then */
     int descriptor;       /* -1 once closed */
+    size_t size;          /* written so far */
 } partial_file;
 
 /* A partial file that an earlier program left behind is overwritten. */

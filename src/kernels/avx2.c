@@ -268,15 +268,14 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 /* m rows of x against n rows of w, `stride` bytes apart. */
 INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
                           const unsigned char *w, int64_t stride, int64_t k, float *y, int64_t ldy,
-                          int64_t y_step)
+                          int64_t y_step, int64_t ahead)
 {
-    enum { AHEAD = 8 * CACHE_LINE };
     __m256 sum[12];
     UNROLL
     for (int i = 0; i < m * n; i++) sum[i] = _mm256_setzero_ps();
     for (; k >= 2 * LANES; k -= 2 * LANES, w += dtype_bytes(type, 2 * LANES)) {
         UNROLL
-        for (int j = 0; j < n; j++) _mm_prefetch(w + j * stride + AHEAD, _MM_HINT_T0);
+        for (int j = 0; j < n; j++) _mm_prefetch(w + j * stride + ahead, _MM_HINT_T0);
         UNROLL
         for (int half = 0; half < 2; half++, x += m * LANES) {
             UNROLL
@@ -309,46 +308,46 @@ INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, cons
 /* Rows 0, n/streams, 2·n/streams … of w together, then the rows after them: so memory is read in a
  * few long streams, each from its beginning to its end, which keeps it busiest. */
 INLINE void few_rows_of(const dsmoe_dtype type, const int m, const int streams, const float *x,
-                        matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
+                        matrix w, int64_t n, int64_t k, float *y, int64_t ldy, int64_t ahead)
 {
     int64_t length = n / streams;
     for (int64_t j = 0; j < length; j++)
         few_rows_tile(type, m, streams, x, matrix_at(w, j, 0), length * w.stride, k, y + j, ldy,
-                      length);
+                      length, ahead);
     for (int64_t j = length * streams; j < n; j++)
-        few_rows_tile(type, m, 1, x, matrix_at(w, j, 0), 0, k, y + j, ldy, 0);
+        few_rows_tile(type, m, 1, x, matrix_at(w, j, 0), 0, k, y + j, ldy, 0, ahead);
 }
 
 INLINE void few_rows(const dsmoe_dtype type, int m, const float *x, matrix w, int64_t n, int64_t k,
-                     float *y, int64_t ldy)
+                     float *y, int64_t ldy, int64_t ahead)
 {
     switch (m) {
-    case 1: few_rows_of(type, 1, 4, x, w, n, k, y, ldy); break;
-    case 2: few_rows_of(type, 2, 4, x, w, n, k, y, ldy); break;
-    case 3: few_rows_of(type, 3, 4, x, w, n, k, y, ldy); break;
-    case 4: few_rows_of(type, 4, 3, x, w, n, k, y, ldy); break;
-    case 5: few_rows_of(type, 5, 2, x, w, n, k, y, ldy); break;
-    case 6: few_rows_of(type, 6, 2, x, w, n, k, y, ldy); break;
+    case 1: few_rows_of(type, 1, 4, x, w, n, k, y, ldy, ahead); break;
+    case 2: few_rows_of(type, 2, 4, x, w, n, k, y, ldy, ahead); break;
+    case 3: few_rows_of(type, 3, 4, x, w, n, k, y, ldy, ahead); break;
+    case 4: few_rows_of(type, 4, 3, x, w, n, k, y, ldy, ahead); break;
+    case 5: few_rows_of(type, 5, 2, x, w, n, k, y, ldy, ahead); break;
+    case 6: few_rows_of(type, 6, 2, x, w, n, k, y, ldy, ahead); break;
     default: break; /* no rows */
     }
 }
 
 static void few_rows_f32(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                         int64_t ldy)
+                         int64_t ldy, int64_t ahead)
 {
-    few_rows(DSMOE_F32, m, x, w, n, k, y, ldy);
+    few_rows(DSMOE_F32, m, x, w, n, k, y, ldy, ahead);
 }
 
 static void few_rows_f16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                         int64_t ldy)
+                         int64_t ldy, int64_t ahead)
 {
-    few_rows(DSMOE_F16, m, x, w, n, k, y, ldy);
+    few_rows(DSMOE_F16, m, x, w, n, k, y, ldy, ahead);
 }
 
 static void few_rows_bf16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                          int64_t ldy)
+                          int64_t ldy, int64_t ahead)
 {
-    few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy);
+    few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy, ahead);
 }
 
 INLINE void widen(const dsmoe_dtype type, int64_t n, const unsigned char *src, float *dst)
@@ -449,6 +448,36 @@ static void axpy(int64_t n, float weight, const float *x, float *y)
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(y + i, _mm256_fmadd_ps(w, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
     for (; i < n; i++) y[i] = fmaf(weight, x[i], y[i]);
+}
+
+/* `columns` vectors of eight columns, summed in registers. */
+INLINE void add_rows_of(const int columns, int64_t n, const float *weights, const float *row,
+                        int64_t width, float *y, int64_t ahead)
+{
+    __m256 sum[8];
+    UNROLL
+    for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
+    for (int64_t i = 0; i < n; i++, row += width) {
+        __m256 w = _mm256_broadcast_ss(weights + i);
+        UNROLL
+        for (int c = 0; c < columns; c += 2)
+            _mm_prefetch((const char *)(row + 8 * c) + ahead, _MM_HINT_T0);
+        UNROLL
+        for (int c = 0; c < columns; c++)
+            sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(row + 8 * c), sum[c]);
+    }
+    UNROLL
+    for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
+}
+
+static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y,
+                     int64_t ahead)
+{
+    int64_t j = 0;
+    for (; j + 64 <= width; j += 64) add_rows_of(8, n, weights, row + j, width, y + j, ahead);
+    for (; j + 8 <= width; j += 8) add_rows_of(1, n, weights, row + j, width, y + j, ahead);
+    for (; j < width; j++)
+        for (int64_t i = 0; i < n; i++) y[j] = fmaf(weights[i], row[i * width + j], y[j]);
 }
 
 static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)
@@ -565,6 +594,7 @@ const kernels kernels_avx2 = {
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,
+    .add_rows = add_rows,
     .rms_norm = rms_norm,
     .softmax_part = softmax_part,
     .softmax = softmax,

@@ -36,7 +36,7 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
-    if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x};
+    if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .ahead = STREAM};
     return (size_t)(x + w) * sizeof(float);
 }
 
@@ -118,12 +118,16 @@ static void run_tiles(const kernels *kn, const float *a, int64_t m, const float 
 /* Few rows: [steps][m][LANES], zeros beyond the last column. */
 static void pack_few(float *panel, rows x, int64_t m, int64_t k)
 {
-    for (int64_t k0 = 0; k0 < k; k0 += LANES)
-        for (int64_t i = 0; i < m; i++, panel += LANES) {
-            size_t count = (size_t)min64(LANES, k - k0);
-            memset(panel, 0, LANES * sizeof *panel);
-            memcpy(panel, rows_at(x, i) + k0, count * sizeof *panel);
-        }
+    int64_t whole = k / LANES * LANES, rest = k - whole;
+    for (int64_t i = 0; i < m; i++) {
+        const float *row = rows_at(x, i);
+        float *to = panel + i * LANES;
+        for (int64_t k0 = 0; k0 < whole; k0 += LANES, to += m * LANES)
+            memcpy(to, row + k0, LANES * sizeof *to);
+        if (rest == 0) continue;
+        memset(to, 0, LANES * sizeof *to);
+        memcpy(to, row + whole, (size_t)rest * sizeof *to);
+    }
 }
 
 /* Few rows are cut into as few groups as `few` allows, about equal: the rows of all but the last. */
@@ -135,8 +139,13 @@ static int64_t few_group(const kernels *kn, int64_t m)
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
     const kernels *kn = g->kernels;
+    g->x = g->x_panel;
     g->m = m;
     g->k = k;
+    if (m == 1 && k % LANES == 0) { /* one row lies as its packed form would */
+        g->x = rows_at(x, 0);
+        return;
+    }
     if (m <= GEMM_FEW_GROUPS * kn->few) {
         int64_t group = few_group(kn, m), steps = round_up(k, LANES);
         for (int64_t i = 0; i < m; i += group)
@@ -156,9 +165,9 @@ static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
     int64_t stretch = group == g->m ? n : FEW_STRETCH;
     for (int64_t j = 0; j < n; j += stretch)
         for (int64_t i = 0; i < g->m; i += group)
-            kn->dtypes[w.type].few_rows((int)min64(group, g->m - i), g->x_panel + i * steps,
+            kn->dtypes[w.type].few_rows((int)min64(group, g->m - i), g->x + i * steps,
                                         matrix_from(w, j), min64(stretch, n - j), g->k,
-                                        y + i * ldy + j, ldy);
+                                        y + i * ldy + j, ldy, g->ahead);
 }
 
 void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
@@ -170,7 +179,7 @@ void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
     }
     for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {
         int64_t sum = min64(SUM, g->k - k0);
-        const float *x = g->x_panel + k0 * round_up(g->m, kn->tile_m);
+        const float *x = g->x + k0 * round_up(g->m, kn->tile_m);
         for (int64_t j = 0; j < n; j += kn->tile_n) {
             int64_t count = min64(kn->tile_n, n - j), left = n - j - count;
             ahead next = {0};

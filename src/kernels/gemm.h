@@ -22,13 +22,16 @@ typedef struct gemm {
     const kernels *kernels;
     float *x_panel; /* packed rows */
     float *w_panel; /* packed block of weights */
-    int64_t m, k;   /* what gemm_nt_load packed */
+    const float *x; /* what gemm_nt_load took: x_panel, or a single row where it lies */
+    int64_t m, k;
+    int64_t ahead; /* of few_rows: STREAM, unless someone knows better */
 } gemm;
 
 size_t gemm_scratch_size(const kernels *kernels, int64_t max_k);
 gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
 
-/* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt. */
+/* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt; x must stay
+ * as it is until then. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
 void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy);

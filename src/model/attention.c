@@ -124,11 +124,32 @@ static void remember_task(void *context, int64_t row, int thread)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
+/* Few queries are limited by reading the cache: keys of a page, then its values, then the keys of the
+ * next page. From each to the next it is the same way (kv_cache.h), so each asks for the next. */
+static bool is_few(const attention_job *job, int64_t n_queries)
+{
+    return n_queries <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
+}
+
+static int64_t way_to_next(const kv_cache *cache)
+{
+    return cache->n_heads * KV_PAGE * cache->head_dim * (int64_t)sizeof(float);
+}
+
+/* The first page has nobody before it. */
+static void ask_for_keys(const attention_job *job, const kv_cache *cache, int64_t head)
+{
+    const char *keys = (const char *)kv_cache_keys(cache, job->layer, 0, head);
+    int64_t size = KV_PAGE * job->head_dim * (int64_t)sizeof(float);
+    for (int64_t at = 0; at < size; at += CACHE_LINE) __builtin_prefetch(keys + at, 0, 2);
+}
+
 /* Scores of n_keys keys from `first` on. */
 static void score_keys(const attention_job *job, attention_scratch *t, const kv_cache *cache,
                        int64_t head, int64_t n_queries, int64_t first, int64_t n_keys)
 {
     rows q = {t->q, job->head_dim, NULL};
+    t->gemm.ahead = way_to_next(cache);
     gemm_nt_load(&t->gemm, q, n_queries, job->head_dim);
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
         const float *keys = kv_cache_keys(cache, job->layer, (first + key) / KV_PAGE, head);
@@ -161,14 +182,14 @@ static void add_values(const attention_job *job, attention_scratch *t, const kv_
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
         const float *values = kv_cache_values(cache, job->layer, (first + key) / KV_PAGE, head);
         int64_t n = moe_min(KV_PAGE, n_keys - key);
-        if (n_queries > kn->few) {
+        if (!is_few(job, n_queries)) {
             gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, n_queries,
                     (rows){values, d, NULL}, n, d, t->sum_v, d, true);
             continue;
         }
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < n_queries; i++)
-                kn->axpy(d, t->scores[i * ROUND + key + j], values + j * d, t->sum_v + i * d);
+        for (int64_t i = 0; i < n_queries; i++)
+            kn->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d,
+                         n == KV_PAGE ? t->gemm.ahead : 0);
     }
 }
 
@@ -184,6 +205,7 @@ static void attend_task(void *context, int64_t task, int thread)
     int64_t n_queries = b->n_tokens * job->group, position = b->span->position + b->first;
     float *q = job->space.q + (b->span->row + b->first) * c->hidden_size + head * job->group * d;
 
+    if (is_few(job, n_queries)) ask_for_keys(job, b->span->cache, head);
     float scale = (float)(1.0 / sqrt((double)d));
     for (int64_t i = 0; i < n_queries; i++) {
         const float *from = q + i / job->group * c->hidden_size + i % job->group * d;
@@ -193,8 +215,9 @@ static void attend_task(void *context, int64_t task, int thread)
     }
     memset(t->sum_v, 0, (size_t)(n_queries * d) * sizeof *t->sum_v);
 
-    for (int64_t first = 0; first < position + b->n_tokens; first += ROUND) {
-        int64_t n_keys = moe_min(ROUND, position + b->n_tokens - first);
+    int64_t round = is_few(job, n_queries) ? KV_PAGE : ROUND;
+    for (int64_t first = 0; first < position + b->n_tokens; first += round) {
+        int64_t n_keys = moe_min(round, position + b->n_tokens - first);
         score_keys(job, t, b->span->cache, head, n_queries, first, n_keys);
         weigh_keys(job, t, position, n_queries, first, n_keys);
         add_values(job, t, b->span->cache, head, n_queries, first, n_keys);

@@ -4,8 +4,9 @@
 #include "base/threads.h"
 
 enum {
-    PART = 384,      /* output columns of a task */
-    SMALL_PART = 64, /* of a task with few rows: more, smaller tasks */
+    FEW_ROWS = 64,
+    PART = 384,       /* output columns of a task */
+    SMALL_PART = 128, /* of a task with few rows: more, smaller tasks */
 };
 
 typedef struct linear_job {
@@ -14,7 +15,7 @@ typedef struct linear_job {
     thread_scratch *threads;
 } linear_job;
 
-static int64_t part_of(const product *p) { return p->n_rows <= SMALL_PART ? SMALL_PART : PART; }
+static int64_t part_of(const product *p) { return p->n_rows <= FEW_ROWS ? SMALL_PART : PART; }
 
 static int64_t task_count(const product *p)
 {

@@ -9,7 +9,7 @@
 
 enum {
     FEW_ROWS = 448,       /* of all groups together */
-    SMALL_PART = 64,      /* columns of a task when there are few rows: more, smaller tasks */
+    SMALL_PART = 128,     /* columns of a task when there are few rows: more, smaller tasks */
     BACKWARD_PART = 1024, /* columns of a task of backward, where packing rows costs more */
 };
 
