@@ -41,7 +41,7 @@ clang: deps
 # Every parser of foreign files against whatever libFuzzer can think of, that many seconds each.
 FUZZ_SECONDS ?= 600
 fuzz:
-	@sh scripts/deps.sh clang libclang-rt-14-dev
+	@sh scripts/deps.sh clang libclang-rt-dev
 	@$(CMAKE) -S . -B build-fuzz $(GENERATOR) -DCMAKE_C_COMPILER=clang -DDSMOE_FUZZ=ON
 	@$(CMAKE) --build build-fuzz -j $(JOBS)
 	@sh fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
