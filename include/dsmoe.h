@@ -340,7 +340,7 @@ DSMOE_API void dsmoe_model_free(dsmoe_model *model);
 DSMOE_API const dsmoe_config *dsmoe_model_config(const dsmoe_model *model);
 DSMOE_API const dsmoe_generation_config *dsmoe_model_generation_config(const dsmoe_model *model);
 
-/* The tensors of the model, in the order of the computation. */
+/* The tensors of the model, in the order of the computation. The name is NULL beyond the last. */
 typedef struct dsmoe_tensor_info {
     const char *name;
     dsmoe_dtype dtype;
@@ -350,7 +350,7 @@ typedef struct dsmoe_tensor_info {
 } dsmoe_tensor_info;
 DSMOE_API size_t dsmoe_model_tensor_count(const dsmoe_model *model);
 DSMOE_API dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index);
-/* Tensors in the files that the model does not have. */
+/* Tensors in the files that the model does not have; NULL beyond the last. */
 DSMOE_API size_t dsmoe_model_extra_count(const dsmoe_model *model);
 DSMOE_API const char *dsmoe_model_extra(const dsmoe_model *model, size_t index);
 /* Bytes of weights that decoding one token reads, the row of the embedding among them. */

@@ -159,6 +159,12 @@ run 0 verify --json -t 1 "$data/lm/base"
 is_json
 shows '"name":"logits in pieces"' '"skipped":true' '"skipped":102,"ok":true'
 
+# ---- init
+run 0 init --preset tiny --layers 1 -s 1 "$scratch/tiny"
+one_message "1 layer"
+run 1 init --preset tiny --layers 1 "$scratch/tiny"
+one_message "already holds a model"
+
 # ---- bench
 # one case, for each takes seconds, whatever its size
 run 0 bench layer --hidden 33 --moe 17 --routed 5 --shared 1 --k 2 --tokens "" --train-tokens 2 \

@@ -80,6 +80,8 @@ for command in eval inspect; do
     usage no-such-option
     run 2 $command
     usage -m
+    run 2 $command -m ""
+    usage -m
     run 2 $command -m "$base" surplus
     usage surplus
 done
@@ -137,10 +139,15 @@ for text in empty one large wrong:x1 huge:99999999999999999999 nowhere; do
     run 1 eval -m "$base" -f "$scratch/${text%:*}" --ids
     one_message "${text#*:}"
 done
+echo 5 x1 | "$dsmoe" eval -m "$base" -f - --ids >"$out" 2>"$err"
+one_message "standard input: 'x1' in line 1"
+run 1 eval -m "$base" -f "$scratch/large" --ids
+one_message "token 128, number 2"
 run 1 eval -m "$scratch" -f "$ids" --ids
 one_message config.json
 run 1 eval -m "$base" -f "$ids"
-one_message tokenizer.json
+one_message "tokenizer.json: cannot open"
+one_message --ids
 
 # longer than the model was made for: allowed, with a word of warning
 awk -v row="$row0" 'BEGIN { for (i = 0; i < 14; i++) print row }' >"$scratch/long"
@@ -194,6 +201,7 @@ run 0 inspect -m "$base" --routing "$ids" --ids --layer 2
 shows "experts of layer 2"
 run 2 inspect -m "$base" --routing "$ids" --ids --layer 0
 usage "--layer 0"
+usage "1 to 2"
 run 0 inspect -m "$base" --routing "$ids" --ids --json
 is_json
 silent
@@ -229,6 +237,20 @@ run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/none/page.html"
 one_message none/page.html
 run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/pages"
 one_message pages
+run 1 inspect -m "$base" --routing "$ids" --ids --html ""
+one_message name
+[ ! -s "$out" ] || complain "work that was in vain"
+
+# a narrow terminal: the map and the lines of the layers fit
+if command -v script >/dev/null; then
+    arguments="inspect on 40 columns"
+    call="stty cols 40; '$dsmoe' inspect -m '$base' --routing '$ids' --ids"
+    script -qec "$call" /dev/null </dev/null >"$out" 2>"$err"
+    shows "most used"
+    wide=$(tr -d '\r' <"$out" | grep -E '^ +[12] ' | sed 's/[^ -~]\{3\}/#/g' |
+        LC_ALL=C awk 'length($0) > 40' | wc -l)
+    [ "$wide" -eq 0 ] || complain "$wide lines are wider than 40 columns"
+fi
 
 # ---- text
 model=$scratch/tiny
@@ -241,6 +263,7 @@ shows '"bos": true' '"bits_per_byte"' "\"bytes\": $(wc -c <"$scratch/text")"
 printf A >"$scratch/letter"
 run 0 eval -m "$model" -f "$scratch/letter"
 shows "1 of 1"
+if grep -q "moved by" "$out"; then complain "one window does not move"; fi
 run 0 inspect -m "$model" --routing "$scratch/text" --layer 0 --html "$page"
 shows ␣
 arguments="the page of a text"

@@ -81,6 +81,8 @@ for command in generate chat tokenize detokenize; do
     usage no-such-option
     run 2 $command
     usage -m
+    run 2 $command -m ""
+    usage -m
     run 1 $command -m "$scratch/nowhere" # the prompt is what comes from the standard input
     one_message nowhere
 done
@@ -105,6 +107,9 @@ run 0 tokenize -m "$tiny" --no-bos -f "$input"
 line '259 10'
 run 1 tokenize -m "$tiny" -f "$scratch/none"
 one_message none
+run 1 tokenize -m "$tiny" -f "$scratch/two
+lines" # whatever a name holds, a message is one line
+one_message "two?lines"
 run 2 tokenize -m "$tiny" -p a -f "$input"
 usage --file
 run 2 tokenize -m "$tiny" -p a --special --no-special
@@ -125,7 +130,13 @@ one_message 267
 run 1 detokenize -m "$tiny" -p '259 -1'
 one_message -1
 run 1 detokenize -m "$tiny" -p 'hello'
-one_message hello
+one_message --prompt hello
+give '259
+259 x1'
+run 1 detokenize -m "$tiny" -f "$input"
+one_message "$input" x1 "line 2"
+run 1 detokenize -m "$tiny"
+one_message "standard input" x1
 printf 'any\0bytes \377\376 \303\n\n' >"$input"
 "$dsmoe" tokenize -m "$tiny" <"$input" | "$dsmoe" detokenize -m "$tiny" >"$out"
 cmp -s "$input" "$out" || complain "bytes do not survive tokenize and detokenize"
@@ -147,6 +158,9 @@ run 0 detokenize -m "$tiny" --jsonl
 line '{"text":"hello\"\n"}
 {"text":"�"}
 {"text":""}'
+printf '\357\273\277{"text": "hello"}\r\n' >"$input"
+run 0 tokenize -m "$tiny" --jsonl
+line '{"ids":[265,259]}'
 for wrong in '{"text": 1}' '{"text": "a"' '{"txt": "a"}' '{"text": "\ud800"}' 'hello' '{"ids": [1]}'; do
     printf '{"text": "hello"}\n%s\n{"text": "no more"}\n' "$wrong" >"$input"
     run 1 tokenize -m "$tiny" --jsonl
@@ -184,9 +198,9 @@ run 0 generate -m "$base" --ids --quiet -n 0 -f "$input"
 line ""
 : >"$input"
 run 1 generate -m "$base" --ids -p "1 2 128"
-one_message 128
+one_message --prompt "token 128" "vocab_size 128"
 run 1 generate -m "$base" --ids -p "1 two"
-one_message two
+one_message --prompt two
 run 1 generate -m "$base" --ids
 one_message empty
 run 1 generate -m "$base" --ids -c 7 -p "$prompt"
@@ -195,7 +209,27 @@ run 0 generate -m "$base" --ids -c 12 -n -1 --ignore-eos -p "$prompt"
 [ "$(wc -w <"$out")" -eq 4 ] || complain "the context has room for 4 tokens"
 says "12 tokens is full"
 run 1 generate -m "$base" -p hello
-one_message tokenizer.json
+one_message tokenizer.json --ids
+run 0 generate -m "$base" --ids -p "$prompt" -n3 --temp 0 --quiet
+line "120 100 59"
+# a tokenizer and a model that do not belong together
+mkdir "$scratch/mixed"
+cp "$base/config.json" "$base/model.safetensors" "$tiny"/* "$scratch/mixed"
+give 'hello
+'
+for command in generate chat; do
+    run 1 $command -m "$scratch/mixed"
+    one_message "$scratch/mixed" 265 "vocab_size is 128"
+done
+# weights that are no numbers
+LC_ALL=C awk 'BEGIN { for (i = 0; i < 600000; i++) printf "%c", 255 }' >"$scratch/ones"
+size=$(wc -c <"$base/model.safetensors")
+head -c 11296 "$base/model.safetensors" >"$scratch/mixed/model.safetensors"
+head -c $((size - 11296)) "$scratch/ones" >>"$scratch/mixed/model.safetensors"
+run 1 generate -m "$scratch/mixed" --ids -p "1 2"
+one_message "$scratch/mixed" NaN
+is ''
+: >"$input"
 run 2 generate -m "$base" --ids -p 1 --stop a
 usage --stop
 
@@ -223,7 +257,7 @@ cmp -s "$out" "$scratch/first" || complain "greedy depends on the seed"
 run 0 generate -m "$model" -p "hello" -n 1 --top-k 5 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
     --repeat-last-n -1 --stop a --stop b
 for wrong in "--temp -1" "--temp nan" "--top-k -1" "--top-p 1.5" "--min-p x" "--repeat-penalty 0" \
-    "-n -2" "-c -1" "-t 0" "-s 1.5" "-b 0"; do
+    "-n -2" "-c -1" "-t 0" "-t 1025" "-s 1.5" "-b 0" "-b 65537"; do
     # shellcheck disable=SC2086  # an option and its value
     run 2 generate -m "$model" -p a $wrong
     usage "${wrong#* }"
@@ -264,6 +298,13 @@ run 0 chat -m "$model" -n 12 -c 80 --quiet --ignore-eos
 says "80 tokens is full" "messages are forgotten"
 run 0 chat -m "$model" -c 8 --quiet
 says "too long"
+printf 'hello\r\n/save %s\r\n/quit\r\nnever asked\r\n' "$scratch/lines.json" >"$input"
+run 0 chat -m "$model" -n 5 --temp 0 --quiet
+one_message "2 messages saved"
+grep -qF '"content": "hello"}' "$scratch/lines.json" || complain "an end of line became text"
+give 'the end is near\'
+run 0 chat -m "$model" -n 5 --temp 0 --quiet
+[ -s "$out" ] || complain "a line is lost that ends with a backslash"
 run 2 chat -m "$model" surplus
 usage surplus
 
@@ -282,6 +323,46 @@ wait $process
 code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 says "tokens/s"
+
+# ---- a model that is cut short while it is in use
+arguments="chat with a model that becomes shorter"
+cp -r "$model" "$scratch/shrinking"
+mkfifo "$scratch/questions"
+"$dsmoe" chat -m "$scratch/shrinking" -n 3 --ignore-eos <"$scratch/questions" >"$out" 2>"$err" &
+process=$!
+exec 3>"$scratch/questions"
+echo hello >&3
+tries=0
+while [ ! -s "$out" ] && [ $tries -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+: >"$scratch/shrinking/model.safetensors"
+echo hello again >&3
+wait $process
+code=$?
+exec 3>&-
+[ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+one_message "shorter"
+
+# ---- streams that are closed: nothing is written where another file has taken the number
+arguments="init with closed streams"
+"$dsmoe" init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$tiny" "$scratch/closed" \
+    <&- >&- 2>&-
+code=$?
+[ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+cmp -s "$model/model.safetensors" "$scratch/closed/model.safetensors" ||
+    complain "not the model that it should be"
+arguments="tokenize with closed streams"
+"$dsmoe" tokenize -m "$tiny" -p hello >&- 2>"$err"
+code=$?
+: >"$out"
+[ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+one_message "cannot write"
+"$dsmoe" tokenize -m "$tiny" <&- >"$out" 2>"$err"
+code=$?
+[ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+one_message "standard input"
 
 # ---- a full disk is not silence
 if [ -w /dev/full ]; then

@@ -349,6 +349,30 @@ dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_b
     return session;
 }
 
+void prefill(dsmoe_session *session, const int32_t *tokens, int64_t n, float *logits)
+{
+    dsmoe_error error = {0};
+    must(dsmoe_session_prefill(session, tokens, n, logits, &error), &error, "prefill");
+}
+
+void decode(dsmoe_session *session, int32_t token, float *logits)
+{
+    dsmoe_error error = {0};
+    must(dsmoe_session_decode(session, token, logits, &error), &error, "decode");
+}
+
+void rewind_to(dsmoe_session *session, int64_t length)
+{
+    dsmoe_error error = {0};
+    must(dsmoe_session_rewind(session, length, &error), &error, "rewind");
+    assert_int_equal(dsmoe_session_length(session), length);
+}
+
+void assert_same_bits(const float *a, const float *b, size_t n, const char *what)
+{
+    if (memcmp(a, b, n * sizeof *a) != 0) fail_msg("%s: other bits", what);
+}
+
 void made_tokens(const made_model *m, int32_t *tokens, int64_t n, uint64_t seed)
 {
     uint64_t state = seed * 0x9e3779b97f4a7c15u + 12345;

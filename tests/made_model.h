@@ -46,6 +46,10 @@ void must(dsmoe_status status, const dsmoe_error *error, const char *what);
 dsmoe_model *open_model(const char *folder);
 dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch,
                             int n_threads);
+void prefill(dsmoe_session *session, const int32_t *tokens, int64_t n, float *logits);
+void decode(dsmoe_session *session, int32_t token, float *logits);
+void rewind_to(dsmoe_session *session, int64_t length);
+void assert_same_bits(const float *a, const float *b, size_t n, const char *what);
 
 /* Tokens below vocab_size. */
 void made_tokens(const made_model *model, int32_t *tokens, int64_t n, uint64_t seed);

@@ -7,22 +7,42 @@
  * string it drops that character, and may end in an assertion of its own. */
 #include "support.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/init.h"
 
 /* ---- counting allocations ------------------------------------------------------------------- */
 
-static long n_allocations, n_live;
+static long n_allocations;
 static long fail_at = -1; /* the number of the allocation that is refused; none if negative */
+
+/* What was handed out and has not come back. Memory that others made, a text of open_memstream say,
+ * may come back here as well and does not count. */
+enum { MAX_LIVE = 1 << 16 };
+static void *handed_out[MAX_LIVE];
+static long n_live;
 
 static bool refused(void) { return n_allocations++ == fail_at; }
 
 static void *counted(void *memory)
 {
-    n_live += memory != NULL;
+    if (memory && n_live < MAX_LIVE) handed_out[n_live++] = memory;
     return memory;
+}
+
+static void returned(const void *memory)
+{
+    for (long i = n_live; i-- > 0;)
+        if (handed_out[i] == memory) {
+            handed_out[i] = handed_out[--n_live];
+            return;
+        }
 }
 
 void *__real_malloc(size_t size);
@@ -53,7 +73,7 @@ void *__wrap_calloc(size_t count, size_t size)
 void *__wrap_realloc(void *memory, size_t size)
 {
     if (refused()) return NULL;
-    n_live -= memory != NULL;
+    returned(memory);
     return counted(__real_realloc(memory, size));
 }
 
@@ -66,7 +86,7 @@ char *__wrap_strdup(const char *text) { return refused() ? NULL : counted(__real
 
 void __wrap_free(void *memory)
 {
-    n_live -= memory != NULL;
+    returned(memory);
     __real_free(memory);
 }
 
@@ -77,13 +97,12 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int file, of
         return MAP_FAILED;
     }
     void *memory = __real_mmap(at, size, protection, flags, file, offset);
-    n_live += memory != MAP_FAILED;
-    return memory;
+    return memory == MAP_FAILED ? memory : counted(memory);
 }
 
 int __wrap_munmap(void *memory, size_t size)
 {
-    n_live--;
+    returned(memory);
     return __real_munmap(memory, size);
 }
 
@@ -193,6 +212,158 @@ static dsmoe_status verify_file(dsmoe_error *error)
     return status;
 }
 
+/* ---- a model and its parts ------------------------------------------------------------------ */
+
+static const char *model_folder;
+static dsmoe_model *model;
+static dsmoe_tokenizer *tokenizer;
+
+static dsmoe_status open_model(dsmoe_error *error)
+{
+    dsmoe_model *made = NULL;
+    dsmoe_status status = dsmoe_model_open(model_folder, &made, error);
+    assert_true((status == DSMOE_OK) == (made != NULL));
+    dsmoe_model_free(made);
+    return status;
+}
+
+static dsmoe_status make_session(dsmoe_error *error)
+{
+    dsmoe_session *made = NULL;
+    dsmoe_session_options options = {.n_ctx = 100, .n_threads = 2};
+    dsmoe_status status = dsmoe_session_create(model, &options, &made, error);
+    assert_true((status == DSMOE_OK) == (made != NULL));
+    dsmoe_session_free(made);
+    return status;
+}
+
+static dsmoe_status make_sampler(dsmoe_error *error)
+{
+    dsmoe_sampler *made = NULL;
+    dsmoe_sampler_options options = dsmoe_sampler_options_default();
+    dsmoe_status status = dsmoe_sampler_create(&options, 1000, &made, error);
+    assert_true((status == DSMOE_OK) == (made != NULL));
+    dsmoe_sampler_free(made);
+    return status;
+}
+
+static dsmoe_status verify_folder(dsmoe_error *error)
+{
+    bool all_ok;
+    dsmoe_status status =
+        dsmoe_verify_model_folder(model_folder, 1e-3, 1, NULL, NULL, &all_ok, error);
+    assert_true(all_ok == (status == DSMOE_OK));
+    return status;
+}
+
+static dsmoe_status open_tokenizer(dsmoe_error *error)
+{
+    dsmoe_tokenizer *made = NULL;
+    dsmoe_status status = dsmoe_tokenizer_open(TEST_DATA "/text_cli", &made, error);
+    assert_true((status == DSMOE_OK) == (made != NULL));
+    dsmoe_tokenizer_free(made);
+    return status;
+}
+
+static dsmoe_status encode_text(dsmoe_error *error)
+{
+    static const char text[] = "Some text: 12½ ö\n\n你好 </s> \xff.";
+    int32_t *ids = NULL;
+    size_t n_ids;
+    dsmoe_status status =
+        dsmoe_tokenizer_encode(tokenizer, text, sizeof text - 1, 0, &ids, &n_ids, error);
+    assert_true((status == DSMOE_OK) == (ids != NULL));
+    free(ids);
+    return status;
+}
+
+static dsmoe_status encode_chat(dsmoe_error *error)
+{
+    static const dsmoe_message messages[] = {{"user", "Hello"}, {"assistant", "Well?"}};
+    int32_t *ids = NULL;
+    size_t n_ids;
+    dsmoe_status status = dsmoe_chat_encode(tokenizer, messages, 2, true, &ids, &n_ids, error);
+    assert_true((status == DSMOE_OK) == (ids != NULL));
+    free(ids);
+    return status;
+}
+
+static dsmoe_status decode_ids(dsmoe_error *error)
+{
+    static const int32_t ids[] = {1, 2, 3, 4};
+    char *text = NULL;
+    size_t length;
+    dsmoe_status status = dsmoe_tokenizer_decode(tokenizer, ids, COUNT(ids), &text, &length, error);
+    assert_true((status == DSMOE_OK) == (text != NULL));
+    free(text);
+    return status;
+}
+
+static char directory[] = "/tmp/dsmoe-alloc-XXXXXX";
+
+/* The files in that folder, which are removed. */
+static int remove_files(void)
+{
+    DIR *list = opendir(directory);
+    assert_non_null(list);
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(list));) {
+        char name[600];
+        snprintf(name, sizeof name, "%s/%s", directory, entry->d_name);
+        n += unlink(name) == 0;
+    }
+    closedir(list);
+    return n;
+}
+
+/* Shards of a few tensors; what fails leaves no file behind. */
+static dsmoe_status write_model(dsmoe_error *error)
+{
+    dsmoe_config small;
+    init_options options = {.dtype = DSMOE_BF16, .n_threads = 1, .shard_size = 40000};
+    assert_int_equal(dsmoe_config_preset("tiny", &small, NULL), DSMOE_OK);
+    small.vocab_size = small.hidden_size = small.intermediate_size = 32;
+    small.num_hidden_layers = 2;
+    small.n_routed_experts = small.num_experts_per_tok = 3;
+    dsmoe_status status = init_folder(directory, &small, &options, error);
+    int n_files = remove_files();
+    assert_true(status == DSMOE_OK ? n_files > 5 : n_files == 0);
+    return status;
+}
+
+static void test_model_failures(void **state)
+{
+    (void)state;
+    const dsmoe_status memory = DSMOE_ERROR_MEMORY;
+    static const char *const folders[] = {TEST_DATA "/lm/base", TEST_DATA "/lm/sharded"};
+    for (size_t i = 0; i < COUNT(folders); i++) {
+        model_folder = folders[i];
+        check_failures("dsmoe_model_open", open_model, DSMOE_ERROR_IO);
+    }
+    assert_int_equal(dsmoe_model_open(model_folder, &model, NULL), DSMOE_OK);
+    check_failures("dsmoe_session_create", make_session, memory);
+    check_failures("dsmoe_verify_model_folder", verify_folder, DSMOE_ERROR_IO);
+    dsmoe_model_free(model);
+    check_failures("dsmoe_sampler_create", make_sampler, memory);
+    assert_non_null(mkdtemp(directory));
+    check_failures("init_folder", write_model, DSMOE_ERROR_IO);
+    assert_int_equal(rmdir(directory), 0);
+}
+
+static void test_text_failures(void **state)
+{
+    (void)state;
+    const dsmoe_status memory = DSMOE_ERROR_MEMORY;
+    check_failures("dsmoe_tokenizer_open", open_tokenizer, DSMOE_ERROR_IO);
+    assert_int_equal(dsmoe_tokenizer_open(TEST_DATA "/text_cli", &tokenizer, NULL), DSMOE_OK);
+    check_failures("dsmoe_tokenizer_encode", encode_text, memory);
+    check_failures("dsmoe_chat_encode", encode_chat, memory);
+    check_failures("dsmoe_tokenizer_decode", decode_ids, memory);
+    dsmoe_tokenizer_free(tokenizer);
+}
+
+/* ---- a layer and its parts ------------------------------------------------------------------ */
+
 static void test_failures(void **state)
 {
     (void)state;
@@ -239,11 +410,44 @@ static void test_passes_allocate_nothing(void **state)
     }
 }
 
+/* Neither a token nor a prompt, nor choosing what comes next. */
+static void test_sessions_allocate_nothing(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7};
+    dsmoe_session *session;
+    dsmoe_sampler *sampler;
+    dsmoe_session_options options = {.n_ctx = 100, .n_batch = 5, .n_threads = 2};
+    dsmoe_sampler_options sampling = dsmoe_sampler_options_default();
+    assert_int_equal(dsmoe_model_open(TEST_DATA "/lm/base", &model, NULL), DSMOE_OK);
+    int64_t vocab = dsmoe_model_config(model)->vocab_size;
+    assert_int_equal(dsmoe_session_create(model, &options, &session, NULL), DSMOE_OK);
+    assert_int_equal(dsmoe_sampler_create(&sampling, vocab, &sampler, NULL), DSMOE_OK);
+    float *logits = malloc((size_t)vocab * sizeof *logits);
+    assert_non_null(logits);
+    long before = n_allocations;
+    for (int round = 0; round < 3; round++) {
+        int32_t token;
+        assert_int_equal(dsmoe_session_prefill(session, tokens, 7, logits, NULL), DSMOE_OK);
+        assert_int_equal(dsmoe_sampler_pick(sampler, logits, &token, NULL), DSMOE_OK);
+        dsmoe_sampler_accept(sampler, token);
+        assert_int_equal(dsmoe_session_decode(session, token, logits, NULL), DSMOE_OK);
+    }
+    assert_int_equal(n_allocations, before);
+    free(logits);
+    dsmoe_sampler_free(sampler);
+    dsmoe_session_free(session);
+    dsmoe_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_model_failures),
+        cmocka_unit_test(test_text_failures),
         cmocka_unit_test(test_passes_allocate_nothing),
+        cmocka_unit_test(test_sessions_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
-/* test_cli_parts.c - the parts that commands share: the table of options, one line of JSON lines,
- * ids as people write them, and the printer that holds back what must not be shown yet. */
+/* test_cli_parts.c - the parts that commands share: the table of options, characters and messages,
+ * one line of JSON lines, ids as people write them, and the printer that holds back what must not be
+ * shown yet. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,30 @@ static void speak(FILE *file, int kept)
     fflush(file);
     dup2(kept, fileno(file));
     close(kept);
+}
+
+/* What is written to a stream between begin and end. */
+typedef struct captured {
+    FILE *file, *copy;
+    int kept;
+    char text[512];
+} captured;
+
+static captured capture_begin(FILE *file)
+{
+    captured c = {.file = file, .copy = tmpfile(), .kept = dup(fileno(file))};
+    assert_non_null(c.copy);
+    fflush(file);
+    assert_true(dup2(fileno(c.copy), fileno(file)) >= 0);
+    return c;
+}
+
+static void capture_end(captured *c)
+{
+    speak(c->file, c->kept);
+    rewind(c->copy);
+    c->text[fread(c->text, 1, sizeof c->text - 1, c->copy)] = '\0';
+    fclose(c->copy);
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -92,6 +118,11 @@ static void test_options_take_every_form(void **state)
     assert_int_equal(p.whole, 3); /* the last one counts */
     assert_string_equal(p.words_at[0], "-");
 
+    parse(&p, (const char *[]){"-n-1", "-p=x", NULL}); /* the value may follow at once */
+    assert_int_equal(p.code, -1);
+    assert_int_equal(p.whole, -1);
+    assert_string_equal(p.text, "=x");
+
     parse(&p, (const char *[]){"-n", "3", "-h", "--nonsense", NULL});
     assert_int_equal(p.code, CLI_OK);
 }
@@ -105,6 +136,9 @@ static void test_options_refuse_nonsense(void **state)
         {"-f"},
         {"--text"},
         {"--flag=1"},
+        {"--help=1"},
+        {"-x3"},
+        {"-n3x"},
         {"--whole", "-2"},
         {"--whole", "1.5"},
         {"--whole", ""},
@@ -127,6 +161,87 @@ static void test_options_refuse_nonsense(void **state)
     }
 }
 
+/* ---- characters and messages --------------------------------------------------------------- */
+
+static void test_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        uint32_t code;
+    } cases[] = {{"a", 1, 'a'},
+                 {"\x7f", 1, 0x7f},
+                 {"\xc2\x80", 2, 0x80},
+                 {"\xc3\xa9x", 2, 0xe9},
+                 {"\xe0\xa0\x80", 3, 0x800},
+                 {"\xe2\x82\xac", 3, 0x20ac},
+                 {"\xef\xbf\xbf", 3, 0xffff},
+                 {"\xf0\x9f\x98\x80", 4, 0x1f600},
+                 {"\xf4\x8f\xbf\xbf", 4, 0x10ffff},
+                 {"\x80", 0, 0},
+                 {"\xc1\x81", 0, 0},
+                 {"\xc3", 0, 0},
+                 {"\xe2\x82", 0, 0},
+                 {"\xe0\x9f\xbf", 0, 0},
+                 {"\xed\xa0\x80", 0, 0},
+                 {"\xf0\x8f\xbf\xbf", 0, 0},
+                 {"\xf4\x90\x80\x80", 0, 0},
+                 {"\xf8\x88\x80\x80", 0, 0},
+                 {"\xff", 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t code = 0;
+        size_t length = strlen(cases[i].bytes);
+        char *exact = malloc(length); /* not a byte beyond may be read */
+        memcpy(exact, cases[i].bytes, length);
+        assert_int_equal(cli_utf8_character(exact, length, &code), cases[i].size);
+        if (cases[i].size) assert_int_equal(code, cases[i].code);
+        free(exact);
+    }
+}
+
+/* Whatever is in a name, a message is one line that does nothing to a terminal. */
+static void test_messages_are_one_line(void **state)
+{
+    (void)state;
+    captured c = capture_begin(stderr);
+    int code = cli_failure("test", "%s: no", "a\nb\033[31m\xff\xc2\x9b \xc3\xa9");
+    capture_end(&c);
+    assert_int_equal(code, CLI_FAILURE);
+    assert_string_equal(c.text, "dsmoe test: a?b?[31m?? \xc3\xa9: no\n");
+}
+
+/* A model's text must not steer the terminal; a file gets it as it is. */
+static void test_text_on_a_terminal(void **state)
+{
+    (void)state;
+    static const char text[] = "a\033]0;x\007\tb\xc2\x9b\xc3\xa9\xff";
+    static const char shown[] = "a\xef\xbf\xbd]0;x\xef\xbf\xbd\tb\xef\xbf\xbd\xc3\xa9\xff";
+    captured c = capture_begin(stdout);
+    bool written = cli_print_text(text, strlen(text));
+    capture_end(&c);
+    assert_true(written);
+    assert_string_equal(c.text, text);
+
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    if (terminal < 0) skip();
+    fflush(stdout);
+    int kept = dup(STDOUT_FILENO);
+    dup2(terminal, STDOUT_FILENO);
+    close(terminal);
+    written = cli_print_text(text, strlen(text));
+    fflush(stdout);
+    char seen[64] = "";
+    ssize_t n = read(master, seen, sizeof seen - 1);
+    speak(stdout, kept);
+    close(master);
+    assert_true(written);
+    assert_int_equal(n, sizeof shown - 1);
+    assert_memory_equal(seen, shown, sizeof shown - 1);
+}
+
 /* ---- JSON lines ---------------------------------------------------------------------------- */
 
 static void test_json_line_string(void **state)
@@ -138,6 +253,7 @@ static void test_json_line_string(void **state)
     } cases[] = {
         {"{\"text\":\"\"}", "", 0},
         {" { \"text\" : \"a\" } \r", "a", 1},
+        {"\xef\xbb\xbf{\"text\":\"a\"}", "a", 1},
         {"{\"text\":\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"}", "\"\\/\b\f\n\r\t", 8},
         {"{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\uDE00\"}",
          "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 10},
@@ -259,22 +375,43 @@ static void test_ids_between_blanks(void **state)
     static const char text[] = "\n1, 2\t,30\r\n2147483647 ";
     int32_t *ids;
     size_t n;
-    assert_int_equal(ids_parse("test", text, strlen(text), &ids, &n), CLI_OK);
+    ids_source source = {"test", "a.txt"};
+    assert_int_equal(ids_parse(source, text, strlen(text), &ids, &n), CLI_OK);
     assert_int_equal(n, 4);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[2], 30);
     assert_int_equal(ids[3], 2147483647);
     free(ids);
-    assert_int_equal(ids_parse("test", "", 0, &ids, &n), CLI_OK);
+    assert_int_equal(ids_parse(source, "", 0, &ids, &n), CLI_OK);
     assert_int_equal(n, 0);
     free(ids);
     static const char *const wrong[] = {"-1", "1 x", "2147483648", "99999999999999999999", "1.0"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        int kept = silence(stderr);
-        int code = ids_parse("test", wrong[i], strlen(wrong[i]), &ids, &n);
-        speak(stderr, kept);
+        captured c = capture_begin(stderr);
+        int code = ids_parse(source, wrong[i], strlen(wrong[i]), &ids, &n);
+        capture_end(&c);
         assert_int_equal(code, CLI_FAILURE);
+        assert_non_null(strstr(c.text, "a.txt: '"));
     }
+    captured c = capture_begin(stderr);
+    int code = ids_parse(source, "1\n2 3\n4 \0\033x\n5", 12, &ids, &n);
+    capture_end(&c);
+    assert_int_equal(code, CLI_FAILURE);
+    assert_string_equal(c.text, "dsmoe test: a.txt: '??x' in line 3 is no token id\n");
+}
+
+static void test_ids_of_a_model(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {0, 9, 10};
+    dsmoe_error error;
+    assert_int_equal(ids_check(ids, 3, 11, false, &error), DSMOE_OK);
+    assert_int_equal(ids_check(ids, 0, 1, false, &error), DSMOE_OK);
+    assert_int_equal(ids_check(ids, 3, 10, false, &error), DSMOE_ERROR_ARGUMENT);
+    assert_string_equal(error.message,
+                        "token 10, number 3, is not below the model's vocab_size 10");
+    assert_int_equal(ids_check(ids, 3, 10, true, &error), DSMOE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "vocab_size is 10"));
 }
 
 /* ---- streams ------------------------------------------------------------------------------- */
@@ -335,11 +472,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_take_every_form),
         cmocka_unit_test(test_options_refuse_nonsense),
+        cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_messages_are_one_line),
+        cmocka_unit_test(test_text_on_a_terminal),
         cmocka_unit_test(test_json_line_string),
         cmocka_unit_test(test_json_line_is_strict),
         cmocka_unit_test(test_json_line_depth_has_an_end),
         cmocka_unit_test(test_json_line_ids),
         cmocka_unit_test(test_ids_between_blanks),
+        cmocka_unit_test(test_ids_of_a_model),
         cmocka_unit_test(test_stream_never_splits_a_character),
         cmocka_unit_test(test_stream_stops),
     };

@@ -165,9 +165,8 @@ static void few_rows_spec(rows x, int m, const stored *w, result *spec)
 {
     for (int i = 0; i < m; i++) {
         floats one = pack_steps(rows_from(x, i), 1, w->columns);
-        kernels_scalar.dtypes[w->matrix.type].few_rows(1, one.at, w->matrix, w->n, w->columns,
-                                                       spec->data.at + i * spec->stride,
-                                                       spec->stride, STREAM);
+        kernels_scalar.dtypes[w->matrix.type].few_rows(
+            1, one.at, w->matrix, w->n, w->columns, spec->data.at + i * spec->stride, spec->stride);
         floats_free(one);
     }
 }
@@ -179,7 +178,7 @@ static void few_rows_case(const kernels *set, dsmoe_dtype type, int m, int64_t n
     operand numbers = stored_widened(&w);
     result few = result_make(m, n), spec = result_make(m, n);
     floats xs = pack_steps(x.rows, m, k);
-    set->dtypes[type].few_rows(m, xs.at, w.matrix, n, k, few.data.at, few.stride, STREAM);
+    set->dtypes[type].few_rows(m, xs.at, w.matrix, n, k, few.data.at, few.stride);
     few_rows_spec(x.rows, m, &w, &spec);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
@@ -210,8 +209,7 @@ static void few_rows_type(const kernels *set, dsmoe_dtype type)
     result untouched = result_make(2, 3);
     stored w = stored_random(type, 3, 9, 0, 0, 1);
     floats x = floats_make(0, 0);
-    set->dtypes[type].few_rows(0, x.at, w.matrix, 3, 9, untouched.data.at, untouched.stride,
-                               STREAM);
+    set->dtypes[type].few_rows(0, x.at, w.matrix, 3, 9, untouched.data.at, untouched.stride);
     for (int64_t i = 0; i < untouched.data.n; i++) assert_true(is_guard(untouched.data.at[i]));
     floats_free(x);
     stored_free(&w);
@@ -229,7 +227,7 @@ static void few_rows_nan_type(const kernels *set, dsmoe_dtype type)
         unsigned char *number = w.pages + (matrix_at(w.matrix, at % N, at) - w.pages);
         memset(number, 0xff, (size_t)dtype_bytes(type, 1));
         result y = result_make(1, N);
-        set->dtypes[type].few_rows(1, xs.at, w.matrix, N, K, y.data.at, y.stride, STREAM);
+        set->dtypes[type].few_rows(1, xs.at, w.matrix, N, K, y.data.at, y.stride);
         for (int64_t j = 0; j < N; j++) assert_true(isnan(y.data.at[j]) == (j == at % N));
         result_free(&y);
         stored_free(&w);

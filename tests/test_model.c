@@ -123,6 +123,52 @@ static void all_of_them(dsmoe_config *c)
     c->rms_norm_eps = 1e-3;
 }
 
+/* `group` query heads of two numbers each for every head of keys. */
+static void many_queries(dsmoe_config *c, int64_t n_kv_heads, int64_t group)
+{
+    c->num_hidden_layers = 2;
+    c->num_key_value_heads = n_kv_heads;
+    c->num_attention_heads = n_kv_heads * group;
+    c->hidden_size = 2 * c->num_attention_heads;
+}
+
+static void group_of_19(dsmoe_config *c) { many_queries(c, 2, 19); }
+static void group_of_130(dsmoe_config *c) { many_queries(c, 1, 130); }
+static void group_of_300(dsmoe_config *c) { many_queries(c, 1, 300); }
+
+static void small_vocabulary(dsmoe_config *c)
+{
+    c->vocab_size = 1;
+    c->hidden_size = 20;
+    c->num_attention_heads = c->num_key_value_heads = 2; /* of 10 numbers */
+    c->num_hidden_layers = 1;
+    c->first_k_dense_replace = 0;
+}
+
+/* All experts, so that among thousands of tokens none is a tie. */
+static void tiny_layers(dsmoe_config *c)
+{
+    c->vocab_size = 7;
+    c->hidden_size = 4;
+    c->num_attention_heads = 2;
+    c->num_key_value_heads = 1;
+    c->num_hidden_layers = 2;
+    c->moe_intermediate_size = 3;
+    c->n_routed_experts = c->num_experts_per_tok = 3;
+}
+
+/* Networks that take more memory than attention does. */
+static void wide_networks(dsmoe_config *c)
+{
+    c->hidden_size = 4;
+    c->num_attention_heads = c->num_key_value_heads = 1;
+    c->intermediate_size = 3001;
+    c->moe_intermediate_size = 701;
+    c->n_shared_experts = 4;
+    c->n_routed_experts = 3;
+    c->num_experts_per_tok = 2;
+}
+
 typedef struct model_case {
     const char *name;
     change_fn *change;
@@ -142,7 +188,7 @@ static const model_case cases[] = {
     {"linear rope", linear_rope, 50, 0},
     {"dynamic rope, short", dynamic_rope, 20, 0},
     {"dynamic rope", dynamic_rope, 50, 0},
-    {"dynamic rope in batches", dynamic_rope, 50, 16},
+    {"dynamic rope in batches", dynamic_rope, 33, 16},
     {"moe_layer_freq 2", every_second, 20, 0},
     {"moe_layer_freq 3", every_third, 20, 0},
     {"no shared experts", no_shared, 20, 0},
@@ -153,6 +199,12 @@ static const model_case cases[] = {
     {"powers of two", aligned, 40, 0},
     {"one of seven experts", one_of_many, 30, 0},
     {"all experts", all_of_them, 30, 7},
+    {"19 queries a key", group_of_19, 70, 9},
+    {"130 queries a key", group_of_130, 20, 0},
+    {"300 queries a key", group_of_300, 5, 0},
+    {"wide networks", wide_networks, 40, 0},
+    {"a vocabulary of one", small_vocabulary, 20, 0},
+    {"more than a piece of the MoE layer", tiny_layers, 2100, 2100},
 };
 
 /* Puts rows side by side as they are shown. */
@@ -364,6 +416,8 @@ static void check_listing(const made_model *made, const dsmoe_model *model)
         assert_int_equal(info.dtype, t->dtype[0] == 'F' ? DSMOE_F32 : DSMOE_BF16);
         assert_int_equal(info.size, bytes_of(t));
     }
+    assert_null(dsmoe_model_tensor(model, (size_t)made->n_tensors).name); /* beyond the last */
+    assert_null(dsmoe_model_tensor(model, SIZE_MAX).name);
     assert_int_equal(dsmoe_model_bytes_per_token(model), token_bytes(made));
 }
 
@@ -405,6 +459,7 @@ static void test_extra_tensors(void **state)
     model = open_model(directory);
     assert_int_equal(dsmoe_model_extra_count(model), 1);
     assert_string_equal(dsmoe_model_extra(model, 0), "lm_head.weight");
+    assert_null(dsmoe_model_extra(model, 1));
     dsmoe_model_free(model);
     made_model_free(&made);
     made_model_remove(directory);
@@ -422,6 +477,12 @@ static void transpose(made_tensor *t)
     t->shape[0] = t->n_dims == 2 ? t->shape[1] : 1;
     t->shape[1] = rows;
     t->n_dims = 2;
+}
+
+static void as_column(made_tensor *t)
+{
+    t->n_dims = 2;
+    t->shape[1] = 1;
 }
 
 static void flatten(made_tensor *t)
@@ -468,6 +529,7 @@ static void test_faulty_tensors(void **state)
         {"model.embed_tokens.weight", transpose},
         {"model.layers.0.self_attn.q_proj.bias", transpose},
         {"model.layers.0.mlp.gate_proj.weight", transpose},
+        {"model.norm.weight", as_column},
         {"model.layers.1.mlp.experts.0.gate_proj.weight", flatten},
         {"model.embed_tokens.weight", shorten},
         {"model.layers.2.post_attention_layernorm.weight", shorten},
@@ -503,6 +565,9 @@ static void test_wrong_folders(void **state)
     made.config = config;
     made.config.num_hidden_layers = 4; /* there are 3 */
     assert_refused(&made, DSMOE_ERROR_FORMAT, "model.layers.3.");
+    made.config.num_hidden_layers = 1 << 16; /* no memory is taken for experts that are not there */
+    made.config.n_routed_experts = 1 << 24;
+    assert_refused(&made, DSMOE_ERROR_FORMAT, "model.layers.1.mlp.gate.weight");
     made.config = config;
     made_model_write(&made, directory, false);
     assert_int_equal(truncate(path, 1000), 0); /* path: see main */

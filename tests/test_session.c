@@ -1,5 +1,5 @@
 /* test_session.c - sessions as a program uses them: going back, several at once, threads, the end of
- * the context, wrong arguments, weights that are no numbers. */
+ * the context, wrong arguments. */
 #include "support.h"
 
 #include <math.h>
@@ -40,30 +40,6 @@ static int tear_down(void **state)
     made_model_free(&f.made);
     made_model_remove(directory);
     return remove_directory(state);
-}
-
-static void prefill(dsmoe_session *session, const int32_t *tokens, int64_t n, float *logits)
-{
-    dsmoe_error error = {0};
-    must(dsmoe_session_prefill(session, tokens, n, logits, &error), &error, "prefill");
-}
-
-static void decode(dsmoe_session *session, int32_t token, float *logits)
-{
-    dsmoe_error error = {0};
-    must(dsmoe_session_decode(session, token, logits, &error), &error, "decode");
-}
-
-static void rewind_to(dsmoe_session *session, int64_t length)
-{
-    dsmoe_error error = {0};
-    must(dsmoe_session_rewind(session, length, &error), &error, "rewind");
-    assert_int_equal(dsmoe_session_length(session), length);
-}
-
-static void assert_same_bits(const float *a, const float *b, size_t n, const char *what)
-{
-    if (memcmp(a, b, n * sizeof *a) != 0) fail_msg("%s: other bits", what);
 }
 
 /* ---- going back ---------------------------------------------------------------------------- */
@@ -128,12 +104,13 @@ static void test_threads(void **state)
 {
     (void)state;
     static all_rows one, more;
-    for (int n_threads = 1; n_threads <= 3; n_threads++) {
-        all_rows *kept = n_threads == 1 ? &one : &more;
-        dsmoe_session *session = make_session(f.model, N_CTX, 0, n_threads);
+    static const int n_threads[] = {1, 2, 3, 29}; /* the last has more than there is to do */
+    for (size_t t = 0; t < COUNT(n_threads); t++) {
+        all_rows *kept = t == 0 ? &one : &more;
+        dsmoe_session *session = make_session(f.model, N_CTX, 0, n_threads[t]);
         forward_all(session, f.tokens, 30, kept);
         for (int i = 30; i < N_CTX; i++) decode(session, f.tokens[i], kept->logits[i]);
-        if (n_threads > 1)
+        if (t > 0)
             assert_same_bits(one.logits[0], more.logits[0], (size_t)N_CTX * VOCAB, "threads");
         dsmoe_session_free(session);
     }
@@ -274,6 +251,63 @@ static void test_ragged_pass(void **state)
     }
 }
 
+/* A token each of more sessions than a batch has rows. */
+static void test_many_sessions(void **state)
+{
+    (void)state;
+    enum { N = 20 };
+    static all_rows alone[N], together[N];
+    dsmoe_error error = {0};
+    dsmoe_session *sessions[N];
+    dsmoe_turn turns[N];
+    for (int i = 0; i < N; i++) {
+        sessions[i] = make_session(f.model, N_CTX, i == 0 ? 6 : 1, 2);
+        if (i > 0) prefill(sessions[i], f.tokens, i, NULL); /* all at other positions */
+        forward_all(sessions[i], &f.others[i], 1, &alone[i]);
+        rewind_to(sessions[i], i);
+        turns[i] =
+            (dsmoe_turn){sessions[i], &f.others[i], 1, 1, keep_row, &together[i], NULL, NULL};
+    }
+    must(dsmoe_session_forward(turns, N, &error), &error, "twenty turns");
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(together[i].n, 1);
+        assert_int_equal(dsmoe_session_length(sessions[i]), i + 1);
+        double worst = off(together[i].logits[0], alone[i].logits[0], VOCAB);
+        if (!(worst <= 1e-6)) fail_msg("session %d: off by %g", i, worst);
+        dsmoe_session_free(sessions[i]);
+    }
+}
+
+/* The MoE layer goes through a long batch in pieces: the watcher sees each token once, in order. */
+typedef struct progress {
+    int64_t next[N_LAYERS], n_calls;
+} progress;
+
+static void follow(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+                   const dsmoe_routing *routing)
+{
+    progress *p = context;
+    assert_non_null(routing->topk_idx);
+    assert_int_equal(first, p->next[layer]);
+    p->next[layer] += n_tokens;
+    p->n_calls++;
+}
+
+static void test_watching_long_batches(void **state)
+{
+    (void)state;
+    enum { LONG = 5000, BATCH = 3000 };
+    static int32_t tokens[LONG];
+    progress seen = {0};
+    made_tokens(&f.made, tokens, LONG, 3);
+    dsmoe_session *session = make_session(f.model, LONG, BATCH, 2);
+    dsmoe_session_watch(session, follow, &seen);
+    prefill(session, tokens, LONG, NULL);
+    for (int layer = 1; layer < N_LAYERS; layer++) assert_int_equal(seen.next[layer], LONG);
+    assert_int_equal(seen.n_calls, 3 * (N_LAYERS - 1)); /* 2048 + 952 and 2000 tokens */
+    dsmoe_session_free(session);
+}
+
 /* The last rows only, numbered from 0, with their losses. */
 static void test_last_logits(void **state)
 {
@@ -401,10 +435,16 @@ static void test_wrong_calls(void **state)
     assert_int_equal(dsmoe_session_decode(NULL, 1, logits, &error), argument);
     assert_int_equal(dsmoe_session_create(NULL, NULL, &none, &error), argument);
     assert_int_equal(dsmoe_session_create(f.model, NULL, NULL, &error), argument);
-    static const dsmoe_session_options options[] = {{-1, 0, 0}, {0, -1, 0}, {0, 0, -1}};
+    static const dsmoe_session_options options[] = {
+        {-1, 0, 0},        {0, -1, 0},        {0, 0, -1},        {INT64_MIN, 0, 0},
+        {0, INT64_MIN, 0}, {0, 0, INT32_MIN}, {INT64_MAX, 0, 0}, {0, INT64_MAX, 0},
+        {0, 0, INT32_MAX}, {0, 1 << 17, 0}};
     for (size_t i = 0; i < COUNT(options); i++)
         assert_int_equal(dsmoe_session_create(f.model, &options[i], &none, &error), argument);
     assert_int_equal(dsmoe_session_forward(NULL, 1, &error), argument);
+    assert_int_equal(dsmoe_session_forward(NULL, -1, &error), argument);
+    assert_int_equal(dsmoe_session_forward(NULL, 0, &error), DSMOE_OK); /* nothing to do */
+    assert_int_equal(dsmoe_session_memory_size(NULL, NULL).workspace, 0);
     assert_int_equal(dsmoe_session_length(session), 0);
     dsmoe_session_free(session);
     dsmoe_session_free(NULL);
@@ -453,123 +493,16 @@ static void test_wrong_turns(void **state)
     dsmoe_session_free(b);
 }
 
-/* ---- weights that are no numbers -------------------------------------------------------------- */
-
-/* A model with one number changed, in a folder of the test's own file names. */
-static dsmoe_model *open_harmed(const char *name, int64_t element, float value, const char *dtype)
-{
-    dsmoe_config config = made_config();
-    config.attention_bias = true;
-    made_model made = made_model_create(&config, dtype, 11);
-    made_model_find(&made, name)->data[element] = value;
-    made_model_write(&made, directory, false);
-    dsmoe_model *model = open_model(directory);
-    made_model_free(&made);
-    return model;
-}
-
-static void test_not_finite(void **state)
-{
-    (void)state;
-    static const char *const names[] = {
-        "model.layers.0.input_layernorm.weight",
-        "model.layers.0.self_attn.q_proj.weight",
-        "model.layers.1.self_attn.v_proj.bias",
-        "model.layers.0.mlp.down_proj.weight",
-        "model.layers.1.mlp.gate.weight",
-        "model.layers.2.mlp.shared_experts.up_proj.weight",
-        "model.norm.weight",
-        "lm_head.weight",
-    };
-    static const char *const dtypes[] = {"F32", "F16", "BF16"};
-    for (size_t i = 0; i < COUNT(names); i++) {
-        float logits[VOCAB];
-        dsmoe_error error = {0};
-        dsmoe_model *model =
-            open_harmed(names[i], 3, i % 2 ? INFINITY : NAN, dtypes[i % COUNT(dtypes)]);
-        dsmoe_session *session = make_session(model, N_CTX, 4, 2);
-        dsmoe_status status = dsmoe_session_prefill(session, f.tokens, 9, logits, &error);
-        if (status != DSMOE_ERROR_NONFINITE) fail_msg("%s: status %d", names[i], (int)status);
-        if (!strstr(error.message, "token") || !strstr(error.message, "NaN"))
-            fail_msg("%s: '%s' says little", names[i], error.message);
-        assert_int_equal(dsmoe_session_length(session), 0);
-        assert_int_equal(dsmoe_session_decode(session, 1, logits, &error), DSMOE_ERROR_NONFINITE);
-        assert_int_equal(dsmoe_session_length(session), 0);
-        dsmoe_session_free(session);
-        dsmoe_model_free(model);
-    }
-    made_model_write(&f.made, directory, false);
-}
-
-/* One token of the vocabulary is spoilt: without it all is well, before and after. */
-static void test_not_finite_token(void **state)
-{
-    (void)state;
-    float before[VOCAB], after[VOCAB];
-    dsmoe_error error = {0};
-    dsmoe_model *model = open_harmed("model.embed_tokens.weight", 5 * 42, NAN, "F32");
-    dsmoe_session *session = make_session(model, N_CTX, 0, 1);
-    prefill(session, (const int32_t[]){1, 2, 3, 4}, 4, NULL);
-    decode(session, 6, before);
-    rewind_to(session, 4);
-    assert_int_equal(dsmoe_session_prefill(session, (const int32_t[]){7, 5, 8}, 3, after, &error),
-                     DSMOE_ERROR_NONFINITE);
-    assert_int_equal(dsmoe_session_length(session), 4);
-    decode(session, 6, after);
-    assert_same_bits(before, after, VOCAB, "after a token that is not finite");
-    dsmoe_session_free(session);
-    dsmoe_model_free(model);
-    made_model_write(&f.made, directory, false);
-}
-
-/* ---- memory ----------------------------------------------------------------------------------- */
-
-/* Memory of this process that no other shares, in bytes; -1 where the system does not say. */
-static long long private_memory(void)
-{
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    long long sum = 0, kilobytes;
-    char line[256];
-    if (!file) return -1;
-    while (fgets(line, sizeof line, file))
-        if (sscanf(line, "Private_Dirty: %lld", &kilobytes) == 1) sum += kilobytes * 1024;
-    fclose(file);
-    return sum;
-}
-
-/* Weights stay in the file: a copy would show as memory of our own. */
-static void test_weights_are_not_copied(void **state)
-{
-    (void)state;
-    dsmoe_config config = made_config();
-    config.vocab_size = 100000; /* 16.8 MB each, embedding and head */
-    made_model made = made_model_create(&config, "F32", 1);
-    made_model_write(&made, directory, false);
-    made_model_free(&made);
-    float *logits = calloc((size_t)config.vocab_size, sizeof *logits);
-    assert_non_null(logits);
-    long long before = private_memory();
-    dsmoe_model *model = open_model(directory);
-    dsmoe_session *session = make_session(model, 16, 16, 1);
-    prefill(session, f.tokens, 3, logits);
-    long long grown = private_memory() - before;
-    if (before >= 0 && grown > 10 << 20) fail_msg("%lld bytes of memory for a mapped model", grown);
-    dsmoe_session_free(session);
-    dsmoe_model_free(model);
-    free(logits);
-    made_model_write(&f.made, directory, false);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rewind),           cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_callers_threads),  cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_ragged_pass),      cmocka_unit_test(test_last_logits),
-        cmocka_unit_test(test_full_context),     cmocka_unit_test(test_memory_size),
-        cmocka_unit_test(test_wrong_tokens),     cmocka_unit_test(test_wrong_calls),
-        cmocka_unit_test(test_wrong_turns),      cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_not_finite_token), cmocka_unit_test(test_weights_are_not_copied),
+        cmocka_unit_test(test_rewind),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_callers_threads), cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_ragged_pass),     cmocka_unit_test(test_last_logits),
+        cmocka_unit_test(test_many_sessions),   cmocka_unit_test(test_watching_long_batches),
+        cmocka_unit_test(test_full_context),    cmocka_unit_test(test_memory_size),
+        cmocka_unit_test(test_wrong_tokens),    cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_wrong_turns),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -361,7 +361,7 @@ static int parse(int argc, char **argv, bench_options *o)
         case TRAIN:
             ok = (o->n_train = cli_parse_list(optarg, 1, max, o->train, MAX_CASES)) >= 0;
             break;
-        case 't': ok = cli_parse_int(optarg, 1, 1024, &threads); break;
+        case 't': ok = cli_parse_int(optarg, 1, CLI_MAX_THREADS, &threads); break;
         case SECONDS: ok = parse_seconds(optarg, &o->seconds); break;
         case JSON: o->json = true; break;
         case 'h': fputs(help, stdout); return CLI_OK;

@@ -298,7 +298,7 @@ int bench_model(int argc, char **argv)
         {"--n-prompt", "-p", OPTION_INTEGER, &o.n_prompt, 1, most},
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, most},
-        {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, 4096},
+        {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
     };

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/conversation.h"
+#include "cli/ids.h"
 #include "cli/line_edit.h"
 #include "cli/options.h"
 #include "cli/replace_file.h"
@@ -31,8 +32,8 @@ static const char help[] =
 static const char commands_help[] = "/reset      forget the conversation\n"
                                     "/save FILE  write it as JSON messages\n"
                                     "/quit       leave (or Ctrl-D)\n"
-                                    "A line that ends with \\ goes on with the next one. A blank "
-                                    "before / makes it text.\n";
+                                    "A line that ends with \\ goes on with the next one.\n"
+                                    "A blank before / makes it text.\n";
 
 enum { ROOM_FOR_ANSWER = 256 }; /* tokens; less in a small context */
 
@@ -56,18 +57,22 @@ static dsmoe_status encode(const chat *c, int32_t **ids, size_t *n_ids, dsmoe_er
 {
     dsmoe_status status = dsmoe_chat_encode(c->run.tokenizer, c->talk.messages, c->talk.count, true,
                                             ids, n_ids, error);
-    if (status != DSMOE_OK || c->n_answer == 0) return status;
+    if (status != DSMOE_OK) return status;
     size_t n = *n_ids + (size_t)c->n_answer;
     int32_t *larger = realloc(*ids, n * sizeof *larger);
     if (!larger) {
-        free(*ids);
         *error = (dsmoe_error){DSMOE_ERROR_MEMORY, "not enough memory"};
-        return DSMOE_ERROR_MEMORY;
+        goto fail;
     }
     memcpy(larger + *n_ids, c->answer_ids, (size_t)c->n_answer * sizeof *larger);
     *ids = larger;
     *n_ids = n;
+    if (ids_check(*ids, n, dsmoe_model_config(c->run.model)->vocab_size, true, error)) goto fail;
     return DSMOE_OK;
+fail:
+    free(*ids);
+    *ids = NULL;
+    return error->status;
 }
 
 /* Puts the conversation into the session, without its oldest turns as far as there would be no room
@@ -162,7 +167,7 @@ static int answer(chat *c)
     int code = keep_answer(c, end);
     stream_free(&c->answer);
     report_dropped(c);
-    if (end == RUNNER_FAILED) return cli_failure("chat", "%s", error.message);
+    if (end == RUNNER_FAILED) return runner_failure("chat", &c->run, &error);
     if (too_long)
         fprintf(stderr,
                 "(too long: %zu tokens, and the context (-c) holds %" PRId64 "; it is forgotten)\n",
@@ -185,6 +190,10 @@ static line_result read_input(chat *c)
         const char *line;
         size_t length;
         line_result result = line_edit_read(c->lines, &line, &length);
+        if (result == LINE_END && c->n_input > 0) {
+            c->input[--c->n_input] = '\0'; /* nothing follows the backslash */
+            return LINE_READ;
+        }
         if (result != LINE_READ) return result;
         char *larger = realloc(c->input, c->n_input + length + 1);
         if (!larger) return LINE_FAILED;
@@ -262,7 +271,7 @@ static int converse(chat *c)
 static int open_chat(chat *c, const char *system)
 {
     int code = runner_options_check("chat", c->options);
-    if (code == CLI_OK) code = runner_open("chat", c->options, true, &c->run);
+    if (code == CLI_OK) code = runner_open("chat", c->options, "", &c->run);
     if (code != CLI_OK) return code;
     c->answer_ids = malloc((size_t)c->run.capacity * sizeof *c->answer_ids);
     c->lines = line_edit_open("> ");

@@ -11,6 +11,9 @@
 
 enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
+/* What the library takes at most. */
+enum { CLI_MAX_THREADS = 1024, CLI_MAX_BATCH = 65536 };
+
 /* Each command gets its own name in argv[0] and returns an exit code. */
 int command_bench(int argc, char **argv);
 int command_chat(int argc, char **argv);
@@ -23,10 +26,13 @@ int command_plan(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_verify(int argc, char **argv);
 
-/* Both print "dsmoe COMMAND: message" to stderr; usage also points to --help. They return the exit
- * code so that a command can end with: return cli_usage("plan", "…"); */
+/* Both print "dsmoe COMMAND: message" to stderr, as one line; usage also points to --help. They return
+ * the exit code so that a command can end with: return cli_usage("plan", "…"); */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_failure(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Warns on stderr if the model was not made for so many tokens. */
+void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx);
 
 /* A whole decimal number within [min, max]; false otherwise. */
 bool cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *value);
@@ -41,28 +47,43 @@ void cli_group_digits(const char *digits, char *out);
 enum { CLI_BYTES = 24 };
 const char *cli_format_bytes(double bytes, char out[CLI_BYTES]);
 
-/* Bytes of the UTF-8 character at the start of text that is not empty; 0 if none begins there. */
-size_t cli_utf8_character(const char *text, size_t length);
+/* Bytes of the UTF-8 character at the start of text that is not empty, and the character itself; 0 if
+ * none begins there. */
+size_t cli_utf8_character(const char *text, size_t length, uint32_t *code);
 
 /* A JSON string with quotes and escapes. A byte that belongs to no UTF-8 character becomes U+FFFD. */
 void cli_print_json_string(FILE *file, const char *text);
 /* The same for text of a known length, which may hold NULs. */
 void cli_print_json_text(FILE *file, const char *text, size_t length);
 
-/* Whether `file` is a terminal that wants colour (NO_COLOR is honoured). */
+/* Text of a model or a file to stdout. A terminal gets no control characters but line ends and tabs:
+ * they could set its clipboard or hide what is written. False if it cannot be written. */
+bool cli_print_text(const char *text, size_t length);
+
+/* Whether `file` is a terminal that knows control sequences (TERM is not "dumb"), one that wants
+ * colour as well (NO_COLOR is honoured), and its columns: 80 if it is none. */
+bool cli_steers_terminal(FILE *file);
 bool cli_wants_colour(FILE *file);
+int cli_terminal_width(FILE *file);
+
+/* An input as messages name it: "standard input" for "-". */
+const char *cli_input_name(const char *path);
 
 /* The whole of a file, or of stdin for "-", ended by a NUL that *length does not count; to be freed.
  * On failure the message is printed and the exit code returned, else CLI_OK. */
 int cli_read_file(const char *command, const char *path, char **text, size_t *length);
 
-/* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; a second one
- * ends it at once. cli_clear_interrupt forgets the first. */
+/* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; if it still
+ * works on a second later, another one ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
 /* Whether it was SIGTERM, which an interactive command obeys where Ctrl-C only stops its answer. */
 bool cli_terminated(void);
+
+/* A model is a mapped file: if that is cut short while in use there is nothing left to do but to say
+ * so and to end. */
+void cli_catch_lost_file(void);
 
 /* Seconds on a clock that only goes forward, and the most memory this process has had, in bytes. */
 double cli_seconds(void);

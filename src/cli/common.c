@@ -2,21 +2,39 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+/* "dsmoe COMMAND: message" on one line, whatever a file name or a word of the user holds: what is no
+ * character and what steers a terminal becomes '?'. */
+static void print_message(const char *command, const char *format, va_list arguments)
+{
+    char message[4096];
+    uint32_t code = 0;
+    vsnprintf(message, sizeof message, format, arguments);
+    fprintf(stderr, "dsmoe %s: ", command);
+    for (size_t i = 0, length = strlen(message), size; i < length; i += size) {
+        size = cli_utf8_character(message + i, length - i, &code);
+        bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
+        if (size == 0) size = 1;
+        fwrite(shown ? message + i : "?", 1, shown ? size : 1, stderr);
+    }
+    fputc('\n', stderr);
+}
 
 int cli_usage(const char *command, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "dsmoe %s: ", command);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\ntry: dsmoe %s --help\n", command);
+    print_message(command, format, arguments);
     va_end(arguments);
+    fprintf(stderr, "try: dsmoe %s --help\n", command);
     return CLI_USAGE;
 }
 
@@ -24,11 +42,18 @@ int cli_failure(const char *command, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fprintf(stderr, "dsmoe %s: ", command);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    print_message(command, format, arguments);
     va_end(arguments);
     return CLI_FAILURE;
+}
+
+void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx)
+{
+    if (n_ctx > config->max_position_embeddings)
+        fprintf(stderr,
+                "dsmoe %s: warning: the model was made for contexts of %" PRId64 " tokens, not of"
+                " %" PRId64 "\n",
+                command, config->max_position_embeddings, n_ctx);
 }
 
 /* The number at the start of `text`; *end is set behind it. */
@@ -84,21 +109,24 @@ const char *cli_format_bytes(double bytes, char out[CLI_BYTES])
     return out;
 }
 
-size_t cli_utf8_character(const char *bytes, size_t length)
+size_t cli_utf8_character(const char *bytes, size_t length, uint32_t *code)
 {
     const unsigned char *text = (const unsigned char *)bytes;
     /* The second byte decides whether a form is overlong, a surrogate or beyond Unicode. */
     unsigned char first = text[0], low = 0x80, high = 0xbf;
-    if (first < 0x80) return 1;
-    size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    size_t size = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    *code = size == 1 ? first : first & (0x7fu >> size);
+    if (size == 1) return 1;
     if (first < 0xc2 || first > 0xf4 || size > length) return 0;
     if (first == 0xe0) low = 0xa0;
     if (first == 0xed) high = 0x9f;
     if (first == 0xf0) low = 0x90;
     if (first == 0xf4) high = 0x8f;
     if (text[1] < low || text[1] > high) return 0;
-    for (size_t i = 2; i < size; i++)
+    for (size_t i = 1; i < size; i++) {
         if ((text[i] & 0xc0) != 0x80) return 0;
+        *code = *code << 6 | (text[i] & 0x3f);
+    }
     return size;
 }
 
@@ -116,15 +144,15 @@ static void print_json_escape(FILE *file, unsigned char c)
 
 void cli_print_json_text(FILE *file, const char *text, size_t length)
 {
+    uint32_t code = 0;
     fputc('"', file);
     for (size_t i = 0, size; i < length; i += size) {
-        unsigned char c = (unsigned char)text[i];
-        size = cli_utf8_character(text + i, length - i);
+        size = cli_utf8_character(text + i, length - i, &code);
         if (size == 0) {
             fputs("\xef\xbf\xbd", file); /* U+FFFD */
             size = 1;
-        } else if (c < 0x20 || c == 0x7f || c == '"' || c == '\\') {
-            print_json_escape(file, c);
+        } else if (code < 0x20 || code == 0x7f || code == '"' || code == '\\') {
+            print_json_escape(file, (unsigned char)code);
         } else {
             fwrite(text + i, 1, size, file);
         }
@@ -137,10 +165,40 @@ void cli_print_json_string(FILE *file, const char *text)
     cli_print_json_text(file, text, strlen(text));
 }
 
+bool cli_steers_terminal(FILE *file)
+{
+    const char *terminal = getenv("TERM");
+    return isatty(fileno(file)) && !(terminal && !strcmp(terminal, "dumb"));
+}
+
 bool cli_wants_colour(FILE *file)
 {
     const char *no_colour = getenv("NO_COLOR");
-    return isatty(fileno(file)) && !(no_colour && *no_colour);
+    return cli_steers_terminal(file) && !(no_colour && *no_colour);
+}
+
+int cli_terminal_width(FILE *file)
+{
+    struct winsize size;
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+bool cli_print_text(const char *text, size_t length)
+{
+    if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, length, stdout) == length;
+    uint32_t code = 0;
+    for (size_t i = 0, size; i < length; i += size) {
+        size = cli_utf8_character(text + i, length - i, &code);
+        bool steers = size > 0 && (code < 0x20 || (code >= 0x7f && code <= 0x9f)) && code != '\n' &&
+                      code != '\t' && code != '\r';
+        if (size == 0) size = 1;
+        if (steers)
+            fputs("\xef\xbf\xbd", stdout); /* U+FFFD */
+        else
+            fwrite(text + i, 1, size, stdout);
+    }
+    return !ferror(stdout);
 }
 
 double cli_seconds(void)

@@ -21,6 +21,7 @@ typedef struct corpus {
     int32_t bos;                /* -1: none is put before a window */
     int32_t *tokens;
     int64_t n_tokens;
+    int64_t n_bytes; /* of the text; 0 with ids */
 } corpus;
 
 /* Every token is below the model's vocab_size. On failure the message is printed and the exit code

@@ -136,6 +136,8 @@ static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
         e->result.n_windows++;
         if (start + n_text >= text->n_tokens) break;
     }
+    /* Tokens may spell the text with other bytes: what is not UTF-8 becomes U+FFFD. */
+    if (e->result.n_scored == text->n_tokens) e->result.n_bytes = text->n_bytes;
     return status;
 }
 
@@ -189,11 +191,11 @@ static void print_text(const evaluation *e)
     printf("perplexity     %.4f +/- %.4f\n", numbers.perplexity,
            numbers.perplexity * numbers.error);
     if (result->n_bytes > 0) printf("bits per byte  %.4f\n", numbers.bits_per_byte);
-    printf("tokens         %s of %s scored in %" PRId64 " window%s of %" PRId64 " moved by %" PRId64
-           "%s\n",
+    printf("tokens         %s of %s scored in %" PRId64 " window%s of %" PRId64,
            number_group(result->n_scored, scored), number_group(e->text->n_tokens, all),
-           result->n_windows, result->n_windows == 1 ? "" : "s", e->n_ctx, e->stride,
-           e->text->bos >= 0 ? ", BOS first" : "");
+           result->n_windows, result->n_windows == 1 ? "" : "s", e->n_ctx);
+    if (result->n_windows > 1) printf(" moved by %" PRId64, e->stride);
+    puts(e->text->bos >= 0 ? ", BOS first" : "");
     printf("speed          %.1f tokens/s, %.1f s\n", numbers.tokens_per_s, result->seconds);
 }
 
@@ -228,7 +230,7 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
                          options->stride, asked);
     if (e->text->n_tokens + (e->text->bos >= 0) < 2)
         return cli_failure("eval", "%s: one token, and nothing before it to predict it from",
-                           options->file);
+                           cli_input_name(options->file));
     e->n_ctx = corpus_context("eval", e->text, config, options->n_ctx);
     e->stride = options->stride ? options->stride : e->n_ctx / 2;
     if (e->stride >= e->n_ctx) e->stride = e->n_ctx - 1; /* one window holds the whole text */
@@ -260,7 +262,9 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
     dsmoe_status status = run_all(e, &error);
     progress_finish(&e->bar);
     e->result.seconds = cli_seconds() - start;
-    exit_code = status == DSMOE_OK ? report(e) : cli_failure("eval", "%s", error.message);
+    exit_code = status == DSMOE_OK
+                    ? report(e)
+                    : cli_failure("eval", "%s: %s", e->options->model, error.message);
 done:
     dsmoe_session_free(e->session);
     free(e->window);
@@ -277,13 +281,14 @@ int command_eval(int argc, char **argv)
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 2, INT32_MAX},
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
-        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 1024},
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
     };
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model) return cli_usage("eval", "-m DIR is needed: the model");
-    if (!options.file) return cli_usage("eval", "-f FILE is needed: the text");
+    if (!options.model || !*options.model)
+        return cli_usage("eval", "which model? -m names its folder");
+    if (!options.file) return cli_usage("eval", "which text? -f names its file");
     dsmoe_model *model;
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)

@@ -65,11 +65,17 @@ static int read_prompt(const generate_options *o, char **text, size_t *length)
     return CLI_OK;
 }
 
+static const char *source_name(const generate_options *o)
+{
+    return o->prompt ? "--prompt" : cli_input_name(o->file ? o->file : "-");
+}
+
 /* The ids of the prompt, to be freed. CLI_OK or an exit code. */
 static int encode_prompt(const generate_options *o, const runner *r, const char *text,
                          size_t length, int32_t **ids, size_t *n_ids)
 {
-    if (o->ids) return ids_parse("generate", text, length, ids, n_ids);
+    if (o->ids)
+        return ids_parse((ids_source){"generate", source_name(o)}, text, length, ids, n_ids);
     dsmoe_error error;
     int flags = DSMOE_ENCODE_BOS | (o->run.special ? DSMOE_ENCODE_SPECIAL : 0);
     if (dsmoe_tokenizer_encode(r->tokenizer, text, length, flags, ids, n_ids, &error))
@@ -77,16 +83,13 @@ static int encode_prompt(const generate_options *o, const runner *r, const char 
     return CLI_OK;
 }
 
-static int check_prompt(const runner *r, const int32_t *ids, size_t n_ids)
+static int check_prompt(const generate_options *o, const runner *r, const int32_t *ids,
+                        size_t n_ids)
 {
-    int64_t vocab_size = dsmoe_model_config(r->model)->vocab_size;
     if (n_ids == 0) return cli_failure("generate", "the prompt is empty: nothing to continue");
-    for (size_t i = 0; i < n_ids; i++)
-        if (ids[i] < 0 || ids[i] >= vocab_size)
-            return cli_failure("generate",
-                               "token id %" PRId32 " of the prompt is out of range: the model's "
-                               "vocab_size is %" PRId64,
-                               ids[i], vocab_size);
+    dsmoe_error error;
+    if (ids_check(ids, n_ids, dsmoe_model_config(r->model)->vocab_size, !o->ids, &error))
+        return cli_failure("generate", "%s: %s", o->ids ? source_name(o) : r->path, error.message);
     if (n_ids > (size_t)r->capacity)
         return cli_failure("generate",
                            "the prompt has %zu tokens, but the context (-c) holds only %" PRId64,
@@ -109,7 +112,7 @@ static void print_echo(generate_output *out, const char *text, size_t length, co
     if (out->options->ids)
         for (size_t i = 0; i < n_ids; i++) print_id(out, ids[i]);
     else
-        fwrite(text, 1, length, stdout);
+        cli_print_text(text, length);
     if (dim) fputs("\033[0m", stdout);
     cli_flush();
 }
@@ -129,9 +132,11 @@ static bool emit(void *context, int32_t token, bool is_end)
 }
 
 /* A line that is complete: ids always, a text (which may be continued elsewhere) for the eye. */
-static void end_output(generate_output *out)
+static void end_output(generate_output *out, runner_end end)
 {
     const stream *text = &out->text;
+    bool nothing = end == RUNNER_FAILED && out->n_ids == 0 && text->length == 0;
+    if (nothing) return;
     if (out->options->ids)
         putchar('\n');
     else if (isatty(STDOUT_FILENO) && (!text->length || text->text[text->length - 1] != '\n'))
@@ -148,8 +153,8 @@ static int generate(const generate_options *o, runner *r, const int32_t *ids, si
     runner_end end = runner_read(r, ids, (int64_t)n_ids, &error);
     if (end == RUNNER_STOPPED) end = runner_generate(r, o->run.n_predict, emit, out, &error);
     stream_end(&out->text);
-    end_output(out);
-    if (end == RUNNER_FAILED) return cli_failure("generate", "%s", error.message);
+    end_output(out, end);
+    if (end == RUNNER_FAILED) return runner_failure("generate", r, &error);
     if (ferror(stdout)) return CLI_FAILURE; /* cli_finish says so */
     if (out->text.failed) return cli_failure("generate", "not enough memory");
     if (end == RUNNER_FULL)
@@ -165,11 +170,12 @@ static int run(const generate_options *o)
     int32_t *ids = NULL;
     size_t length = 0, n_ids = 0;
     generate_output out = {.options = o};
+    static const char hint[] = "; token ids (--ids) need none";
     int code = runner_options_check("generate", &o->run);
     if (code == CLI_OK) code = read_prompt(o, &text, &length);
-    if (code == CLI_OK) code = runner_open("generate", &o->run, !o->ids, &r);
+    if (code == CLI_OK) code = runner_open("generate", &o->run, o->ids ? NULL : hint, &r);
     if (code == CLI_OK) code = encode_prompt(o, &r, text, length, &ids, &n_ids);
-    if (code == CLI_OK) code = check_prompt(&r, ids, n_ids);
+    if (code == CLI_OK) code = check_prompt(o, &r, ids, n_ids);
     if (code == CLI_OK) {
         out.tokenizer = r.tokenizer;
         out.text = (stream){.stops = o->run.stop.at, .n_stops = o->run.stop.count};

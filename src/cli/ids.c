@@ -1,6 +1,7 @@
 /* ids.c - token ids as people write them. */
 #include "cli/ids.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,24 +34,61 @@ static size_t word_length(const char *text, const char *end)
     return (size_t)(c - text);
 }
 
-int ids_parse(const char *command, const char *text, size_t length, int32_t **ids, size_t *n_ids)
+static size_t count_words(const char *text, const char *end)
 {
-    const char *end = text + length;
     size_t count = 0;
     for (const char *c = text; c < end; c++)
         count += !is_separator(*c) && (c == text || is_separator(c[-1]));
+    return count;
+}
+
+static int refuse_word(ids_source source, const char *text, const char *word, size_t length)
+{
+    size_t line = 1, shown = length < LONGEST_SHOWN ? length : LONGEST_SHOWN;
+    for (const char *c = text; c < word; c++) line += *c == '\n';
+    char copy[LONGEST_SHOWN + 1];
+    for (size_t i = 0; i < shown; i++) copy[i] = word[i] ? word[i] : '?';
+    copy[shown] = '\0';
+    return cli_failure(source.command, "%s: '%s%s' in line %zu is no token id", source.name, copy,
+                       shown < length ? "..." : "", line);
+}
+
+int ids_parse(ids_source source, const char *text, size_t length, int32_t **ids, size_t *n_ids)
+{
+    const char *end = text + length;
+    size_t count = count_words(text, end);
     *n_ids = 0;
     *ids = calloc(count + 1, sizeof **ids);
-    if (!*ids) return cli_failure(command, "not enough memory for %zu token ids", count);
+    if (!*ids)
+        return cli_failure(source.command, "%s: not enough memory for %zu token ids", source.name,
+                           count);
     for (const char *c = text; c < end;) {
         size_t n = word_length(c, end);
         if (n > 0 && !parse_id(c, n, &(*ids)[(*n_ids)++])) {
             free(*ids);
             *ids = NULL;
-            return cli_failure(command, "'%.*s' is no token id",
-                               n < LONGEST_SHOWN ? (int)n : LONGEST_SHOWN, c);
+            return refuse_word(source, text, c, n);
         }
         c += n + 1;
     }
     return CLI_OK;
+}
+
+dsmoe_status ids_check(const int32_t *ids, size_t n_ids, int64_t vocab_size, bool from_text,
+                       dsmoe_error *error)
+{
+    size_t i = 0;
+    while (i < n_ids && ids[i] >= 0 && ids[i] < vocab_size) i++;
+    if (i == n_ids) return DSMOE_OK;
+    error->status = DSMOE_ERROR_ARGUMENT;
+    if (from_text)
+        snprintf(error->message, sizeof error->message,
+                 "the tokenizer makes token %" PRId32 " of this text, but the model's vocab_size is"
+                 " %" PRId64 ": they do not belong together",
+                 ids[i], vocab_size);
+    else
+        snprintf(error->message, sizeof error->message,
+                 "token %" PRId32 ", number %zu, is not below the model's vocab_size %" PRId64,
+                 ids[i], i + 1, vocab_size);
+    return error->status;
 }

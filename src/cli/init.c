@@ -26,7 +26,7 @@ static const char help[] =
     "                        16b   the released model\n"
     "      --layers N        another number of layers\n"
     "      --dtype TYPE      f32, f16 or bf16 (default)\n"
-    "      --seed N          another seed, other weights (0)\n"
+    "  -s, --seed N          another seed, other weights (0)\n"
     "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR; "
     "the\n"
     "                        model begins and ends texts with its tokens\n"
@@ -60,12 +60,13 @@ typedef struct init_command {
 
 static int parse(init_command *c, int argc, char **argv)
 {
-    const option_row rows[] = {{"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
-                               {"--layers", NULL, OPTION_INTEGER, &c->n_layers, 1, 65536},
-                               {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
-                               {"--seed", NULL, OPTION_INTEGER, &c->seed, 0, 0x1p63},
-                               {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
-                               {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, 1024}};
+    const option_row rows[] = {
+        {"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
+        {"--layers", NULL, OPTION_INTEGER, &c->n_layers, 1, 65536},
+        {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
+        {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
+        {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     option_words words = {&c->folder, 1, 0};
     int exit_code =
         options_parse("init", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
@@ -221,24 +222,38 @@ static int copy_tokenizer(init_command *c)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static bool show_progress(void *context, double done, double total)
-{
-    progress_update(context, done, total);
-    return !cli_interrupted();
-}
+typedef struct writing {
+    const init_command *command;
+    progress bar;
+    bool announced;
+} writing;
 
-static int write_model(const init_command *c)
+/* Once it writes, as the folder may be the wrong one. */
+static void announce(const init_command *c)
 {
     char size[CLI_BYTES], parameters[TABLE_CELL];
     fprintf(stderr, "%s, %lld layer%s: %s parameters, %s as %s\n", c->preset,
             (long long)c->config.num_hidden_layers, c->config.num_hidden_layers > 1 ? "s" : "",
             number_group(c->n_parameters, parameters), cli_format_bytes(c->bytes, size),
             c->dtype_name);
-    progress bar = progress_start("writing", "bytes");
+}
+
+static bool show_progress(void *context, double done, double total)
+{
+    writing *w = context;
+    if (!w->announced) announce(w->command);
+    w->announced = true;
+    progress_update(&w->bar, done, total);
+    return !cli_interrupted();
+}
+
+static int write_model(const init_command *c)
+{
+    writing w = {.command = c, .bar = progress_start("writing", "bytes")};
     dsmoe_error error;
     dsmoe_status status = dsmoe_model_init(c->folder, &c->config, c->dtype, (uint64_t)c->seed,
-                                           (int)c->n_threads, show_progress, &bar, &error);
-    progress_finish(&bar);
+                                           (int)c->n_threads, show_progress, &w, &error);
+    progress_finish(&w.bar);
     if (status == DSMOE_OK) return CLI_OK;
     if (cli_interrupted()) {
         cli_failure("init", "interrupted; what was written is removed");

@@ -45,6 +45,8 @@ static int read_all(int fd, char **text, size_t *length)
     return 0;
 }
 
+const char *cli_input_name(const char *path) { return strcmp(path, "-") ? path : "standard input"; }
+
 int cli_read_file(const char *command, const char *path, char **text, size_t *length)
 {
     bool is_stdin = !strcmp(path, "-");
@@ -55,5 +57,5 @@ int cli_read_file(const char *command, const char *path, char **text, size_t *le
     if (problem == 0) return CLI_OK;
     free(*text);
     *text = NULL;
-    return cli_failure(command, "%s: %s", is_stdin ? "standard input" : path, strerror(problem));
+    return cli_failure(command, "%s: %s", cli_input_name(path), strerror(problem));
 }

@@ -219,11 +219,24 @@ static int show_routing(const inspection *it, const routing_report *report)
         routing_print(report, it->options->layer);
     }
     int exit_code = it->options->html ? write_page(it, report) : CLI_OK;
+    if (exit_code == CLI_OK && it->options->html && !it->options->json)
+        printf("\nThe page: %s\n", it->options->html);
     return exit_code == CLI_OK && report->interrupted ? CLI_INTERRUPTED : exit_code;
+}
+
+/* "1 to 27": the first and the last MoE layer; returns `out`. */
+static const char *moe_layers(const dsmoe_config *config, char out[TABLE_CELL])
+{
+    int64_t first = 0, last = config->num_hidden_layers - 1;
+    while (first < last && !dsmoe_config_layer_is_moe(config, first)) first++;
+    while (last > first && !dsmoe_config_layer_is_moe(config, last)) last--;
+    snprintf(out, TABLE_CELL, "%" PRId64 " to %" PRId64, first, last);
+    return out;
 }
 
 static int inspect_routing(const inspection *it)
 {
+    char layers[TABLE_CELL];
     const inspect_options *options = it->options;
     const dsmoe_config *config = &it->view.config;
     if (it->view.plan.n_moe_layers == 0)
@@ -231,8 +244,8 @@ static int inspect_routing(const inspection *it)
                            options->model);
     if (options->layer >= 0 && (options->layer >= config->num_hidden_layers ||
                                 !dsmoe_config_layer_is_moe(config, options->layer)))
-        return cli_usage("inspect", "--layer %" PRId64 " is no MoE layer of this model",
-                         options->layer);
+        return cli_usage("inspect", "--layer %" PRId64 " is no MoE layer of this model (%s)",
+                         options->layer, moe_layers(config, layers));
     int exit_code = options->html ? replace_file_check("inspect", options->html) : CLI_OK;
     if (exit_code != CLI_OK) return exit_code;
     corpus text;
@@ -271,7 +284,7 @@ int command_inspect(int argc, char **argv)
     const option_row rows[] = {
         {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 1, INT32_MAX},
-        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 1024},
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--routing", NULL, OPTION_TEXT, &options.routing, 0, 0},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
@@ -281,7 +294,8 @@ int command_inspect(int argc, char **argv)
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model) return cli_usage("inspect", "-m DIR is needed: the model");
+    if (!options.model || !*options.model)
+        return cli_usage("inspect", "which model? -m names its folder");
     if (!options.routing && (options.ids || options.html || options.layer >= 0))
         return cli_usage("inspect", "%s goes with --routing",
                          options.html  ? "--html"

@@ -323,7 +323,8 @@ static int collect(collector *c, const dsmoe_model *model, const corpus *text, i
     }
     dsmoe_session_free(session);
     free(window);
-    return status == DSMOE_OK ? CLI_OK : cli_failure("inspect", "%s", error.message);
+    if (status == DSMOE_OK) return CLI_OK;
+    return cli_failure("inspect", "%s: %s", report->model_path, error.message);
 }
 
 int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx, int64_t n_threads,
@@ -338,7 +339,7 @@ int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx,
     report->k = config->num_experts_per_tok;
     report->n_ctx = corpus_context("inspect", text, config, n_ctx);
     if (report->n_ctx < 1 + (text->bos >= 0))
-        return cli_failure("inspect", "a context of %" PRId64 " has no room beside BOS",
+        return cli_failure("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
                            report->n_ctx);
     int exit_code = collect(&c, model, text, n_threads);
     if (exit_code == CLI_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);

@@ -1,29 +1,45 @@
-/* interrupt.c - Ctrl-C and SIGTERM as a question that long work asks now and then. */
+/* interrupt.c - signals: Ctrl-C and SIGTERM as a question that long work asks now and then, and the
+ * end of a program whose mapped file went away. */
 #include "cli/cli.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t interrupted, terminated;
+static volatile sig_atomic_t interrupted_at; /* seconds */
 
-static void on_signal(int signal_number)
+/* ---- Ctrl-C and SIGTERM --------------------------------------------------------------------- */
+
+/* A key that bounces, or a finger that does not know whether it was heard, is no wish to lose the
+ * conversation: only after a second does another signal end the program. */
+static void on_interrupt(int signal_number)
 {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
     if (signal_number == SIGTERM) terminated = 1;
-    if (interrupted) _exit(CLI_INTERRUPTED);
+    if (!interrupted) interrupted_at = (sig_atomic_t)now.tv_sec;
+    if (interrupted && (sig_atomic_t)now.tv_sec - interrupted_at > 1) _exit(CLI_INTERRUPTED);
     interrupted = 1;
+}
+
+static void handle(int signal_number, void (*handler)(int))
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    sigemptyset(&action.sa_mask);
+    /* Without it a signal would make stdio lose what it is writing. */
+    action.sa_flags = SA_RESTART;
+    sigaction(signal_number, &action, NULL);
 }
 
 void cli_catch_interrupt(void)
 {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    /* Without it a signal would make stdio lose what it is writing. */
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    handle(SIGINT, on_interrupt);
+    handle(SIGTERM, on_interrupt);
 }
 
 bool cli_interrupted(void) { return interrupted != 0; }
@@ -31,3 +47,22 @@ bool cli_interrupted(void) { return interrupted != 0; }
 void cli_clear_interrupt(void) { interrupted = 0; }
 
 bool cli_terminated(void) { return terminated != 0; }
+
+/* ---- a file that is gone -------------------------------------------------------------------- */
+
+/* Several threads may miss it at once; one speaks, and takes the others along. */
+static void on_lost_file(int signal_number)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static const char message[] =
+        "\ndsmoe: a file of the model became shorter, or its disk failed, while it was in use\n";
+    (void)signal_number;
+    while (atomic_flag_test_and_set(&told)) pause();
+    /* A terminal may have a text or a bar on its line. */
+    size_t skipped = isatty(STDERR_FILENO) ? 0 : 1;
+    ssize_t written = write(STDERR_FILENO, message + skipped, sizeof message - 1 - skipped);
+    (void)written; /* if nobody listens, nobody hears that either */
+    _exit(CLI_FAILURE);
+}
+
+void cli_catch_lost_file(void) { handle(SIGBUS, on_lost_file); }

@@ -128,9 +128,10 @@ static bool read_string(reader *r, char *out, size_t *length)
             if (!read_escape(r, &out)) return false;
             continue;
         }
-        size_t size = cli_utf8_character(r->at, (size_t)(r->end - r->at));
+        uint32_t code = 0;
+        size_t size = cli_utf8_character(r->at, (size_t)(r->end - r->at), &code);
         if (size == 0) return fail(r, "not UTF-8");
-        if ((unsigned char)*r->at < 0x20) return fail(r, "a control character within a string");
+        if (code < 0x20) return fail(r, "a control character within a string");
         memcpy(out, r->at, size);
         out += size;
         r->at += size;
@@ -312,8 +313,15 @@ static bool read_member(reader *r, wanted *w)
     return is_wanted ? read_wanted(r, w) : skip_value(r);
 }
 
+/* Some editors begin a file with a byte order mark. */
+static void skip_byte_order_mark(reader *r)
+{
+    if (r->end - r->at >= 3 && !memcmp(r->at, "\xef\xbb\xbf", 3)) r->at += 3;
+}
+
 static bool read_object(reader *r, wanted *w)
 {
+    skip_byte_order_mark(r);
     if (!accept(r, '{')) return fail(r, "an object is expected");
     if (!accept(r, '}')) {
         do {

@@ -22,6 +22,7 @@ enum { HISTORY_SIZE = 1000, WAIT_MS = 200 };
 struct line_edit {
     EditLine *editor; /* NULL: not a terminal */
     History *history;
+    FILE *screen;
     char *history_path; /* NULL: none is kept */
     char prompt[64];
     char buffer[4096]; /* bytes [at, end) have been read but not used */
@@ -59,7 +60,11 @@ static void catch_signals(void)
 static void obey_signals(line_edit *e)
 {
     if (!e->editor || (!resized && !resumed)) return;
-    if (resized) el_resize(e->editor);
+    if (resized) {
+        /* libedit would write the line once more behind itself */
+        fputs("\r\033[J", e->screen);
+        el_resize(e->editor);
+    }
     if (resumed) {
         el_set(e->editor, EL_PREP_TERM, 0);
         el_set(e->editor, EL_PREP_TERM, 1);
@@ -162,6 +167,7 @@ static line_result read_plain(line_edit *e, const char **line, size_t *length)
         if (!append_byte(e, byte)) return LINE_FAILED;
     if (e->interrupted) return LINE_INTERRUPTED;
     if (byte != '\n' && e->length == 0) return e->failed ? LINE_FAILED : LINE_END;
+    if (e->length > 0 && e->line[e->length - 1] == '\r') e->length--; /* a file of Windows */
     *length = e->length;
     if (!append_byte(e, '\0')) return LINE_FAILED;
     *line = e->line;
@@ -206,10 +212,10 @@ static void choose_locale(void)
 static bool open_editor(line_edit *e)
 {
     choose_locale();
-    FILE *screen = isatty(STDOUT_FILENO) ? stdout : stderr;
+    e->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
     HistEvent event;
     e->history = history_init();
-    e->editor = el_init("dsmoe", stdin, screen, stderr);
+    e->editor = el_init("dsmoe", stdin, e->screen, stderr);
     if (!e->history || !e->editor) return false;
     history(e->history, &event, H_SETSIZE, HISTORY_SIZE);
     history(e->history, &event, H_SETUNIQUE, 1);

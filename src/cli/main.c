@@ -1,7 +1,9 @@
 /* main.c - the command `dsmoe`: finds the sub-command and hands over. */
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct command {
     const char *name;
@@ -33,7 +35,7 @@ static void print_help(FILE *file)
             "commands:\n",
             dsmoe_version());
     for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].summary);
     fprintf(file, "\nexamples:\n"
                   "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
                   "  dsmoe plan                                    what fine-grained experts buy, "
@@ -41,8 +43,18 @@ static void print_help(FILE *file)
                   "'dsmoe COMMAND --help' tells more about a command.\n");
 }
 
+/* A standard stream that the caller has closed must not become the next file that is opened, or
+ * messages would end up in a model. It stays unusable: /dev/null, open for the wrong direction. */
+static void hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
+    cli_catch_lost_file();
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;

@@ -99,16 +99,22 @@ static const option_row *find_row(const option_row *rows, int n_rows, const char
 static int parse_option(const char *command, const option_row *rows, int n_rows, int argc,
                         char **argv, int *at)
 {
-    const char *word = argv[*at], *equals = NULL;
-    if (word[1] == '-') equals = strchr(word, '=');
-    size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const char *word = argv[*at], *value = NULL;
+    size_t length = strlen(word);
+    const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    if (equals) {
+        length = (size_t)(equals - word);
+        value = equals + 1;
+    } else if (word[1] != '-' && length > 2) {
+        length = 2;
+        value = word + length;
+    }
     const option_row *row = find_row(rows, n_rows, word, length);
-    if (!row) return cli_usage(command, "there is no option '%.*s'", (int)length, word);
+    if (!row) return cli_usage(command, "there is no option '%s'", word);
     if (row->kind == OPTION_FLAG) {
-        if (equals) return cli_usage(command, "%s takes no value", row->name);
+        if (value) return cli_usage(command, "%s takes no value", row->name);
         return store_value(command, row->name, row, NULL);
     }
-    const char *value = equals ? equals + 1 : NULL;
     if (!value) {
         if (*at + 1 == argc) return cli_usage(command, "%s needs a value", row->name);
         value = argv[++*at];

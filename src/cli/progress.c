@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -12,12 +10,10 @@ static const double first_after = 0.5, redraw_after = 0.1; /* seconds */
 
 enum { BAR_WIDTH = 24, LINE_MAX_WIDTH = 160 };
 
-static int terminal_width(void)
-{
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-    return size.ws_col < LINE_MAX_WIDTH ? size.ws_col : LINE_MAX_WIDTH;
-}
+/* A line that wraps cannot be cleared, and Ctrl-C is shown behind it. */
+static const int margin = 3;
+
+enum { BYTES_WORTH_WAITING = 16 * 1024 * 1024 }; /* a few seconds of tokenizing */
 
 /* "1.2 GB" or "3400 tokens". */
 static void format_amount(double amount, const char *unit, char out[CLI_BYTES])
@@ -41,31 +37,52 @@ static void format_duration(double seconds, char *out, size_t size)
         snprintf(out, size, "%.0f h", seconds / 3600);
 }
 
+static void print_line(const char *line)
+{
+    int width = cli_terminal_width(stderr) - margin;
+    fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 0, line);
+    fflush(stderr);
+}
+
 static void draw(const progress *p, double now, double done, double total)
 {
     double share = total > 0 ? done / total : 0;
     if (share > 1) share = 1;
-    char bar[BAR_WIDTH + 1];
-    int filled = (int)(share * BAR_WIDTH);
-    for (int i = 0; i < BAR_WIDTH; i++) bar[i] = i < filled ? '#' : '.';
-    bar[BAR_WIDTH] = '\0';
-
     double rate = done / (now - p->start);
-    char speed[CLI_BYTES], left[40] = "";
+    char speed[CLI_BYTES], left[40] = "", numbers[120], bar[BAR_WIDTH + 4] = "";
     format_amount(rate, p->unit, speed);
     if (rate > 0 && total >= done) format_duration((total - done) / rate, left, sizeof left);
-    char line[LINE_MAX_WIDTH];
-    snprintf(line, sizeof line, "%s [%s] %3.0f %%  %s/s%s%s%s", p->label, bar, 100 * share, speed,
+    snprintf(numbers, sizeof numbers, " %3.0f %%  %s/s%s%s%s", 100 * share, speed,
              *left ? "  " : "", left, *left ? " left" : "");
-    /* A line that wraps cannot be cleared, so it is cut one column short of the edge. */
-    fprintf(stderr, "\r%.*s\033[K", terminal_width() - 1, line);
-    fflush(stderr);
+    /* What is narrow loses the bar first. */
+    int room = cli_terminal_width(stderr) - margin - (int)strlen(p->label) - (int)strlen(numbers);
+    int width = room - 3 < BAR_WIDTH ? room - 3 : BAR_WIDTH;
+    if (width >= 4) {
+        memset(bar, '.', sizeof bar);
+        memcpy(bar, " [", 2);
+        memset(bar + 2, '#', (size_t)(share * width));
+        memcpy(bar + 2 + width, "]", 2);
+    }
+    char line[LINE_MAX_WIDTH];
+    snprintf(line, sizeof line, "%s%s%s", p->label, bar, numbers);
+    print_line(line);
 }
 
 progress progress_start(const char *label, const char *unit)
 {
     double now = cli_seconds();
-    return (progress){label, unit, now, now, isatty(STDERR_FILENO) == 1, false};
+    return (progress){label, unit, now, now, cli_steers_terminal(stderr), false};
+}
+
+progress progress_wait(const char *label, size_t n_bytes)
+{
+    progress p = progress_start(label, "bytes");
+    char line[LINE_MAX_WIDTH], amount[CLI_BYTES];
+    if (!p.shown || n_bytes < BYTES_WORTH_WAITING) return p;
+    snprintf(line, sizeof line, "%s %s ...", label, cli_format_bytes((double)n_bytes, amount));
+    print_line(line);
+    p.drawn = true;
+    return p;
 }
 
 void progress_update(progress *p, double done, double total)

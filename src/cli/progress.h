@@ -1,9 +1,10 @@
 /* progress.h - a bar with rate and time left on stderr, for work longer than a few seconds. Nothing
- * is drawn if stderr is not a terminal, or before half a second has passed. */
+ * is drawn if stderr is no terminal that can clear a line, or before half a second has passed. */
 #ifndef DSMOE_CLI_PROGRESS_H
 #define DSMOE_CLI_PROGRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef struct progress {
     const char *label;  /* "writing" */
@@ -13,6 +14,9 @@ typedef struct progress {
 } progress;
 
 progress progress_start(const char *label, const char *unit);
+/* For work that cannot tell how far it is: a line that says what goes on if there are so many bytes
+ * to do that it takes seconds. To be finished as well. */
+progress progress_wait(const char *label, size_t n_bytes);
 /* Redraws at most ten times a second. */
 void progress_update(progress *p, double done, double total);
 /* Clears the line. */

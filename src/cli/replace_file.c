@@ -13,6 +13,7 @@ int replace_file_begin(const char *command, const char *path, replace_file *out)
 {
     struct stat info;
     *out = (replace_file){.path = path};
+    if (!*path) return cli_failure(command, "a file needs a name that is not empty");
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return cli_failure(command, "%s: exists and is no file that could be replaced", path);
     if (asprintf(&out->temporary, "%s.XXXXXX", path) < 0) {

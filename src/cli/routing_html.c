@@ -19,10 +19,9 @@
 /* Escaped; what is no character or would not be seen is shown as U+FFFD. */
 static void put_text(FILE *file, const char *text, size_t length)
 {
-    const unsigned char *c = (const unsigned char *)text;
-    for (size_t left = length, size; left > 0; left -= size, c += size) {
-        uint32_t code = 0;
-        size = utf8_read(c, left, &code);
+    uint32_t code = 0;
+    for (size_t i = 0, size; i < length; i += size) {
+        size = cli_utf8_character(text + i, length - i, &code);
         bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
         if (size == 0) size = 1;
         if (!shown)
@@ -36,7 +35,7 @@ static void put_text(FILE *file, const char *text, size_t length)
         else if (code == '"')
             fputs("&quot;", file);
         else
-            fwrite(c, 1, size, file);
+            fwrite(text + i, 1, size, file);
     }
 }
 
@@ -168,11 +167,12 @@ static void put_legend(FILE *file)
 {
     enum { CELL = 26, NEVER = 6, FIRST = 60 };
     static const char *const marks[] = {"≤ 1/8", "1/4", "1/2", "1", "2", "4", "≥ 8"};
-    fprintf(file,
-            "<svg width=\"460\" height=\"40\" role=\"img\" aria-label=\"legend\">"
-            "<rect class=\"never\" x=\"%d.5\" y=\".5\" width=\"%d\" height=\"13\"/>"
-            "<text class=\"mid\" x=\"%d\" y=\"28\">never</text>",
-            NEVER, CELL - 2, NEVER + CELL / 2);
+    fprintf(
+        file,
+        "<div class=\"wide\"><svg width=\"460\" height=\"40\" role=\"img\" aria-label=\"legend\">"
+        "<rect class=\"never\" x=\"%d.5\" y=\".5\" width=\"%d\" height=\"13\"/>"
+        "<text class=\"mid\" x=\"%d\" y=\"28\">never</text>",
+        NEVER, CELL - 2, NEVER + CELL / 2);
     for (int i = 0; i < PAGE_SHADES; i++) {
         int x = FIRST + i * CELL;
         fprintf(file, "<rect class=\"s%d\" x=\"%d\" width=\"%d\" height=\"14\"/>", i, x, CELL - 1);
@@ -180,7 +180,8 @@ static void put_legend(FILE *file)
             fprintf(file, "<text class=\"mid\" x=\"%d\" y=\"28\">%s</text>", x + CELL / 2,
                     marks[i / 2]);
     }
-    fprintf(file, "<text x=\"%d\" y=\"12\">× mean</text></svg>\n", FIRST + PAGE_SHADES * CELL + 6);
+    fprintf(file, "<text x=\"%d\" y=\"12\">× mean</text></svg></div>\n",
+            FIRST + PAGE_SHADES * CELL + 6);
 }
 
 /* Every how many experts a number fits under cells of that width. */

@@ -29,7 +29,7 @@ const char page_style[] =
     ".facts dd{margin:0;font-size:20px;font-weight:600;font-variant-numeric:tabular-nums}\n"
     ".facts small{display:block;font-size:12.5px;font-weight:400;color:var(--soft)}\n"
     ".wide{overflow-x:auto}\n"
-    ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(400px,1fr));gap:18px}\n"
+    ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(400px,100%),1fr));gap:18px}\n"
     ".pair .card{min-width:0}\n"
     "svg{display:block;max-width:none}svg.fluid{width:100%;height:auto}\n"
     "svg text{fill:var(--soft);font:11px system-ui,sans-serif;\n"

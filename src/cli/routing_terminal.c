@@ -1,4 +1,4 @@
-/* routing_terminal.c - the use of the experts in 80 columns. */
+/* routing_terminal.c - the use of the experts in the columns of a terminal, or in 80. */
 #include "cli/inspect_routing.h"
 
 #include <inttypes.h>
@@ -9,7 +9,14 @@
 #include "cli/table.h"
 #include "cli/token_label.h"
 
-enum { COLUMNS = 80, MAP_COLUMNS = 64 };
+/* Beside the map stand the number of the layer and two of its figures. */
+enum { MIN_COLUMNS = 40, MAX_COLUMNS = 200, MAP_MARGIN = 16 };
+
+static int screen_columns(void)
+{
+    int columns = cli_terminal_width(stdout);
+    return columns < MIN_COLUMNS ? MIN_COLUMNS : columns > MAX_COLUMNS ? MAX_COLUMNS : columns;
+}
 
 /* Loads over the mean, up to a bound: a shade, and a background of the 256-colour palette from blue
  * over grey to red. */
@@ -34,8 +41,9 @@ static const load_level *find_level(double relative_load)
 
 static void print_cell(const load_level *level, bool colour, int width)
 {
-    if (colour) printf("\033[48;5;%dm", level->colour);
-    for (int i = 0; i < width; i++) fputs(colour ? " " : level->shade, stdout);
+    bool never = level->bound == 0; /* a dark cell is not seen on a dark screen */
+    if (colour) printf("\033[48;5;%d;38;5;242m", level->colour);
+    for (int i = 0; i < width; i++) fputs(!colour ? level->shade : never ? "·" : " ", stdout);
     if (colour) fputs("\033[0m", stdout);
 }
 
@@ -49,9 +57,10 @@ typedef struct map_layout {
 
 static map_layout map_fit(int64_t n_experts)
 {
-    map_layout layout = {.experts_per_cell = (n_experts + MAP_COLUMNS - 1) / MAP_COLUMNS};
+    int64_t columns = screen_columns() - MAP_MARGIN;
+    map_layout layout = {.experts_per_cell = (n_experts + columns - 1) / columns};
     layout.n_cells = (n_experts + layout.experts_per_cell - 1) / layout.experts_per_cell;
-    layout.width = (int)(MAP_COLUMNS / layout.n_cells);
+    layout.width = (int)(columns / layout.n_cells);
     if (layout.width > 4) layout.width = 4;
     return layout;
 }
@@ -73,7 +82,7 @@ static void print_legend(bool colour)
 /* The numbers of the experts above the map, as many as there is room for. */
 static void print_axis(map_layout layout)
 {
-    char line[MAP_COLUMNS + 1];
+    char line[MAX_COLUMNS];
     size_t end = (size_t)layout.n_cells * (size_t)layout.width, free_from = 0;
     int64_t step = layout.n_cells > 32 ? 8 : layout.n_cells > 16 ? 4 : 1;
     memset(line, ' ', sizeof line);
@@ -114,33 +123,58 @@ static void print_map(const routing_report *report)
 
 /* ---- extremes and pairs ---------------------------------------------------------------------- */
 
-static void print_loads(const routing_report *report, const routing_layer *layer, int64_t from,
-                        int64_t step)
+enum { LOAD_COLUMNS = 11, MAX_PAIRS = 4 };
+
+/* How many experts and pairs of a layer a line has room for. */
+typedef struct extremes_layout {
+    int n_loads, n_pairs;
+    int digits; /* of an expert in a pair */
+} extremes_layout;
+
+static extremes_layout extremes_fit(const routing_report *report)
 {
-    for (int64_t i = 0; i < 2; i++) {
+    int columns = screen_columns() - 8;
+    extremes_layout layout = {.n_loads = columns < 4 * LOAD_COLUMNS ? 1 : 2, .digits = 2};
+    for (int64_t n = 100; n < report->n_experts; n *= 10) layout.digits++;
+    layout.n_pairs = (columns - 2 * layout.n_loads * LOAD_COLUMNS) / (2 * layout.digits + 9);
+    if (layout.n_pairs > MAX_PAIRS) layout.n_pairs = MAX_PAIRS;
+    if (report->k < 2) layout.n_pairs = 0;
+    return layout;
+}
+
+static void print_loads(const routing_report *report, const routing_layer *layer, int64_t n,
+                        int64_t from, int64_t step)
+{
+    for (int64_t i = 0; i < n; i++) {
         int64_t at = from + i * step;
         if (at < 0 || at >= report->n_experts) {
-            printf("%11s", "");
+            printf("%*s", LOAD_COLUMNS, "");
             continue;
         }
         int32_t e = layer->by_load[at];
-        printf("%4" PRId32 " %4.1f %%", e, 100 * routing_load(report, &layer->experts[e]));
+        double share = 100 * routing_load(report, &layer->experts[e]);
+        printf("%4" PRId32 " %4.*f %%", e, share < 99.95 ? 1 : 0, share);
     }
 }
 
 static void print_layers(const routing_report *report)
 {
-    printf("\nlayer     most used           least used          fire together%s\n",
-           report->k > 1 ? " (x chance)" : ": never");
+    extremes_layout layout = extremes_fit(report);
+    int width = layout.n_loads * LOAD_COLUMNS;
+    printf("\nlayer  %*s %*s%s\n", width, "most used", width, "least used",
+           layout.n_pairs > 1    ? "  fire together (x chance)"
+           : layout.n_pairs == 1 ? "  fire together"
+                                 : "");
     for (int64_t i = 0; i < report->n_layers; i++) {
         const routing_layer *layer = &report->layers[i];
         printf("%5" PRId64 "  ", layer->layer);
-        print_loads(report, layer, 0, 1);
+        print_loads(report, layer, layout.n_loads, 0, 1);
         fputs(" ", stdout);
-        print_loads(report, layer, report->n_experts - 1, -1);
-        for (int j = 0; j < layer->n_pairs && j < 2; j++) {
+        print_loads(report, layer, layout.n_loads, report->n_experts - 1, -1);
+        for (int j = 0; j < layer->n_pairs && j < layout.n_pairs; j++) {
             const routing_pair *pair = &layer->pairs[j];
-            printf("  %2" PRId32 "+%-2" PRId32 " %4.1fx", pair->first, pair->second, pair->lift);
+            printf("  %*" PRId32 "+%-*" PRId32 " %4.1fx", layout.digits, pair->first, layout.digits,
+                   pair->second, pair->lift);
         }
         putchar('\n');
     }
@@ -157,7 +191,7 @@ static void print_favourites(const routing_report *report, const routing_expert 
         width += snprintf(counts, sizeof counts, " %" PRIu32 "/%" PRIu32, favourite->count,
                           favourite->total);
         column += 2 + width;
-        if (column > COLUMNS) break;
+        if (column > screen_columns()) break;
         printf("  %s%s", label, counts);
     }
     putchar('\n');
@@ -209,7 +243,7 @@ void routing_print(const routing_report *report, int64_t layer)
     printf("%s: %" PRId64 " MoE layer%s, top-%" PRId64 " of %" PRId64 " routed experts\n",
            report->model_path, report->n_layers, report->n_layers == 1 ? "" : "s", report->k,
            report->n_experts);
-    printf("%s: %s token%s in contexts of %s, %.1f tokens/s\n\n", report->text_path,
+    printf("%s: %s token%s in contexts of %s, %.1f tokens/s\n\n", cli_input_name(report->text_path),
            number_group(report->n_tokens, tokens), report->n_tokens == 1 ? "" : "s",
            number_group(report->n_ctx, context),
            report->seconds > 0 ? (double)report->n_tokens / report->seconds : 0);

@@ -32,8 +32,8 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--model", "-m", OPTION_TEXT, &o->model, 0, 0},
         {"--n-predict", "-n", OPTION_INTEGER, &o->n_predict, -1, INFINITY},
         {"--ctx-size", "-c", OPTION_INTEGER, &o->n_ctx, 0, 1 << 30},
-        {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, 1 << 20},
-        {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, 4096},
+        {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, CLI_MAX_BATCH},
+        {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
         {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
         {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
         {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},
@@ -50,7 +50,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
 
 int runner_options_check(const char *command, const runner_options *o)
 {
-    if (!o->model) return cli_usage(command, "which model? -m names its folder");
+    if (!o->model || !*o->model) return cli_usage(command, "which model? -m names its folder");
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     return CLI_OK;
@@ -101,27 +101,20 @@ static dsmoe_status open_sampler(runner *r, const runner_options *o, dsmoe_error
     return dsmoe_sampler_create(&s, n_ids, &r->sampler, error);
 }
 
-static void warn_of_context(const char *command, const runner *r)
+int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
 {
-    int64_t made_for = dsmoe_model_config(r->model)->max_position_embeddings;
-    if (r->capacity > made_for)
-        fprintf(stderr,
-                "dsmoe %s: warning: the model was made for contexts of %" PRId64 " tokens, not of"
-                " %" PRId64 "\n",
-                command, made_for, r->capacity);
-}
-
-int runner_open(const char *command, const runner_options *o, bool with_tokenizer, runner *r)
-{
-    *r = (runner){.n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
+    *r = (runner){.path = o->model, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
     dsmoe_session_options session = {o->n_ctx, o->n_batch, (int)o->n_threads};
     dsmoe_error error;
-    if (dsmoe_model_open(o->model, &r->model, &error) ||
-        (with_tokenizer && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error)) ||
-        dsmoe_session_create(r->model, &session, &r->session, &error))
+    if (dsmoe_model_open(o->model, &r->model, &error))
         return cli_failure(command, "%s", error.message);
+    if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))
+        return cli_failure(command, "%s%s", error.message,
+                           error.status == DSMOE_ERROR_IO ? tokenizer_hint : "");
+    if (dsmoe_session_create(r->model, &session, &r->session, &error))
+        return runner_failure(command, r, &error);
     r->capacity = dsmoe_session_capacity(r->session);
-    warn_of_context(command, r);
+    cli_warn_of_context(command, dsmoe_model_config(r->model), r->capacity);
     if (open_sampler(r, o, &error)) return cli_failure(command, "%s", error.message);
     r->logits = malloc((size_t)dsmoe_model_config(r->model)->vocab_size * sizeof *r->logits);
     r->tokens = malloc((size_t)r->capacity * sizeof *r->tokens);
@@ -137,6 +130,11 @@ void runner_close(runner *r)
     dsmoe_session_free(r->session);
     dsmoe_tokenizer_free(r->tokenizer);
     dsmoe_model_free(r->model);
+}
+
+int runner_failure(const char *command, const runner *r, const dsmoe_error *error)
+{
+    return cli_failure(command, "%s: %s", r->path, error->message);
 }
 
 /* ---- reading a prompt ---------------------------------------------------------------------- */
@@ -233,7 +231,8 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
 
 static void report_speed(const char *what, int64_t n_tokens, double seconds)
 {
-    fprintf(stderr, "%s %" PRId64 " tokens in %.2f s", what, n_tokens, seconds);
+    fprintf(stderr, "%s %" PRId64 " token%s in %.2f s", what, n_tokens, n_tokens == 1 ? "" : "s",
+            seconds);
     if (n_tokens > 0 && seconds > 0)
         fprintf(stderr, " (%.2f tokens/s)", (double)n_tokens / seconds);
 }

@@ -49,6 +49,7 @@ void runner_options_rows(runner_options *options, option_row *rows);
 int runner_options_check(const char *command, const runner_options *options);
 
 typedef struct runner {
+    const char *path; /* of the model */
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer; /* NULL if none was asked for */
     dsmoe_session *session;
@@ -62,8 +63,10 @@ typedef struct runner {
     double prompt_seconds, decode_seconds;
 } runner;
 
-/* On failure the message is printed and the exit code returned, else CLI_OK. Close in any case. */
-int runner_open(const char *command, const runner_options *options, bool with_tokenizer, runner *r);
+/* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
+ * the message is printed and the exit code returned, else CLI_OK. Close in any case. */
+int runner_open(const char *command, const runner_options *options, const char *tokenizer_hint,
+                runner *r);
 void runner_close(runner *r);
 
 typedef enum runner_end {
@@ -74,6 +77,9 @@ typedef enum runner_end {
     RUNNER_INTERRUPTED, /* by Ctrl-C */
     RUNNER_FAILED,      /* `error` says why */
 } runner_end;
+
+/* Prints an error of the model at work and returns the exit code. */
+int runner_failure(const char *command, const runner *r, const dsmoe_error *error);
 
 /* Makes the session hold exactly these tokens, at least one and at most `capacity`; only those
  * behind what it already holds are processed. RUNNER_STOPPED if that went well, else

@@ -45,7 +45,7 @@ static void show(stream *s, size_t end)
     if (end == s->shown) return;
     end = s->shown + dsmoe_utf8_complete(s->text + s->shown, end - s->shown);
     size_t n = end - s->shown;
-    if (fwrite(s->text + s->shown, 1, n, stdout) != n || !cli_flush()) s->failed = true;
+    if (!cli_print_text(s->text + s->shown, n) || !cli_flush()) s->failed = true;
     s->shown = end;
 }
 

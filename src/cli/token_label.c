@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cli.h"
+
 enum { MAX_COLUMNS = 20 };
 
 typedef struct code_range {
@@ -29,28 +31,14 @@ static bool in_ranges(uint32_t code, const code_range *ranges, size_t n_ranges)
     return false;
 }
 
-size_t utf8_read(const unsigned char *bytes, size_t length, uint32_t *code)
-{
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t size = bytes[0] < 0x80 ? 1 : bytes[0] < 0xe0 ? 2 : bytes[0] < 0xf0 ? 3 : 4;
-    if (size > length || (bytes[0] >= 0x80 && bytes[0] < 0xc2) || bytes[0] > 0xf4) return 0;
-    *code = size == 1 ? bytes[0] : bytes[0] & (0x7fu >> size);
-    for (size_t i = 1; i < size; i++) {
-        if ((bytes[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | (bytes[i] & 0x3f);
-    }
-    bool surrogate = *code >= 0xd800 && *code <= 0xdfff;
-    return *code < smallest[size] || *code > 0x10ffff || surrogate ? 0 : size;
-}
-
 /* One character, or one byte of none, as it is shown; returns its columns, *size is what it took. */
-static int show_character(const unsigned char *bytes, size_t length, char out[16], size_t *size)
+static int show_character(const char *bytes, size_t length, char out[16], size_t *size)
 {
     uint32_t code = 0;
-    *size = utf8_read(bytes, length, &code);
+    *size = cli_utf8_character(bytes, length, &code);
     if (*size == 0) {
         *size = 1;
-        return snprintf(out, 16, "\\x%02X", bytes[0]);
+        return snprintf(out, 16, "\\x%02X", (unsigned char)bytes[0]);
     }
     const char *sign = code == ' ' ? "␣" : code == '\n' ? "↵" : code == '\t' ? "⇥" : NULL;
     if (sign) {
@@ -59,7 +47,7 @@ static int show_character(const unsigned char *bytes, size_t length, char out[16
     }
     if (in_ranges(code, unseen, sizeof unseen / sizeof *unseen))
         return snprintf(out, 16, "\\u{%X}", (unsigned)code);
-    snprintf(out, 16, "%.*s", (int)*size, (const char *)bytes);
+    snprintf(out, 16, "%.*s", (int)*size, bytes);
     if (code >= 0x300 && code <= 0x36f) return 0; /* sits on the character before it */
     return in_ranges(code, wide, sizeof wide / sizeof *wide) ? 2 : 1;
 }
@@ -73,7 +61,7 @@ int token_label(const dsmoe_tokenizer *tokenizer, int32_t token, char out[TOKEN_
     out[0] = '\0';
     for (size_t i = 0; i < length; i += size) {
         char shown[16];
-        int width = show_character((const unsigned char *)piece + i, length - i, shown, &size);
+        int width = show_character(piece + i, length - i, shown, &size);
         if (columns + width > MAX_COLUMNS || used + sizeof shown + 4 > TOKEN_LABEL) {
             snprintf(out + used, TOKEN_LABEL - used, "…");
             return columns + 1;

@@ -14,7 +14,4 @@ enum { TOKEN_LABEL = 160 };
  * Without a tokenizer, or for a token it does not have, the id: "#17". Returns the columns taken. */
 int token_label(const dsmoe_tokenizer *tokenizer, int32_t token, char out[TOKEN_LABEL]);
 
-/* The UTF-8 character at `bytes` and its size; 0 if no whole character begins there. */
-size_t utf8_read(const unsigned char *bytes, size_t length, uint32_t *code);
-
 #endif

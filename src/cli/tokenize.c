@@ -11,6 +11,7 @@
 #include "cli/ids.h"
 #include "cli/json_line.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 
 static const char tokenize_help[] =
     "usage: dsmoe tokenize -m DIR [-p TEXT | -f FILE] [options]\n"
@@ -94,8 +95,10 @@ static int tokenize_text(const converter *c, const char *text, size_t length)
     int32_t *ids = NULL;
     size_t n_ids;
     dsmoe_error error;
-    if (encode(c, text, length, &ids, &n_ids, &error))
-        return cli_failure(c->command, "%s", error.message);
+    progress notice = progress_wait("tokenizing", length);
+    dsmoe_status status = encode(c, text, length, &ids, &n_ids, &error);
+    progress_finish(&notice);
+    if (status != DSMOE_OK) return cli_failure(c->command, "%s", error.message);
     print_ids(ids, n_ids, ' ');
     putchar('\n');
     free(ids);
@@ -108,12 +111,13 @@ static int detokenize_text(const converter *c, const char *input, size_t input_l
     char *text = NULL;
     size_t n_ids, length;
     dsmoe_error error;
-    int code = ids_parse(c->command, input, input_length, &ids, &n_ids);
+    ids_source source = {c->command, c->prompt ? "--prompt" : cli_input_name(c->file)};
+    int code = ids_parse(source, input, input_length, &ids, &n_ids);
     if (code != CLI_OK) return code;
     if (decode(c, ids, n_ids, &text, &length, &error))
         code = cli_failure(c->command, "%s", error.message);
     else
-        fwrite(text, 1, length, stdout);
+        cli_print_text(text, length);
     free(text);
     free(ids);
     return code;
@@ -203,8 +207,7 @@ static int convert_lines(const converter *c, FILE *input, const char *name, line
 static int convert_jsonl(const converter *c, line_fn *convert)
 {
     if (c->prompt) return convert(c, c->prompt, strlen(c->prompt), (place){"--prompt", 1});
-    if (!c->file || !strcmp(c->file, "-"))
-        return convert_lines(c, stdin, "standard input", convert);
+    if (!strcmp(c->file, "-")) return convert_lines(c, stdin, cli_input_name(c->file), convert);
     FILE *input = fopen(c->file, "r");
     if (!input) return cli_failure(c->command, "%s: %s", c->file, strerror(errno));
     int code = convert_lines(c, input, c->file, convert);
@@ -214,14 +217,17 @@ static int convert_jsonl(const converter *c, line_fn *convert)
 
 /* ---- the commands -------------------------------------------------------------------------- */
 
-static int check_options(const converter *c)
+/* Without -p and -f the input is stdin. */
+static int check_options(converter *c)
 {
-    if (!c->model) return cli_usage(c->command, "which tokenizer? -m names its folder");
+    if (!c->model || !*c->model)
+        return cli_usage(c->command, "which tokenizer? -m names its folder");
     if (c->prompt && c->file) return cli_usage(c->command, "either --prompt or --file, not both");
     if (c->special && c->no_special)
         return cli_usage(c->command, "either --special or --no-special, not both");
     if (!c->prompt && !c->file && isatty(STDIN_FILENO))
         return cli_usage(c->command, "which input? -p gives it, -f names its file");
+    if (!c->prompt && !c->file) c->file = "-";
     return CLI_OK;
 }
 
@@ -232,7 +238,7 @@ static int convert_all(const converter *c, text_fn *convert)
     if (c->prompt) return convert(c, c->prompt, strlen(c->prompt));
     char *text;
     size_t length;
-    int code = cli_read_file(c->command, c->file ? c->file : "-", &text, &length);
+    int code = cli_read_file(c->command, c->file, &text, &length);
     if (code != CLI_OK) return code;
     code = convert(c, text, length);
     free(text);

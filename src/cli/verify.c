@@ -239,7 +239,7 @@ int command_verify(int argc, char **argv)
 {
     verify_options options = {.tolerance = 1e-5, .n_threads = dsmoe_machine_threads()};
     const option_row rows[] = {
-        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, 4096},
+        {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--tolerance", NULL, OPTION_NUMBER, &options.tolerance, 0, INFINITY},
         {"--quiet", NULL, OPTION_FLAG, &options.quiet, 0, 0},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},

@@ -33,7 +33,8 @@ static dsmoe_status map_descriptor(mapped_file *file, int descriptor, const char
     if (bytes == MAP_FAILED)
         return status_fail(error, DSMOE_ERROR_IO, "%s: cannot map the file: %s", path,
                            strerror(errno));
-    madvise(bytes, size, MADV_HUGEPAGE); /* fewer page walks, where the file system has large pages */
+    /* Fewer page walks, where the file system has large pages. */
+    madvise(bytes, size, MADV_HUGEPAGE);
     file->bytes = bytes;
     file->size = size;
     return DSMOE_OK;

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/mapped_file.h"
+
 static dsmoe_status fail(const partial_file *file, const char *what, int reason, dsmoe_error *error)
 {
     return status_fail(error, DSMOE_ERROR_IO, "%s: cannot %s the file: %s", file->path, what,
@@ -66,13 +68,12 @@ dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t si
 static bool sync_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *folder = !slash          ? strdup(".")
-                   : slash == path ? strdup("/")
-                                   : strndup(path, (size_t)(slash - path));
+    char *folder = strdup(slash ? path : ".");
     if (!folder) {
         errno = ENOMEM;
         return false;
     }
+    if (slash) folder[slash == path ? 1 : slash - path] = '\0'; /* "/" for a file of the root */
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(folder);
     if (descriptor < 0) return false;
@@ -112,13 +113,33 @@ void partial_file_abandon(partial_file *file)
     *file = (partial_file){.descriptor = -1};
 }
 
-dsmoe_status partial_file_write_text(const char *path, const char *text, size_t length,
-                                     dsmoe_error *error)
+static dsmoe_status write_whole(const char *path, const char *bytes, size_t size,
+                                dsmoe_error *error)
 {
     partial_file file;
     STATUS_TRY(partial_file_create(&file, path, error));
-    dsmoe_status status = partial_file_write(&file, text, length, error);
+    dsmoe_status status = partial_file_write(&file, bytes, size, error);
     if (status == DSMOE_OK) return partial_file_finish(&file, error);
     partial_file_abandon(&file);
+    return status;
+}
+
+dsmoe_status partial_file_write_text(const char *folder, const char *name, partial_file_put_fn *put,
+                                     const void *context, dsmoe_error *error)
+{
+    char *bytes = NULL, *path = mapped_file_path(folder, name);
+    size_t size;
+    FILE *text = path ? open_memstream(&bytes, &size) : NULL;
+    bool complete = text != NULL;
+    if (text) {
+        put(text, context);
+        complete = !ferror(text);
+        complete = fclose(text) == 0 && complete;
+    }
+    dsmoe_status status =
+        complete ? write_whole(path, bytes, size, error)
+                 : status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    free(bytes);
+    free(path);
     return status;
 }

@@ -6,6 +6,7 @@
 #define DSMOE_FORMATS_PARTIAL_FILE_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -24,8 +25,9 @@ dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error);
 /* Removes the partial file and frees. Allowed after finish, after a failed create, and on zeros. */
 void partial_file_abandon(partial_file *file);
 
-/* All of the above for a short text. */
-dsmoe_status partial_file_write_text(const char *path, const char *text, size_t length,
-                                     dsmoe_error *error);
+/* All of the above for FOLDER/NAME with the text that `put` writes, which is held in memory. */
+typedef void partial_file_put_fn(FILE *text, const void *context);
+dsmoe_status partial_file_write_text(const char *folder, const char *name, partial_file_put_fn *put,
+                                     const void *context, dsmoe_error *error);
 
 #endif

@@ -58,12 +58,12 @@ static dsmoe_status entry_member(const safetensors *file, const char *name, cons
 {
     *member = json_node_member(entry, key);
     if (!*member)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s' has no '%s'", file->path,
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%.128s' has no '%s'", file->path,
                            name, key);
     if (json_node_kind(*member) != kind)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s': '%s' must be %s, not %s",
-                           file->path, name, key, json_kind_name(kind),
-                           json_kind_name(json_node_kind(*member)));
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: tensor '%.128s': '%s' must be %s, not %s", file->path, name, key,
+                           json_kind_name(kind), json_kind_name(json_node_kind(*member)));
     return DSMOE_OK;
 }
 
@@ -79,8 +79,8 @@ static dsmoe_status read_dtype(const safetensors *file, const json_node *entry,
             return DSMOE_OK;
         }
     }
-    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s': unknown dtype '%s'", file->path,
-                       tensor->name, dtype);
+    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%.128s': unknown dtype '%.32s'",
+                       file->path, tensor->name, dtype);
 }
 
 /* An item that must be a whole number, not negative. */
@@ -89,11 +89,11 @@ static dsmoe_status read_natural(const safetensors *file, const char *name, cons
 {
     if (json_node_kind(item) != JSON_KIND_INTEGER)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s': '%s' must hold integers, not %s", file->path, name,
+                           "%s: tensor '%.128s': '%s' must hold integers, not %s", file->path, name,
                            key, json_kind_name(json_node_kind(item)));
     *number = json_node_integer(item);
     if (*number < 0)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%s': '%s' holds %lld",
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor '%.128s': '%s' holds %lld",
                            file->path, name, key, (long long)*number);
     return DSMOE_OK;
 }
@@ -106,7 +106,7 @@ static dsmoe_status read_shape(const safetensors *file, const json_node *entry,
     size_t n_dims = json_node_count(member);
     if (n_dims > SAFETENSORS_MAX_DIMS)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s' has %zu dimensions, at most %d are supported",
+                           "%s: tensor '%.128s' has %zu dimensions, at most %d are supported",
                            file->path, tensor->name, n_dims, SAFETENSORS_MAX_DIMS);
     tensor->n_dims = (int)n_dims;
     size_t size = safetensors_dtype_size(tensor->dtype);
@@ -122,7 +122,7 @@ static dsmoe_status read_shape(const safetensors *file, const json_node *entry,
     }
     if (!fits)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s': its shape does not fit into memory", file->path,
+                           "%s: tensor '%.128s': its shape does not fit into memory", file->path,
                            tensor->name);
     tensor->size = empty ? 0 : size;
     tensor->n_elements = tensor->size / safetensors_dtype_size(tensor->dtype);
@@ -138,22 +138,23 @@ static dsmoe_status read_offsets(const safetensors *file, const json_node *entry
     STATUS_TRY(entry_member(file, name, entry, key, JSON_KIND_ARRAY, &member, error));
     if (json_node_count(member) != 2)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s': '%s' must hold two integers, not %zu items",
+                           "%s: tensor '%.128s': '%s' must hold two integers, not %zu items",
                            file->path, name, key, json_node_count(member));
     STATUS_TRY(read_natural(file, name, key, json_node_item(member, 0), &begin, error));
     STATUS_TRY(read_natural(file, name, key, json_node_item(member, 1), &end, error));
     if (begin > end)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s': it begins at %lld, behind its end at %lld", file->path,
-                           name, (long long)begin, (long long)end);
+                           "%s: tensor '%.128s': it begins at %lld, behind its end at %lld",
+                           file->path, name, (long long)begin, (long long)end);
     if ((uint64_t)end > file->data_size)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s' ends at %lld, but the file has only %zu bytes of data",
-                           file->path, name, (long long)end, file->data_size);
+        return status_fail(
+            error, DSMOE_ERROR_FORMAT,
+            "%s: tensor '%.128s' ends at %lld, but the file has only %zu bytes of data", file->path,
+            name, (long long)end, file->data_size);
     if ((uint64_t)(end - begin) != tensor->size)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
-            "%s: tensor '%s': its offsets span %lld bytes, its shape and dtype need %zu",
+            "%s: tensor '%.128s': its offsets span %lld bytes, its shape and dtype need %zu",
             file->path, name, (long long)(end - begin), tensor->size);
     tensor->data = file->data + begin;
     return DSMOE_OK;
@@ -165,8 +166,8 @@ static dsmoe_status visit_metadata(void *context, const char *key, const json_no
     const safetensors *file = context;
     if (json_node_kind(value) != JSON_KIND_STRING)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: '__metadata__' key '%s' must be a string, not %s", file->path, key,
-                           json_kind_name(json_node_kind(value)));
+                           "%s: '__metadata__' key '%.128s' must be a string, not %s", file->path,
+                           key, json_kind_name(json_node_kind(value)));
     return DSMOE_OK;
 }
 
@@ -176,7 +177,7 @@ static dsmoe_status visit_entry(void *context, const char *key, const json_node 
     safetensors *file = context;
     if (json_node_kind(value) != JSON_KIND_OBJECT)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: header entry '%s' must be an object, not %s", file->path, key,
+                           "%s: header entry '%.128s' must be an object, not %s", file->path, key,
                            json_kind_name(json_node_kind(value)));
     if (strcmp(key, "__metadata__") == 0) {
         file->metadata = value;
@@ -270,11 +271,11 @@ static dsmoe_status check_tiling(safetensors *file, dsmoe_error *error)
         size_t begin = (size_t)(tensor->data - file->data);
         if (begin < end)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: tensor '%s' begins at %zu, inside tensor '%s'", file->path,
-                               tensor->name, begin, tensor[-1].name);
+                               "%s: tensor '%.128s' begins at %zu, inside tensor '%.128s'",
+                               file->path, tensor->name, begin, tensor[-1].name);
         if (begin > end)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: no tensor has the data from %zu to %zu, before tensor '%s'",
+                               "%s: no tensor has the data from %zu to %zu, before tensor '%.128s'",
                                file->path, end, begin, tensor->name);
         end += tensor->size;
     }

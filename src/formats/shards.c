@@ -13,11 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/json.h"
 #include "formats/mapped_file.h"
-
-/* The index of the released model has 5466 tensors in half a megabyte. */
-enum { INDEX_MAX_SIZE = 16 << 20 };
+#include "formats/shard_index.h"
 
 static const char single_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -126,88 +123,27 @@ static dsmoe_status merge_tensors(shards *set, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* ---- the index ---------------------------------------------------------------------------- */
-
-/* What the index says of one tensor. */
-typedef struct index_entry {
-    const char *tensor, *file_name;
-    size_t file; /* that file's number, once it is open */
-} index_entry;
-
-typedef struct shard_index {
-    const char *path;
-    json_node *root; /* owns the names */
-    const json_node *weight_map;
-    index_entry *entries;
-    size_t n_entries;
-} shard_index;
-
-static dsmoe_status visit_entry(void *context, const char *key, const json_node *value,
-                                dsmoe_error *error)
-{
-    shard_index *index = context;
-    if (json_node_kind(value) != JSON_KIND_STRING)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: weight_map: the file of tensor '%.128s' must be a string, not %s",
-                           index->path, key, json_kind_name(json_node_kind(value)));
-    const char *name = json_node_string(value, NULL);
-    if (!*name || strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: weight_map: the file of tensor '%.128s', '%.128s', is not a plain"
-                           " file name",
-                           index->path, key, name);
-    index->entries[index->n_entries++] = (index_entry){.tensor = key, .file_name = name};
-    return DSMOE_OK;
-}
-
-static int compare_file_names(const void *left, const void *right)
-{
-    const index_entry *a = left, *b = right;
-    return strcmp(a->file_name, b->file_name);
-}
-
-/* Leaves the entries in the order of their files. */
-static dsmoe_status read_index(shard_index *index, dsmoe_error *error)
-{
-    STATUS_TRY(json_node_read(index->path, INDEX_MAX_SIZE, &index->root, error));
-    bool is_object = json_node_kind(index->root) == JSON_KIND_OBJECT;
-    index->weight_map = is_object ? json_node_member(index->root, "weight_map") : NULL;
-    if (!index->weight_map)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: there is no weight_map", index->path);
-    if (json_node_kind(index->weight_map) != JSON_KIND_OBJECT)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: weight_map must be an object, not %s",
-                           index->path, json_kind_name(json_node_kind(index->weight_map)));
-    if (json_node_count(index->weight_map) == 0)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: weight_map is empty", index->path);
-    index->entries = calloc(json_node_count(index->weight_map), sizeof *index->entries);
-    if (!index->entries)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", index->path);
-    STATUS_TRY(json_node_each(index->weight_map, visit_entry, index, error));
-    qsort(index->entries, index->n_entries, sizeof *index->entries, compare_file_names);
-    return DSMOE_OK;
-}
+/* ---- under an index ----------------------------------------------------------------------- */
 
 /* Opens each file that the entries name, once. */
 static dsmoe_status open_files(shards *set, const char *folder, shard_index *index,
                                dsmoe_error *error)
 {
-    index_entry *entries = index->entries;
-    size_t n_files = 1;
-    for (size_t i = 1; i < index->n_entries; i++)
-        n_files += compare_file_names(&entries[i - 1], &entries[i]) != 0;
+    size_t n_files = 0;
+    for (size_t i = 0; i < index->n_entries; i++) n_files += shard_index_is_last_of_file(index, i);
     set->files = calloc(n_files, sizeof *set->files);
-    if (!set->files)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", index->path);
+    if (!set->files) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
     for (size_t i = 0; i < index->n_entries; i++) {
-        if (i == 0 || compare_file_names(&entries[i - 1], &entries[i]) != 0)
-            STATUS_TRY(open_file(set, folder, entries[i].file_name, error));
-        entries[i].file = set->n_files - 1;
+        index->entries[i].file = set->n_files;
+        if (shard_index_is_last_of_file(index, i))
+            STATUS_TRY(open_file(set, folder, index->entries[i].file_name, error));
     }
     return DSMOE_OK;
 }
 
-/* Index and files must know the same tensors. */
-static dsmoe_status check_entries(const shards *set, const shard_index *index, dsmoe_error *error)
+/* Index and files must know the same tensors, of the same size together. */
+static dsmoe_status check_index(const shards *set, const shard_index *index, const char *path,
+                                dsmoe_error *error)
 {
     for (size_t i = 0; i < index->n_entries; i++) {
         const index_entry *entry = &index->entries[i];
@@ -218,42 +154,22 @@ static dsmoe_status check_entries(const shards *set, const shard_index *index, d
                 safetensors_path(set->files[entry->file]), entry->tensor, index_name);
         if (set->tensors[at].file != entry->file)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: weight_map: tensor '%.128s' is not in '%.128s' but in %s",
-                               index->path, entry->tensor, entry->file_name, shards_path(set, at));
+                               "%s: weight_map: tensor '%.128s' is not in '%.128s' but in %s", path,
+                               entry->tensor, entry->file_name, shards_path(set, at));
     }
+    size_t total = 0; /* all of it is mapped, so the sum fits */
     for (size_t i = 0; i < set->n_tensors; i++) {
-        const char *name = set->tensors[i].tensor->name;
-        if (!json_node_member(index->weight_map, name))
+        const safetensors_tensor *tensor = set->tensors[i].tensor;
+        total += tensor->size;
+        if (!shard_index_names(index, tensor->name))
             return status_fail(error, DSMOE_ERROR_FORMAT,
                                "%s: tensor '%.128s' is not in the weight_map of %s",
-                               shards_path(set, i), name, index_name);
+                               shards_path(set, i), tensor->name, index_name);
     }
-    return DSMOE_OK;
-}
-
-static dsmoe_status check_total_size(const shards *set, const shard_index *index,
-                                     dsmoe_error *error)
-{
-    const json_node *metadata = json_node_member(index->root, "metadata");
-    if (!metadata || json_node_kind(metadata) == JSON_KIND_NULL) return DSMOE_OK;
-    if (json_node_kind(metadata) != JSON_KIND_OBJECT)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: metadata must be an object, not %s",
-                           index->path, json_kind_name(json_node_kind(metadata)));
-    const json_node *node = json_node_member(metadata, "total_size");
-    if (!node) return DSMOE_OK;
-    json_kind kind = json_node_kind(node);
-    if (kind != JSON_KIND_INTEGER && kind != JSON_KIND_REAL) /* some tools write 1024.0 */
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: metadata: total_size must be a number, not %s", index->path,
-                           json_kind_name(kind));
-    size_t total = 0; /* all of it is mapped, so the sum fits */
-    for (size_t i = 0; i < set->n_tensors; i++) total += set->tensors[i].tensor->size;
-    bool same = kind == JSON_KIND_INTEGER ? json_node_integer(node) == (int64_t)total
-                                          : json_node_number(node) == (double)total;
-    if (same) return DSMOE_OK;
+    if (shard_index_has_size(index, total)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: metadata: total_size is %.17g, but the tensors have %zu bytes",
-                       index->path, json_node_number(node), total);
+                       "%s: metadata: total_size is %.17g, but the tensors have %zu bytes", path,
+                       json_node_number(index->total_size), total);
 }
 
 /* ---- opening ------------------------------------------------------------------------------ */
@@ -269,15 +185,13 @@ static dsmoe_status open_single(shards *set, const char *folder, dsmoe_error *er
 static dsmoe_status open_indexed(shards *set, const char *folder, const char *path,
                                  dsmoe_error *error)
 {
-    shard_index index = {.path = path};
-    dsmoe_status status = check_place(set, path, error);
-    if (status == DSMOE_OK) status = read_index(&index, error);
-    if (status == DSMOE_OK) status = open_files(set, folder, &index, error);
+    shard_index index;
+    STATUS_TRY(check_place(set, path, error));
+    STATUS_TRY(shard_index_read(&index, path, error));
+    dsmoe_status status = open_files(set, folder, &index, error);
     if (status == DSMOE_OK) status = merge_tensors(set, error);
-    if (status == DSMOE_OK) status = check_entries(set, &index, error);
-    if (status == DSMOE_OK) status = check_total_size(set, &index, error);
-    free(index.entries);
-    json_node_free(index.root);
+    if (status == DSMOE_OK) status = check_index(set, &index, path, error);
+    shard_index_close(&index);
     return status;
 }
 

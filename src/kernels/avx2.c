@@ -8,7 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE_M = 6, TILE_N = 16, FEW = 6 };
+enum {
+    TILE_M = 6,
+    TILE_N = 16,
+    FEW = 6,
+    STREAM = 8 * CACHE_LINE, /* how far ahead of a stream memory is asked */
+};
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -268,14 +273,14 @@ static void tile(int64_t k, const float *a, const float *b, float *c, int64_t ld
 /* m rows of x against n rows of w, `stride` bytes apart. */
 INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
                           const unsigned char *w, int64_t stride, int64_t k, float *y, int64_t ldy,
-                          int64_t y_step, int64_t ahead)
+                          int64_t y_step)
 {
     __m256 sum[12];
     UNROLL
     for (int i = 0; i < m * n; i++) sum[i] = _mm256_setzero_ps();
     for (; k >= 2 * LANES; k -= 2 * LANES, w += dtype_bytes(type, 2 * LANES)) {
         UNROLL
-        for (int j = 0; j < n; j++) _mm_prefetch(w + j * stride + ahead, _MM_HINT_T0);
+        for (int j = 0; j < n; j++) _mm_prefetch(w + j * stride + STREAM, _MM_HINT_T0);
         UNROLL
         for (int half = 0; half < 2; half++, x += m * LANES) {
             UNROLL
@@ -308,46 +313,46 @@ INLINE void few_rows_tile(const dsmoe_dtype type, const int m, const int n, cons
 /* Rows 0, n/streams, 2·n/streams … of w together, then the rows after them: so memory is read in a
  * few long streams, each from its beginning to its end, which keeps it busiest. */
 INLINE void few_rows_of(const dsmoe_dtype type, const int m, const int streams, const float *x,
-                        matrix w, int64_t n, int64_t k, float *y, int64_t ldy, int64_t ahead)
+                        matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
     int64_t length = n / streams;
     for (int64_t j = 0; j < length; j++)
         few_rows_tile(type, m, streams, x, matrix_at(w, j, 0), length * w.stride, k, y + j, ldy,
-                      length, ahead);
+                      length);
     for (int64_t j = length * streams; j < n; j++)
-        few_rows_tile(type, m, 1, x, matrix_at(w, j, 0), 0, k, y + j, ldy, 0, ahead);
+        few_rows_tile(type, m, 1, x, matrix_at(w, j, 0), 0, k, y + j, ldy, 0);
 }
 
 INLINE void few_rows(const dsmoe_dtype type, int m, const float *x, matrix w, int64_t n, int64_t k,
-                     float *y, int64_t ldy, int64_t ahead)
+                     float *y, int64_t ldy)
 {
     switch (m) {
-    case 1: few_rows_of(type, 1, 4, x, w, n, k, y, ldy, ahead); break;
-    case 2: few_rows_of(type, 2, 4, x, w, n, k, y, ldy, ahead); break;
-    case 3: few_rows_of(type, 3, 4, x, w, n, k, y, ldy, ahead); break;
-    case 4: few_rows_of(type, 4, 3, x, w, n, k, y, ldy, ahead); break;
-    case 5: few_rows_of(type, 5, 2, x, w, n, k, y, ldy, ahead); break;
-    case 6: few_rows_of(type, 6, 2, x, w, n, k, y, ldy, ahead); break;
+    case 1: few_rows_of(type, 1, 4, x, w, n, k, y, ldy); break;
+    case 2: few_rows_of(type, 2, 4, x, w, n, k, y, ldy); break;
+    case 3: few_rows_of(type, 3, 4, x, w, n, k, y, ldy); break;
+    case 4: few_rows_of(type, 4, 3, x, w, n, k, y, ldy); break;
+    case 5: few_rows_of(type, 5, 2, x, w, n, k, y, ldy); break;
+    case 6: few_rows_of(type, 6, 2, x, w, n, k, y, ldy); break;
     default: break; /* no rows */
     }
 }
 
 static void few_rows_f32(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                         int64_t ldy, int64_t ahead)
+                         int64_t ldy)
 {
-    few_rows(DSMOE_F32, m, x, w, n, k, y, ldy, ahead);
+    few_rows(DSMOE_F32, m, x, w, n, k, y, ldy);
 }
 
 static void few_rows_f16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                         int64_t ldy, int64_t ahead)
+                         int64_t ldy)
 {
-    few_rows(DSMOE_F16, m, x, w, n, k, y, ldy, ahead);
+    few_rows(DSMOE_F16, m, x, w, n, k, y, ldy);
 }
 
 static void few_rows_bf16(int m, const float *x, matrix w, int64_t n, int64_t k, float *y,
-                          int64_t ldy, int64_t ahead)
+                          int64_t ldy)
 {
-    few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy, ahead);
+    few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy);
 }
 
 INLINE void widen(const dsmoe_dtype type, int64_t n, const unsigned char *src, float *dst)
@@ -450,34 +455,50 @@ static void axpy(int64_t n, float weight, const float *x, float *y)
     for (; i < n; i++) y[i] = fmaf(weight, x[i], y[i]);
 }
 
-/* `columns` vectors of eight columns, summed in registers. */
-INLINE void add_rows_of(const int columns, int64_t n, const float *weights, const float *row,
-                        int64_t width, float *y, int64_t ahead)
+/* `columns` vectors of eight columns, summed in registers over n rows from each of `streams` places,
+ * `apart` rows apart. */
+INLINE void add_rows_of(const int columns, const int streams, int64_t n, int64_t apart,
+                        const float *weights, const float *row, int64_t width, float *y)
 {
     __m256 sum[8];
     UNROLL
     for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
-    for (int64_t i = 0; i < n; i++, row += width) {
-        __m256 w = _mm256_broadcast_ss(weights + i);
+    for (int64_t i = 0; i < n; i++) {
         UNROLL
-        for (int c = 0; c < columns; c += 2)
-            _mm_prefetch((const char *)(row + 8 * c) + ahead, _MM_HINT_T0);
-        UNROLL
-        for (int c = 0; c < columns; c++)
-            sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(row + 8 * c), sum[c]);
+        for (int s = 0; s < streams; s++) {
+            const float *at = row + (s * apart + i) * width;
+            __m256 w = _mm256_broadcast_ss(weights + s * apart + i);
+            UNROLL
+            for (int c = 0; c < columns; c += 2)
+                _mm_prefetch((const char *)(at + 8 * c) + STREAM, _MM_HINT_T0);
+            UNROLL
+            for (int c = 0; c < columns; c++)
+                sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(at + 8 * c), sum[c]);
+        }
     }
     UNROLL
     for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
 }
 
-static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y,
-                     int64_t ahead)
+/* Memory is read in streams, as by few_rows: a few rows from each, whole, then the next. */
+static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y)
 {
-    int64_t j = 0;
-    for (; j + 64 <= width; j += 64) add_rows_of(8, n, weights, row + j, width, y + j, ahead);
-    for (; j + 8 <= width; j += 8) add_rows_of(1, n, weights, row + j, width, y + j, ahead);
-    for (; j < width; j++)
-        for (int64_t i = 0; i < n; i++) y[j] = fmaf(weights[i], row[i * width + j], y[j]);
+    enum { STREAMS = 4, ROWS = 2 };
+    int64_t length = n / (STREAMS * ROWS) * ROWS;
+    for (int64_t i = 0; i < length; i += ROWS) {
+        const float *w = weights + i, *at = row + i * width;
+        int64_t j = 0;
+        for (; j + 64 <= width; j += 64)
+            add_rows_of(8, STREAMS, ROWS, length, w, at + j, width, y + j);
+        for (; j + 8 <= width; j += 8)
+            add_rows_of(1, STREAMS, ROWS, length, w, at + j, width, y + j);
+        for (; j < width; j++)
+            for (int64_t r = 0; r < STREAMS * ROWS; r++) {
+                int64_t k = r / ROWS * length + r % ROWS;
+                y[j] = fmaf(w[k], at[k * width + j], y[j]);
+            }
+    }
+    for (int64_t i = length * STREAMS; i < n; i++) axpy(width, weights[i], row + i * width, y);
 }
 
 static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)

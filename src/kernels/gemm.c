@@ -36,7 +36,7 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
-    if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .ahead = STREAM};
+    if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x};
     return (size_t)(x + w) * sizeof(float);
 }
 
@@ -167,7 +167,7 @@ static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
         for (int64_t i = 0; i < g->m; i += group)
             kn->dtypes[w.type].few_rows((int)min64(group, g->m - i), g->x + i * steps,
                                         matrix_from(w, j), min64(stretch, n - j), g->k,
-                                        y + i * ldy + j, ldy, g->ahead);
+                                        y + i * ldy + j, ldy);
 }
 
 void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)

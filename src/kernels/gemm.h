@@ -24,7 +24,6 @@ typedef struct gemm {
     float *w_panel; /* packed block of weights */
     const float *x; /* what gemm_nt_load took: x_panel, or a single row where it lies */
     int64_t m, k;
-    int64_t ahead; /* of few_rows: STREAM, unless someone knows better */
 } gemm;
 
 size_t gemm_scratch_size(const kernels *kernels, int64_t max_k);

@@ -91,8 +91,7 @@ enum {
     LANES = 8, /* floats that few_rows takes at once along the sum */
     AHEAD_ROWS = 16,
     AHEAD_LINES = 2,
-    CACHE_LINE = 64,         /* bytes */
-    STREAM = 8 * CACHE_LINE, /* how far ahead of a long stream memory is asked */
+    CACHE_LINE = 64, /* bytes */
     N_DTYPES = 3,
 };
 
@@ -105,10 +104,8 @@ typedef struct dtype_kernels {
      */
     void (*pack)(float *panel, matrix w, int64_t column, int64_t n, int64_t width, int group);
     /* y[i·ldy + j] = x_i · w_j for m ≤ few rows of x, packed as [steps][m][LANES] with zeros beyond
-     * column k, and n rows of w. Weights go from memory to registers, once, and what lies `ahead`
-     * bytes behind them is asked for meanwhile: STREAM, or the way to what comes next. */
-    void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy,
-                     int64_t ahead);
+     * column k, and n rows of w. Weights go from memory to registers, once. */
+    void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy);
 } dtype_kernels;
 
 typedef struct kernels {
@@ -141,9 +138,8 @@ typedef struct kernels {
     float (*swiglu_backward)(int64_t n, float weight, float *g, float *u, float *dh);
     /* y += weight·x */
     void (*axpy)(int64_t n, float weight, const float *x, float *y);
-    /* y += Σ_i weights[i]·row_i for n rows of `width` floats, `width` apart; `ahead` as above. */
-    void (*add_rows)(int64_t n, const float *weights, const float *row, int64_t width, float *y,
-                     int64_t ahead);
+    /* y += Σ_i weights[i]·row_i for n rows of `width` floats, `width` apart. */
+    void (*add_rows)(int64_t n, const float *weights, const float *row, int64_t width, float *y);
     /* y = weight·x / sqrt(mean(x²) + eps), element by element; y may be x. */
     void (*rms_norm)(int64_t n, const float *x, const float *weight, float eps, float *y);
     /* One more part of a long softmax, whose largest input and whose sum so far are *max and *sum:

@@ -109,10 +109,8 @@ static void pack_weights(float *panel, matrix w, int64_t column, int64_t n, int6
                 *panel++ = i + r < n ? number(w.type, matrix_at(w, i + r, column + k)) : 0.0f;
 }
 
-static void few_rows(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy,
-                     int64_t ahead)
+static void few_rows(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
-    (void)ahead;
     for (int64_t j = 0; j < n; j++)
         for (int i = 0; i < m; i++) {
             float sum[LANES] = {0};
@@ -151,10 +149,8 @@ static void axpy(int64_t n, float weight, const float *x, float *y)
     for (int64_t i = 0; i < n; i++) y[i] += weight * x[i];
 }
 
-static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y,
-                     int64_t ahead)
+static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y)
 {
-    (void)ahead;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < width; j++) y[j] += weights[i] * row[i * width + j];
 }

@@ -14,8 +14,8 @@
 #include "model/rope.h"
 
 enum {
-    QUERY_ROWS = 128,    /* queries of a task, where a head has that many */
-    ROUND = 4 * KV_PAGE, /* keys of a round */
+    QUERY_ROWS = 128,    /* the most queries of a task */
+    ROUND = 2 * KV_PAGE, /* keys of a round */
 };
 
 /* Some tokens of a span. */
@@ -24,7 +24,7 @@ typedef struct query_block {
     int64_t first, n_tokens; /* within the span */
 } query_block;
 
-/* One thread's scratch. Queries are rows (token, query head of the group). */
+/* One thread's scratch. Queries are rows (token, query head). */
 typedef struct attention_scratch {
     gemm gemm;
     float *q;         /* [queries, head_dim], scaled */
@@ -43,9 +43,20 @@ typedef struct attention_space {
 typedef struct attention_job {
     const pass *pass;
     attention_space space;
-    int64_t layer, head_dim, group; /* query heads of a key-value head */
+    int64_t layer, head_dim;
+    int64_t group;   /* query heads of a key-value head */
+    int64_t n_parts; /* that they are cut into, where there are more than one task takes */
     int64_t n_blocks;
 } attention_job;
+
+/* What one task works on: query heads `head` … head + n_heads - 1, which share a key-value head, for
+ * each token of a block. */
+typedef struct queries {
+    const kv_cache *cache;
+    int64_t row, position; /* of the first token */
+    int64_t n_tokens, head, n_heads, kv_head;
+    int64_t n; /* n_tokens · n_heads */
+} queries;
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -54,17 +65,17 @@ static int64_t tokens_per_block(int64_t group)
     return group >= QUERY_ROWS ? 1 : QUERY_ROWS / group;
 }
 
-static attention_scratch scratch_of(arena *a, const kernels *kn, int64_t queries, int64_t head_dim)
+static attention_scratch scratch_of(arena *a, const kernels *kn, int64_t head_dim)
 {
     int64_t longest = head_dim > ROUND ? head_dim : ROUND;
     void *panels = arena_take(a, 1, gemm_scratch_size(kn, longest));
     return (attention_scratch){
         .gemm = a->base ? gemm_init(kn, longest, panels) : (gemm){0},
-        .q = arena_take(a, queries * head_dim, sizeof(float)),
-        .scores = arena_take(a, queries * ROUND, sizeof(float)),
-        .sum_v = arena_take(a, queries * head_dim, sizeof(float)),
-        .max = arena_take(a, queries, sizeof(float)),
-        .sum = arena_take(a, queries, sizeof(float)),
+        .q = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
+        .scores = arena_take(a, QUERY_ROWS * ROUND, sizeof(float)),
+        .sum_v = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
+        .max = arena_take(a, QUERY_ROWS, sizeof(float)),
+        .sum = arena_take(a, QUERY_ROWS, sizeof(float)),
     };
 }
 
@@ -74,7 +85,6 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
     const dsmoe_config *c = &model->config;
     int64_t head_dim = c->hidden_size / c->num_attention_heads;
     int64_t kv_size = head_dim * c->num_key_value_heads;
-    int64_t group = c->num_attention_heads / c->num_key_value_heads;
     attention_space s = {
         .products = scratch_place(a, model->kernels, c->hidden_size, n_threads),
         .threads = arena_take(a, n_threads, sizeof(attention_scratch)),
@@ -84,8 +94,7 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
         .v = arena_take(a, n_rows * kv_size, sizeof(float)),
     };
     for (int i = 0; i < n_threads; i++) {
-        attention_scratch one =
-            scratch_of(a, model->kernels, tokens_per_block(group) * group, head_dim);
+        attention_scratch one = scratch_of(a, model->kernels, head_dim);
         if (a->base) s.threads[i] = one;
     }
     return s;
@@ -124,48 +133,34 @@ static void remember_task(void *context, int64_t row, int thread)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* Few queries are limited by reading the cache: keys of a page, then its values, then the keys of the
- * next page. From each to the next it is the same way (kv_cache.h), so each asks for the next. */
-static bool is_few(const attention_job *job, int64_t n_queries)
+/* Few queries are limited by reading the cache: page by page, while it is in the first cache. */
+static bool is_few(const attention_job *job, const queries *q)
 {
-    return n_queries <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
-}
-
-static int64_t way_to_next(const kv_cache *cache)
-{
-    return cache->n_heads * KV_PAGE * cache->head_dim * (int64_t)sizeof(float);
-}
-
-/* The first page has nobody before it. */
-static void ask_for_keys(const attention_job *job, const kv_cache *cache, int64_t head)
-{
-    const char *keys = (const char *)kv_cache_keys(cache, job->layer, 0, head);
-    int64_t size = KV_PAGE * job->head_dim * (int64_t)sizeof(float);
-    for (int64_t at = 0; at < size; at += CACHE_LINE) __builtin_prefetch(keys + at, 0, 2);
+    return q->n <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
 }
 
 /* Scores of n_keys keys from `first` on. */
-static void score_keys(const attention_job *job, attention_scratch *t, const kv_cache *cache,
-                       int64_t head, int64_t n_queries, int64_t first, int64_t n_keys)
+static void score_keys(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first, int64_t n_keys)
 {
-    rows q = {t->q, job->head_dim, NULL};
-    t->gemm.ahead = way_to_next(cache);
-    gemm_nt_load(&t->gemm, q, n_queries, job->head_dim);
+    int64_t d = job->head_dim;
+    gemm_nt_load(&t->gemm, (rows){t->q, d, NULL}, q->n, d);
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        const float *keys = kv_cache_keys(cache, job->layer, (first + key) / KV_PAGE, head);
-        gemm_nt(&t->gemm, matrix_f32(keys, job->head_dim), moe_min(KV_PAGE, n_keys - key),
-                t->scores + key, ROUND);
+        const float *keys =
+            kv_cache_keys(q->cache, job->layer, (first + key) / KV_PAGE, q->kv_head);
+        gemm_nt(&t->gemm, matrix_f32(keys, d), moe_min(KV_PAGE, n_keys - key), t->scores + key,
+                ROUND);
     }
 }
 
 /* Scores become weights; those of keys that a query may not see become 0. */
-static void weigh_keys(const attention_job *job, attention_scratch *t, int64_t position,
-                       int64_t n_queries, int64_t first, int64_t n_keys)
+static void weigh_keys(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first, int64_t n_keys)
 {
     const kernels *kn = job->pass->model->kernels;
-    for (int64_t i = 0; i < n_queries; i++) {
+    for (int64_t i = 0; i < q->n; i++) {
         float *weights = t->scores + i * ROUND, *sum_v = t->sum_v + i * job->head_dim;
-        int64_t visible = position + i / job->group + 1 - first;
+        int64_t visible = q->position + i / q->n_heads + 1 - first;
         visible = visible < 0 ? 0 : moe_min(visible, n_keys);
         float factor = kn->softmax_part(visible, weights, &t->max[i], &t->sum[i]);
         memset(weights + visible, 0, (size_t)(n_keys - visible) * sizeof *weights);
@@ -174,56 +169,75 @@ static void weigh_keys(const attention_job *job, attention_scratch *t, int64_t p
     }
 }
 
-static void add_values(const attention_job *job, attention_scratch *t, const kv_cache *cache,
-                       int64_t head, int64_t n_queries, int64_t first, int64_t n_keys)
+static void add_values(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first, int64_t n_keys)
 {
     const kernels *kn = job->pass->model->kernels;
     int64_t d = job->head_dim;
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        const float *values = kv_cache_values(cache, job->layer, (first + key) / KV_PAGE, head);
+        const float *values =
+            kv_cache_values(q->cache, job->layer, (first + key) / KV_PAGE, q->kv_head);
         int64_t n = moe_min(KV_PAGE, n_keys - key);
-        if (!is_few(job, n_queries)) {
-            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, n_queries,
-                    (rows){values, d, NULL}, n, d, t->sum_v, d, true);
+        if (!is_few(job, q)) {
+            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, q->n, (rows){values, d, NULL},
+                    n, d, t->sum_v, d, true);
             continue;
         }
-        for (int64_t i = 0; i < n_queries; i++)
-            kn->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d,
-                         n == KV_PAGE ? t->gemm.ahead : 0);
+        for (int64_t i = 0; i < q->n; i++)
+            kn->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d);
     }
 }
 
-/* The queries of a block for one key-value head: gathered, answered, and put back where they were.
- */
+static queries queries_of(const attention_job *job, int64_t task)
+{
+    const dsmoe_config *c = &job->pass->model->config;
+    int64_t per_block = c->num_key_value_heads * job->n_parts;
+    const query_block *b = &job->space.blocks[task / per_block];
+    int64_t kv_head = task % per_block / job->n_parts, part = task % job->n_parts;
+    int64_t first = job->group * part / job->n_parts, end = job->group * (part + 1) / job->n_parts;
+    return (queries){.cache = b->span->cache,
+                     .row = b->span->row + b->first,
+                     .position = b->span->position + b->first,
+                     .n_tokens = b->n_tokens,
+                     .head = kv_head * job->group + first,
+                     .n_heads = end - first,
+                     .kv_head = kv_head,
+                     .n = b->n_tokens * (end - first)};
+}
+
+/* Where the queries' vectors lie among those of the pass. */
+static float *query_at(const attention_job *job, const queries *q, int64_t i)
+{
+    int64_t row = q->row + i / q->n_heads, head = q->head + i % q->n_heads;
+    return job->space.q + row * job->pass->model->config.hidden_size + head * job->head_dim;
+}
+
+/* Queries are gathered, answered, and the answers put in their place. */
 static void attend_task(void *context, int64_t task, int thread)
 {
     const attention_job *job = context;
-    const dsmoe_config *c = &job->pass->model->config;
-    int64_t d = job->head_dim, head = task % c->num_key_value_heads;
-    const query_block *b = &job->space.blocks[task / c->num_key_value_heads];
+    queries q = queries_of(job, task);
     attention_scratch *t = &job->space.threads[thread];
-    int64_t n_queries = b->n_tokens * job->group, position = b->span->position + b->first;
-    float *q = job->space.q + (b->span->row + b->first) * c->hidden_size + head * job->group * d;
+    int64_t d = job->head_dim, end = q.position + q.n_tokens;
 
-    if (is_few(job, n_queries)) ask_for_keys(job, b->span->cache, head);
     float scale = (float)(1.0 / sqrt((double)d));
-    for (int64_t i = 0; i < n_queries; i++) {
-        const float *from = q + i / job->group * c->hidden_size + i % job->group * d;
+    for (int64_t i = 0; i < q.n; i++) {
+        const float *from = query_at(job, &q, i);
         for (int64_t j = 0; j < d; j++) t->q[i * d + j] = from[j] * scale;
         t->max[i] = -INFINITY;
         t->sum[i] = 0.0f;
     }
-    memset(t->sum_v, 0, (size_t)(n_queries * d) * sizeof *t->sum_v);
+    memset(t->sum_v, 0, (size_t)(q.n * d) * sizeof *t->sum_v);
 
-    int64_t round = is_few(job, n_queries) ? KV_PAGE : ROUND;
-    for (int64_t first = 0; first < position + b->n_tokens; first += round) {
-        int64_t n_keys = moe_min(round, position + b->n_tokens - first);
-        score_keys(job, t, b->span->cache, head, n_queries, first, n_keys);
-        weigh_keys(job, t, position, n_queries, first, n_keys);
-        add_values(job, t, b->span->cache, head, n_queries, first, n_keys);
+    int64_t round = is_few(job, &q) ? KV_PAGE : ROUND;
+    for (int64_t first = 0; first < end; first += round) {
+        int64_t n_keys = moe_min(round, end - first);
+        score_keys(job, t, &q, first, n_keys);
+        weigh_keys(job, t, &q, first, n_keys);
+        add_values(job, t, &q, first, n_keys);
     }
-    for (int64_t i = 0; i < n_queries; i++) {
-        float *to = q + i / job->group * c->hidden_size + i % job->group * d;
+    for (int64_t i = 0; i < q.n; i++) {
+        float *to = query_at(job, &q, i);
         for (int64_t j = 0; j < d; j++) to[j] = t->sum_v[i * d + j] / t->sum[i];
     }
 }
@@ -250,6 +264,7 @@ void attention_forward(pass *p, int64_t layer)
                          .layer = layer,
                          .head_dim = c->hidden_size / c->num_attention_heads,
                          .group = c->num_attention_heads / c->num_key_value_heads};
+    job.n_parts = moe_parts(job.group, QUERY_ROWS);
     int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;
     attention_space *s = &job.space;
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
@@ -262,7 +277,8 @@ void attention_forward(pass *p, int64_t layer)
     linear_run(in, 3, s->products, p->n_threads);
     threads_for(p->n_threads, p->n_rows, remember_task, &job);
     cut_blocks(&job);
-    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads, attend_task, &job);
+    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads * job.n_parts, attend_task,
+                &job);
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
                          w->o_proj.bias, hidden,    p->y};
     linear_run(&out, 1, s->products, p->n_threads);

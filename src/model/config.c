@@ -127,7 +127,8 @@ static dsmoe_status check_token_id(const char *key, int64_t id, const dsmoe_conf
                        config->vocab_size);
 }
 
-/* The sizes that a model needs if it has dense layers, or MoE layers. */
+/* The sizes that a model needs if it has dense layers, or MoE layers. What passes here and in the
+ * ranges above passes dsmoe_layer_config_check. */
 static dsmoe_status check_layers(const dsmoe_config *config, dsmoe_error *error)
 {
     bool dense = false, moe = false;
@@ -144,6 +145,12 @@ static dsmoe_status check_layers(const dsmoe_config *config, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "num_experts_per_tok %" PRId64 " is more than n_routed_experts %" PRId64,
                            config->num_experts_per_tok, config->n_routed_experts);
+    int64_t shared_width = config->n_shared_experts * config->moe_intermediate_size;
+    if (shared_width > DIMENSION_MAX)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "n_shared_experts times moe_intermediate_size is %" PRId64
+                           ", more than %d",
+                           shared_width, DIMENSION_MAX);
     return DSMOE_OK;
 }
 
@@ -349,6 +356,9 @@ dsmoe_status config_parse(const char *text, size_t length, const char *source, d
 
 dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config, dsmoe_error *error)
 {
+    if (!path || !config)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no path or no place for the configuration given");
     json_node *root;
     STATUS_TRY(json_node_read(path, CONFIG_MAX_SIZE, &root, error));
     return read_tree(root, path, config, error);

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
@@ -96,8 +95,15 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
     put_integer(text, "num_key_value_heads", c->num_key_value_heads);
 }
 
-static void put_config(FILE *text, const dsmoe_config *c, dsmoe_dtype dtype)
+typedef struct typed_config {
+    const dsmoe_config *config;
+    dsmoe_dtype dtype;
+} typed_config;
+
+static void put_config(FILE *text, const void *context)
 {
+    const typed_config *typed = context;
+    const dsmoe_config *c = typed->config;
     fputs("{\n  \"architectures\": [\n    \"DeepseekForCausalLM\"\n  ]", text);
     put_flag(text, "attention_bias", c->attention_bias);
     put_key(text, "attention_dropout");
@@ -115,15 +121,16 @@ static void put_config(FILE *text, const dsmoe_config *c, dsmoe_dtype dtype)
     put_word(text, "scoring_func", "softmax");
     if (!c->seq_aux) put_flag(text, "seq_aux", c->seq_aux);
     put_flag(text, "tie_word_embeddings", c->tie_word_embeddings);
-    put_word(text, "torch_dtype", torch_dtype(dtype));
+    put_word(text, "torch_dtype", torch_dtype(typed->dtype));
     put_word(text, "transformers_version", transformers_version);
     put_flag(text, "use_cache", true);
     put_integer(text, "vocab_size", c->vocab_size);
     fputs("\n}\n", text);
 }
 
-static void put_generation_config(FILE *text, const dsmoe_config *c)
+static void put_generation_config(FILE *text, const void *context)
 {
+    const dsmoe_config *c = context;
     fputs("{\n  \"_from_model_config\": true", text);
     if (c->bos_token_id >= 0) put_integer(text, "bos_token_id", c->bos_token_id);
     if (c->eos_token_id >= 0) put_integer(text, "eos_token_id", c->eos_token_id);
@@ -131,43 +138,16 @@ static void put_generation_config(FILE *text, const dsmoe_config *c)
     fputs("\n}\n", text);
 }
 
-/* Ends a text in memory and makes it a file. */
-static dsmoe_status write_text(const char *folder, const char *name, FILE *text, char **bytes,
-                               const size_t *size, dsmoe_error *error)
-{
-    bool complete = !ferror(text);
-    complete = fclose(text) == 0 && complete;
-    char *path = NULL;
-    if (!complete || asprintf(&path, "%s/%s", folder, name) < 0) {
-        free(*bytes);
-        return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
-    }
-    dsmoe_status status = partial_file_write_text(path, *bytes, *size, error);
-    free(path);
-    free(*bytes);
-    return status;
-}
-
 dsmoe_status config_write(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype,
                           dsmoe_error *error)
 {
-    static const char name[] = "config.json";
-    char *bytes;
-    size_t size;
-    FILE *text = open_memstream(&bytes, &size);
-    if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
-    put_config(text, config, dtype);
-    return write_text(folder, name, text, &bytes, &size, error);
+    typed_config typed = {config, dtype};
+    return partial_file_write_text(folder, "config.json", put_config, &typed, error);
 }
 
 dsmoe_status generation_config_write(const char *folder, const dsmoe_config *config,
                                      dsmoe_error *error)
 {
-    static const char name[] = "generation_config.json";
-    char *bytes;
-    size_t size;
-    FILE *text = open_memstream(&bytes, &size);
-    if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
-    put_generation_config(text, config);
-    return write_text(folder, name, text, &bytes, &size, error);
+    return partial_file_write_text(folder, "generation_config.json", put_generation_config, config,
+                                   error);
 }

@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "formats/json_write.h"
+#include "formats/mapped_file.h"
 #include "formats/narrow.h"
 #include "formats/partial_file.h"
 #include "formats/safetensors_writer.h"
@@ -85,7 +86,7 @@ static dsmoe_status list_tensor(void *context, const weight_spec *spec, dsmoe_er
     init_job *job = context;
     if (job->n_tensors == job->capacity) {
         size_t capacity = job->capacity ? 2 * job->capacity : 256;
-        init_tensor *grown = reallocarray(job->tensors, capacity, sizeof *grown);
+        init_tensor *grown = realloc(job->tensors, capacity * sizeof *grown);
         if (!grown) return out_of_memory(job, error);
         job->tensors = grown;
         job->capacity = capacity;
@@ -110,15 +111,6 @@ static dsmoe_status list_tensor(void *context, const weight_spec *spec, dsmoe_er
     job->n_numbers += tensor.n;
     job->tensors[job->n_tensors++] = tensor;
     return DSMOE_OK;
-}
-
-static dsmoe_status list_tensors(init_job *job, dsmoe_error *error)
-{
-    model_weights *weights;
-    STATUS_TRY(weights_create(job->config, &weights, error));
-    dsmoe_status status = weights_each(job->config, weights, list_tensor, job, error);
-    weights_free(weights);
-    return status;
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -241,18 +233,11 @@ static void shard_name(int shard, int n_shards, char name[SHARD_NAME])
         snprintf(name, SHARD_NAME, "model-%05d-of-%05d.safetensors", shard, n_shards);
 }
 
-/* FOLDER/NAME in a string to free(), or NULL. */
-static char *path_in(const init_job *job, const char *name)
-{
-    char *path;
-    return asprintf(&path, "%s/%s", job->folder, name) < 0 ? NULL : path;
-}
-
 static dsmoe_status open_shard(init_job *job, int shard, dsmoe_error *error)
 {
     char name[SHARD_NAME];
     shard_name(shard, job->n_shards, name);
-    char *path = path_in(job, name);
+    char *path = mapped_file_path(job->folder, name);
     if (!path) return out_of_memory(job, error);
     dsmoe_status status = safetensors_writer_create(path, &job->writer, error);
     free(path);
@@ -287,17 +272,10 @@ static int compare_names(const void *left, const void *right)
     return strcmp(((const init_tensor *)left)->name, ((const init_tensor *)right)->name);
 }
 
-/* Which tensor lies in which file, by name. Leaves the list in that order. */
-static dsmoe_status write_index(init_job *job, dsmoe_error *error)
+/* Which tensor lies in which file. */
+static void put_index(FILE *text, const void *context)
 {
-    char *bytes, *path = path_in(job, index_name);
-    size_t size;
-    FILE *text = path ? open_memstream(&bytes, &size) : NULL;
-    if (!text) {
-        free(path);
-        return out_of_memory(job, error);
-    }
-    qsort(job->tensors, job->n_tensors, sizeof *job->tensors, compare_names);
+    const init_job *job = context;
     fprintf(text, "{\n  \"metadata\": {\n    \"total_size\": %zu\n  },\n  \"weight_map\": {",
             job->done);
     for (size_t i = 0; i < job->n_tensors; i++) {
@@ -308,13 +286,13 @@ static dsmoe_status write_index(init_job *job, dsmoe_error *error)
         fprintf(text, ": \"%s\"", name);
     }
     fputs("\n  }\n}\n", text);
-    bool complete = !ferror(text);
-    complete = fclose(text) == 0 && complete;
-    dsmoe_status status =
-        complete ? partial_file_write_text(path, bytes, size, error) : out_of_memory(job, error);
-    free(bytes);
-    free(path);
-    return status;
+}
+
+/* By name. Leaves the list in that order. */
+static dsmoe_status write_index(init_job *job, dsmoe_error *error)
+{
+    qsort(job->tensors, job->n_tensors, sizeof *job->tensors, compare_names);
+    return partial_file_write_text(job->folder, index_name, put_index, job, error);
 }
 
 /* config.json comes last: a folder that has it has all of the model. */
@@ -360,7 +338,7 @@ static dsmoe_status make_folder(const char *folder, bool *created, dsmoe_error *
 
 static void remove_file(const init_job *job, const char *name)
 {
-    char *path = path_in(job, name);
+    char *path = mapped_file_path(job->folder, name);
     if (path) unlink(path);
     free(path);
 }
@@ -381,7 +359,7 @@ static void remove_files(const init_job *job, bool created)
 
 static dsmoe_status init_run(init_job *job, dsmoe_error *error)
 {
-    STATUS_TRY(list_tensors(job, error));
+    STATUS_TRY(weights_each(job->config, NULL, list_tensor, job, error));
     size_t most = (size_t)(job->n_numbers < PIECE ? job->n_numbers : PIECE);
     for (int i = 0; i < 2; i++) {
         job->pieces[i] = memory_alloc(most * dtype_size(job->options->dtype));

@@ -8,7 +8,8 @@
 
 #include "base/status.h"
 
-enum { KV_PAGE = 64 };
+/* Large enough to be read in long streams, small enough that short sequences stay small. */
+enum { KV_PAGE = 128 };
 
 typedef struct kv_cache {
     float *memory;

@@ -11,7 +11,6 @@ enum {
 
 typedef struct linear_job {
     const product *products;
-    int n_products;
     thread_scratch *threads;
 } linear_job;
 
@@ -41,7 +40,7 @@ static void linear_task(void *context, int64_t task, int thread)
 
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads)
 {
-    linear_job job = {products, n_products, threads};
+    linear_job job = {products, threads};
     int64_t n_tasks = 0;
     for (int i = 0; i < n_products; i++) n_tasks += task_count(&products[i]);
     threads_for(n_threads, n_tasks, linear_task, &job);

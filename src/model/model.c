@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "formats/mapped_file.h"
 #include "model/generation_config.h"
 
 /* ---- tensors ------------------------------------------------------------------------------- */
@@ -92,26 +93,33 @@ static void list_extras(dsmoe_model *m, const bool *used)
         if (!used[i]) m->extras[m->n_extras++] = i;
 }
 
+static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+}
+
+/* Memory for the weights comes after the first walk, when they are known to be in the files:
+ * config.json may ask for any number of them. */
 static dsmoe_status load_tensors(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
     size_t n = shards_count(m->files);
     loader l = {.model = m, .path = path, .used = calloc(n + 1, sizeof *l.used)};
     m->tensors = calloc(n + 1, sizeof *m->tensors);
     m->extras = calloc(n + 1, sizeof *m->extras);
-    dsmoe_status status = DSMOE_ERROR_MEMORY;
+    dsmoe_status status;
     if (!l.used || !m->tensors || !m->extras) {
-        status_fail(error, status, "%s: no memory for the list of its tensors", path);
+        status = out_of_memory(path, error);
         goto done;
     }
-    if ((status = weights_create(&m->config, &m->weights, error)) != DSMOE_OK) goto done;
     l.vectors = arena_over(NULL);
-    if ((status = weights_each(&m->config, m->weights, check_visit, &l, error)) != DSMOE_OK)
-        goto done;
+    status = weights_each(&m->config, NULL, check_visit, &l, error);
+    if (status != DSMOE_OK) goto done;
     m->n_tensors = l.n_tensors;
     list_extras(m, l.used);
+    m->weights = weights_create(&m->config);
     m->vectors = memory_alloc(arena_size(&l.vectors));
-    if (!m->vectors) {
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: no memory for the norms", path);
+    if (!m->weights || !m->vectors) {
+        status = out_of_memory(path, error);
         goto done;
     }
     l.vectors = arena_over(m->vectors);
@@ -124,31 +132,31 @@ done:
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static dsmoe_status create_layers(dsmoe_model *m, dsmoe_error *error)
+static dsmoe_status create_layers(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
     dsmoe_layer_config config = dsmoe_config_layer(&m->config);
-    if (m->config.n_routed_experts > 0) STATUS_TRY(dsmoe_layer_config_check(&config, error));
     m->layers = calloc((size_t)m->config.num_hidden_layers, sizeof *m->layers);
-    if (!m->layers) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the layers");
-    for (int64_t i = 0; i < m->config.num_hidden_layers; i++)
-        if (m->weights->blocks[i].is_moe)
-            STATUS_TRY(layer_create(&config, &m->weights->blocks[i].moe, &m->layers[i], error));
+    if (!m->layers) return out_of_memory(path, error);
+    for (int64_t i = 0; i < m->config.num_hidden_layers; i++) {
+        const moe_weights *weights = &m->weights->blocks[i].moe;
+        if (dsmoe_config_layer_is_moe(&m->config, i) &&
+            layer_create(&config, weights, &m->layers[i], NULL) != DSMOE_OK)
+            return out_of_memory(path, error); /* the only way to fail */
+    }
     return DSMOE_OK;
 }
 
 static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
-    size_t size = strlen(path) + sizeof "/config.json";
-    char *config = malloc(size);
-    if (!config) return status_fail(error, DSMOE_ERROR_MEMORY, "%.200s: no memory", path);
-    snprintf(config, size, "%s/config.json", path);
+    char *config = mapped_file_path(path, "config.json");
+    if (!config) return out_of_memory(path, error);
     dsmoe_status status = dsmoe_config_read(config, &m->config, error);
     free(config);
     STATUS_TRY(status);
     STATUS_TRY(generation_config_read(path, &m->config, &m->generation, error));
     STATUS_TRY(shards_open(path, &m->files, error));
     STATUS_TRY(load_tensors(m, path, error));
-    return create_layers(m, error);
+    return create_layers(m, path, error);
 }
 
 dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error)
@@ -157,7 +165,7 @@ dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no place for the model given");
     *model = NULL;
     dsmoe_model *made = calloc(1, sizeof *made);
-    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a model");
+    if (!made) return out_of_memory(path, error);
     made->kernels = kernels_get();
     dsmoe_status status = open_folder(made, path, error);
     if (status != DSMOE_OK) {
@@ -205,6 +213,7 @@ size_t dsmoe_model_tensor_count(const dsmoe_model *model) { return model->n_tens
 
 dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index)
 {
+    if (index >= model->n_tensors) return (dsmoe_tensor_info){0};
     const safetensors_tensor *t = shards_at(model->files, model->tensors[index]);
     dsmoe_tensor_info info = {.name = t->name, .n_dims = t->n_dims, .size = t->size};
     dtype_of(t->dtype, &info.dtype);
@@ -216,7 +225,7 @@ size_t dsmoe_model_extra_count(const dsmoe_model *model) { return model->n_extra
 
 const char *dsmoe_model_extra(const dsmoe_model *model, size_t index)
 {
-    return shards_at(model->files, model->extras[index])->name;
+    return index < model->n_extras ? shards_at(model->files, model->extras[index])->name : NULL;
 }
 
 /* Of routed experts a token uses its share; of the embedding one row. */

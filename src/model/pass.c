@@ -160,7 +160,7 @@ dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error)
     add_and_norm(p, layer > 0, w->input_layernorm);
     attention_forward(p, layer);
     add_and_norm(p, true, w->post_attention_layernorm);
-    if (w->is_moe) return moe_forward(p, layer, error);
+    if (p->model->layers[layer]) return moe_forward(p, layer, error);
     dense_forward(p, &w->mlp);
     return DSMOE_OK;
 }

@@ -264,6 +264,9 @@ static int32_t draw(dsmoe_sampler *sampler, selection s, float largest)
 dsmoe_status dsmoe_sampler_pick(dsmoe_sampler *sampler, const float *logits, int32_t *token,
                                 dsmoe_error *error)
 {
+    if (!sampler || !logits || !token)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no sampler, no logits or no place for the token given");
     const dsmoe_sampler_options *o = &sampler->options;
     penalise(sampler, logits);
     int32_t best;

@@ -44,7 +44,7 @@ static dsmoe_session_options options_complete(const dsmoe_model *model,
     dsmoe_session_options o = options ? *options : (dsmoe_session_options){0};
     if (o.n_ctx == 0) o.n_ctx = model->config.max_position_embeddings;
     if (o.n_batch == 0) o.n_batch = moe_min(DEFAULT_BATCH, o.n_ctx);
-    if (o.n_threads == 0) o.n_threads = threads_available();
+    if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
     return o;
 }
 
@@ -85,7 +85,11 @@ dsmoe_status dsmoe_session_create(const dsmoe_model *model, const dsmoe_session_
     dsmoe_session_options o = options_complete(model, options);
     STATUS_TRY(options_check(&o, error));
     dsmoe_session_memory size = dsmoe_session_memory_size(model, &o);
-    dsmoe_session *made = size.workspace ? calloc(1, sizeof *made) : NULL;
+    if (size.workspace == 0)
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "a session of %lld tokens, %lld at a time, on %d threads is too large",
+                           (long long)o.n_ctx, (long long)o.n_batch, o.n_threads);
+    dsmoe_session *made = calloc(1, sizeof *made);
     if (!made) goto fail;
     made->model = model;
     made->options = o;

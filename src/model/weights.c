@@ -24,8 +24,7 @@ static model_weights *place_weights(arena *a, const dsmoe_config *config)
     if (!a->base) return w;
     *w = (model_weights){.blocks = blocks, .experts = experts};
     for (int64_t i = 0; i < config->num_hidden_layers; i++) {
-        blocks[i].is_moe = dsmoe_config_layer_is_moe(config, i);
-        if (!blocks[i].is_moe) continue;
+        if (!dsmoe_config_layer_is_moe(config, i)) continue;
         blocks[i].moe.experts = experts;
         experts += config->n_routed_experts;
     }
@@ -33,19 +32,15 @@ static model_weights *place_weights(arena *a, const dsmoe_config *config)
 }
 
 /* The layout begins with the struct itself, so that its address is the allocation's. */
-dsmoe_status weights_create(const dsmoe_config *config, model_weights **weights, dsmoe_error *error)
+model_weights *weights_create(const dsmoe_config *config)
 {
-    *weights = NULL;
     arena measure = arena_over(NULL);
     place_weights(&measure, config);
     size_t size = arena_size(&measure);
     void *memory = size ? memory_alloc(size) : NULL;
-    if (!memory)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the table of %lld layers",
-                           (long long)config->num_hidden_layers);
+    if (!memory) return NULL;
     arena place = arena_over(memory);
-    *weights = place_weights(&place, config);
-    return DSMOE_OK;
+    return place_weights(&place, config);
 }
 
 void weights_free(model_weights *weights) { free(weights); }
@@ -126,7 +121,8 @@ static dsmoe_status visit_moe(const walk *w, moe_weights *slot)
     for (int64_t i = 0; i < c->n_routed_experts; i++) {
         char which[64];
         snprintf(which, sizeof which, "experts.%lld.", (long long)i);
-        STATUS_TRY(visit_expert(w, &slot->experts[i], c->moe_intermediate_size, which));
+        moe_expert nowhere, *expert = slot->experts ? &slot->experts[i] : &nowhere;
+        STATUS_TRY(visit_expert(w, expert, c->moe_intermediate_size, which));
     }
     if (c->n_shared_experts == 0) return DSMOE_OK;
     return visit_expert(w, &slot->shared_experts, c->n_shared_experts * c->moe_intermediate_size,
@@ -144,7 +140,7 @@ static dsmoe_status visit_block(const walk *w, block_weights *b)
     STATUS_TRY(visit_attention(w, &b->v_proj, 'v', kv_size));
     STATUS_TRY(visit_attention(w, &b->o_proj, 'o', hidden));
     STATUS_TRY(visit_norm(w, &b->post_attention_layernorm, "post_attention_layernorm"));
-    if (b->is_moe) return visit_moe(w, &b->moe);
+    if (dsmoe_config_layer_is_moe(c, w->layer)) return visit_moe(w, &b->moe);
     return visit_expert(w, &b->mlp, c->intermediate_size, "");
 }
 
@@ -153,10 +149,13 @@ dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
 {
     walk w = {.config = config, .visit = visit, .context = context, .error = error};
     int64_t vocab = config->vocab_size, hidden = config->hidden_size;
+    model_weights nowhere = {0};
+    block_weights no_block = {0};
+    if (!weights) weights = &nowhere;
     STATUS_TRY(visit_matrix(&w, &weights->embed_tokens, WEIGHT_LINEAR, vocab, hidden,
                             "model.embed_tokens.weight"));
     for (; w.layer < config->num_hidden_layers; w.layer++)
-        STATUS_TRY(visit_block(&w, &weights->blocks[w.layer]));
+        STATUS_TRY(visit_block(&w, weights->blocks ? &weights->blocks[w.layer] : &no_block));
     STATUS_TRY(visit_vector(&w, &weights->norm, WEIGHT_NORM, hidden, "model.norm.weight"));
     if (config->tie_word_embeddings) return DSMOE_OK;
     return visit_matrix(&w, &weights->lm_head, WEIGHT_LINEAR, vocab, hidden, "lm_head.weight");

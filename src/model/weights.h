@@ -19,7 +19,6 @@ typedef struct linear {
 typedef struct block_weights {
     float *input_layernorm, *post_attention_layernorm; /* [hidden_size] */
     linear q_proj, k_proj, v_proj, o_proj;
-    bool is_moe;
     moe_expert mlp;  /* of a dense layer */
     moe_weights moe; /* of an MoE layer; `experts` points into model_weights.experts */
 } block_weights;
@@ -47,17 +46,17 @@ typedef struct weight_spec {
     union {
         matrix *matrix; /* n_dims 2 */
         float **vector; /* n_dims 1 */
-    } slot;             /* where it lies in the model_weights of the walk */
+    } slot;             /* where it lies in the model_weights of the walk; valid during the visit */
 } weight_spec;
 
 typedef dsmoe_status weight_visit_fn(void *context, const weight_spec *spec, dsmoe_error *error);
 
-/* Empty slots for a (checked) configuration. */
-dsmoe_status weights_create(const dsmoe_config *config, model_weights **weights,
-                            dsmoe_error *error);
+/* Empty slots for a (checked) configuration; NULL without memory. */
+model_weights *weights_create(const dsmoe_config *config);
 void weights_free(model_weights *weights);
 
-/* Visits every tensor until `visit` fails. A tied head is not a tensor of its own. */
+/* Visits every tensor until `visit` fails. A tied head is not a tensor of its own. Without `weights`
+ * (NULL) slots lead nowhere: for whom names and shapes are enough. */
 dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
                           weight_visit_fn *visit, void *context, dsmoe_error *error);
 

@@ -98,7 +98,7 @@ static dsmoe_status check_gradients(const expected_file *e, const dsmoe_model *m
         const char *parameter = tensor_name_behind(name, "grad.");
         if (parameter && !is_parameter(model, parameter))
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "tensor '%s' belongs to no parameter of the model", name);
+                               "tensor '%.128s' belongs to no parameter of the model", name);
     }
     return DSMOE_OK;
 }
@@ -140,7 +140,7 @@ dsmoe_status expected_read_tokens(const expected_file *expected, const safetenso
         safetensors_tensor_read_i64(tensor, i, 1, &token);
         if (token < 0 || token >= expected->vocab_size)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: tensor '%s': element %zu is %" PRId64
+                               "%s: tensor '%.128s': element %zu is %" PRId64
                                ", not a token of the model, which has %" PRId64,
                                safetensors_path(expected->file), tensor->name, i, token,
                                expected->vocab_size);

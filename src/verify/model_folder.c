@@ -105,8 +105,7 @@ static dsmoe_status set_up(model_run *run, dsmoe_error *error)
     STATUS_TRY(make_arrays(run, error));
     const expected_file *e = &run->expected;
     STATUS_TRY(expected_read_tokens(e, e->input_ids, run->tokens, error));
-    if (e->greedy) STATUS_TRY(expected_read_tokens(e, e->greedy, run->greedy, error));
-    return make_sessions(run, error);
+    return e->greedy ? expected_read_tokens(e, e->greedy, run->greedy, error) : DSMOE_OK;
 }
 
 static void tear_down(model_run *run)
@@ -354,6 +353,7 @@ static void report_unchecked(model_run *run)
 static dsmoe_status run_passes(model_run *run, dsmoe_error *error)
 {
     double loss;
+    STATUS_TRY(make_sessions(run, error));
     STATUS_TRY(run_whole(run, &loss, error));
     STATUS_TRY(run_pieces(run, error));
     STATUS_TRY(run_tokens(run, error));

@@ -246,7 +246,8 @@ static dsmoe_status check_parameters(const reference_file *reference, dsmoe_erro
         reference_parameter parameter = reference_parameter_at(reference, i);
         const safetensors_tensor *weight = safetensors_find(reference->file, parameter.name);
         if (!weight)
-            return status_fail(error, DSMOE_ERROR_FORMAT, "tensor '%s' is missing", parameter.name);
+            return status_fail(error, DSMOE_ERROR_FORMAT, "tensor '%.128s' is missing",
+                               parameter.name);
         STATUS_TRY(tensor_check_float(weight, error));
         STATUS_TRY(tensor_check_shape(weight, parameter.rows, parameter.columns, error));
         char name[80];
@@ -288,7 +289,7 @@ static dsmoe_status check_device_loss(const reference_file *reference,
     if (n_groups < 1 || reference->config.n_routed_experts % n_groups != 0 ||
         reference_device_loss(reference, n_groups, name) != tensor)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor '%s': %" PRId64
+                           "tensor '%.128s': %" PRId64
                            " routed experts do not fall into that many equal groups",
                            tensor->name, reference->config.n_routed_experts);
     return tensor_check_scalar(tensor, error);
@@ -306,7 +307,7 @@ static dsmoe_status check_strangers(const reference_file *reference, dsmoe_error
                       tensor_name_behind(name, "shared_experts.");
         if (claims && !is_parameter(reference, parameter ? parameter : name))
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "tensor '%s' belongs to no parameter of the layer in 'config'",
+                               "tensor '%.128s' belongs to no parameter of the layer in 'config'",
                                name);
     }
     return DSMOE_OK;
@@ -349,8 +350,8 @@ dsmoe_status reference_read(const safetensors_tensor *tensor, float *out, dsmoe_
     for (size_t i = 0; i < tensor->n_elements; i++)
         if (!isfinite(out[i]))
             return status_fail(error, DSMOE_ERROR_NONFINITE,
-                               "tensor '%s': element %zu is %g, not a finite number", tensor->name,
-                               i, out[i]);
+                               "tensor '%.128s': element %zu is %g, not a finite number",
+                               tensor->name, i, out[i]);
     return DSMOE_OK;
 }
 

@@ -12,7 +12,7 @@ dsmoe_status tensor_check_float(const safetensors_tensor *tensor, dsmoe_error *e
     float none;
     if (safetensors_tensor_read_f32(tensor, 0, 0, &none)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "tensor '%s' has dtype %s, where F32, F64, F16 or BF16 is expected",
+                       "tensor '%.128s' has dtype %s, where F32, F64, F16 or BF16 is expected",
                        tensor->name, safetensors_dtype_name(tensor->dtype));
 }
 
@@ -21,7 +21,7 @@ dsmoe_status tensor_check_integer(const safetensors_tensor *tensor, dsmoe_error 
     int64_t none;
     if (safetensors_tensor_read_i64(tensor, 0, 0, &none)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "tensor '%s' has dtype %s, where I64 or I32 is expected", tensor->name,
+                       "tensor '%.128s' has dtype %s, where I64 or I32 is expected", tensor->name,
                        safetensors_dtype_name(tensor->dtype));
 }
 
@@ -39,8 +39,9 @@ dsmoe_status tensor_fail_shape(const safetensors_tensor *tensor, const char *wan
 {
     char shape[256];
     print_shape(tensor, shape);
-    return status_fail(error, DSMOE_ERROR_FORMAT, "tensor '%s' has shape %s, where %s is expected",
-                       tensor->name, shape, wanted);
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "tensor '%.128s' has shape %s, where %s is expected", tensor->name, shape,
+                       wanted);
 }
 
 dsmoe_status tensor_check_shape(const safetensors_tensor *tensor, int64_t rows, int64_t columns,
@@ -58,7 +59,7 @@ dsmoe_status tensor_check_scalar(const safetensors_tensor *tensor, dsmoe_error *
 {
     if (tensor->n_elements != 1)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "tensor '%s' has %zu elements, where one number is expected",
+                           "tensor '%.128s' has %zu elements, where one number is expected",
                            tensor->name, tensor->n_elements);
     return tensor_check_float(tensor, error);
 }

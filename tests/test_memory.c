@@ -1,0 +1,136 @@
+/* test_memory.c - what a model costs: opening one reads headers, running one takes the memory of its
+ * session, and the weights stay in the files. The kernel says how much of the process is memory of
+ * its own (RssAnon) and how much are pages of files (RssFile). */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "made_model.h"
+#include "scratch.h"
+
+enum { MEGABYTE = 1 << 20, VOCAB = 8192 };
+
+static const char *const names[] = {"model.safetensors", "generation_config.json", "config.json"};
+static char folder[300];
+static size_t weights; /* bytes in the files */
+
+typedef struct resident {
+    long long own, of_files; /* bytes */
+} resident;
+
+static resident measure(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    resident now = {0};
+    char line[256];
+    long long kilobytes;
+    if (!file) skip(); /* another kernel */
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "RssAnon: %lld", &kilobytes) == 1) now.own = kilobytes * 1024;
+        if (sscanf(line, "RssFile: %lld", &kilobytes) == 1) now.of_files = kilobytes * 1024;
+    }
+    fclose(file);
+    if (now.own == 0) skip();
+    return now;
+}
+
+/* 47 MB of float32. Another process writes them, so that this one has no memory left over from it in
+ * which a copy of the weights could hide. */
+static int set_up(void **state)
+{
+    if (make_directory(state)) return -1;
+    snprintf(folder, sizeof folder, "%s/model", directory);
+    dsmoe_config config;
+    if (dsmoe_config_preset("tiny", &config, NULL) != DSMOE_OK) return -1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(dsmoe_model_init(folder, &config, DSMOE_F32, 1, 1, NULL, NULL, NULL) != DSMOE_OK);
+    int status;
+    return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    for (size_t i = 0; i < COUNT(names); i++) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", folder, names[i]);
+        remove(name);
+    }
+    rmdir(folder);
+    return remove_directory(state);
+}
+
+static void must_be_below(const char *what, long long bytes, size_t limit)
+{
+    if (bytes > (long long)limit)
+        fail_msg("%s: %lld bytes more, where %zu are the limit (weights: %zu)", what, bytes, limit,
+                 weights);
+}
+
+static void test_opening(void **state)
+{
+    (void)state;
+    resident before = measure();
+    dsmoe_model *model = open_model(folder);
+    resident after = measure();
+    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++)
+        weights += dsmoe_model_tensor(model, i).size;
+    dsmoe_model_free(model);
+    assert_true(weights > 40 * MEGABYTE);
+    must_be_below("memory of an open model", after.own - before.own, 4 * MEGABYTE);
+    /* Headers and norms, each with the pages that the kernel maps around them. */
+    must_be_below("pages of an open model", after.of_files - before.of_files, weights / 2);
+}
+
+static void test_running(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {1, 20, 300, 4000, 5, 60, 700, 8000};
+    static float logits[VOCAB] = {1}; /* of this program, before it is measured */
+    dsmoe_session_options options = {.n_ctx = 64, .n_batch = 8, .n_threads = 1};
+    resident before = measure();
+    dsmoe_model *model = open_model(folder);
+    dsmoe_session *session = make_session(model, options.n_ctx, options.n_batch, 1);
+    dsmoe_session_memory size = dsmoe_session_memory_size(model, &options);
+    dsmoe_error error = {0};
+    must(dsmoe_session_prefill(session, tokens, 8, logits, &error), &error, "a prompt");
+    for (int i = 0; i < 8; i++)
+        must(dsmoe_session_decode(session, tokens[i], logits, &error), &error, "a token");
+    resident after = measure();
+    assert_true(size.kv_cache + size.workspace < weights / 3);
+    must_be_below("memory of a model at work", after.own - before.own,
+                  size.kv_cache + size.workspace + 8 * MEGABYTE);
+    dsmoe_session_free(session);
+    dsmoe_model_free(model);
+}
+
+/* A long context costs what is used of it. */
+static void test_long_context(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {1, 2, 3};
+    dsmoe_session_options options = {.n_ctx = 1 << 20, .n_batch = 8, .n_threads = 1};
+    dsmoe_model *model = open_model(folder);
+    assert_true(dsmoe_session_memory_size(model, &options).kv_cache > (size_t)1 << 30);
+    resident before = measure();
+    dsmoe_session *session = make_session(model, options.n_ctx, options.n_batch, 1);
+    dsmoe_error error = {0};
+    must(dsmoe_session_prefill(session, tokens, 3, NULL, &error), &error, "a prompt");
+    resident after = measure();
+    must_be_below("a short text in a long context", after.own - before.own, 64 * MEGABYTE);
+    dsmoe_session_free(session);
+    dsmoe_model_free(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_opening),
+        cmocka_unit_test(test_running),
+        cmocka_unit_test(test_long_context),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
