@@ -302,7 +302,7 @@ printf 'hello\r\n/save %s\r\n/quit\r\nnever asked\r\n' "$scratch/lines.json" >"$
 run 0 chat -m "$model" -n 5 --temp 0 --quiet
 one_message "2 messages saved"
 grep -qF '"content": "hello"}' "$scratch/lines.json" || complain "an end of line became text"
-give 'the end is near\'
+give "the end is near\\"
 run 0 chat -m "$model" -n 5 --temp 0 --quiet
 [ -s "$out" ] || complain "a line is lost that ends with a backslash"
 run 2 chat -m "$model" surplus
@@ -328,6 +328,7 @@ says "tokens/s"
 arguments="chat with a model that becomes shorter"
 cp -r "$model" "$scratch/shrinking"
 mkfifo "$scratch/questions"
+: >"$out"
 "$dsmoe" chat -m "$scratch/shrinking" -n 3 --ignore-eos <"$scratch/questions" >"$out" 2>"$err" &
 process=$!
 exec 3>"$scratch/questions"

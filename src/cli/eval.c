@@ -249,7 +249,7 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
     e->window = malloc((size_t)e->n_ctx * sizeof *e->window);
     e->loss = malloc(BATCH * sizeof *e->loss);
     if (!e->window || !e->loss) {
-        cli_failure("eval", "out of memory");
+        cli_failure("eval", "not enough memory");
         goto done;
     }
     if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK) {

@@ -188,6 +188,11 @@ double routing_relative_load(const routing_report *report, const routing_expert 
     return routing_load(report, expert) * (double)report->n_experts;
 }
 
+double routing_mean_weight(const routing_expert *expert)
+{
+    return expert->count ? expert->weight / (double)expert->count : 0;
+}
+
 double routing_lift(const routing_report *report, const routing_layer *layer, int64_t a, int64_t b)
 {
     double n_experts = (double)report->n_experts, k = (double)report->k;

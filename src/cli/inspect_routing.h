@@ -72,6 +72,8 @@ void routing_free(routing_report *report);
 /* Share of the chosen slots, and that over the mean of all experts. */
 double routing_load(const routing_report *report, const routing_expert *expert);
 double routing_relative_load(const routing_report *report, const routing_expert *expert);
+/* Of its gate values; 0 if it was never chosen. */
+double routing_mean_weight(const routing_expert *expert);
 /* How many times as often as by chance two experts fire together; 0 if they never do. */
 double routing_lift(const routing_report *report, const routing_layer *layer, int64_t a, int64_t b);
 

@@ -97,21 +97,12 @@ double flops_unit(double flops, const char **name)
     return unit;
 }
 
-/* 16375728128 as "16.4B". */
-static void table_rounded(text_table *table, int64_t number)
-{
-    static const char units[] = " KMBT";
-    double rounded = (double)number;
-    int unit = 0;
-    for (; rounded >= 999.95 && unit < 4; unit++) rounded /= 1000;
-    table_text(table, "%.1f%c", rounded, units[unit]);
-}
-
 void model_view_print_parts(const model_view *view, bool with_flops)
 {
     const char *unit_name;
     double unit = flops_unit(view->flops, &unit_name);
     double total = (double)view->plan.total, active = (double)view->plan.active;
+    char rounded[TABLE_CELL];
     text_table table = {.n_columns = with_flops ? 7 : 5, .n_headers = 1};
     const char *const headers[] = {"",      "parameters", "share", "active",
                                    "share", unit_name,    "share"};
@@ -130,9 +121,9 @@ void model_view_print_parts(const model_view *view, bool with_flops)
     }
     table_text(&table, "total");
     table_number(&table, view->plan.total);
-    table_rounded(&table, view->plan.total);
+    table_text(&table, "%s", number_shorten(view->plan.total, rounded));
     table_number(&table, view->plan.active);
-    table_rounded(&table, view->plan.active);
+    table_text(&table, "%s", number_shorten(view->plan.active, rounded));
     if (with_flops) {
         table_text(&table, "%.3f", view->flops / unit);
         table_text(&table, "%s", "");

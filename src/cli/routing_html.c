@@ -51,23 +51,7 @@ static void put_shade(FILE *file, double ratio, int steps)
     fprintf(file, "s%d", level < 0 ? 0 : level >= PAGE_SHADES ? PAGE_SHADES - 1 : (int)level);
 }
 
-static double mean_weight(const routing_expert *expert)
-{
-    return expert->count ? expert->weight / (double)expert->count : 0;
-}
-
 /* ---- head ------------------------------------------------------------------------------------ */
-
-/* 16375728128 as "16.4B"; returns `out`. */
-static const char *shorten(int64_t number, char out[TABLE_CELL])
-{
-    static const char units[] = "\0KMBT";
-    double rounded = (double)number;
-    int unit = 0;
-    for (; rounded >= 999.95 && unit < 4; unit++) rounded /= 1000;
-    snprintf(out, TABLE_CELL, unit ? "%.1f%c" : "%.0f", rounded, units[unit]);
-    return out;
-}
 
 static void put_fact(FILE *file, const char *name, const char *value, const char *more)
 {
@@ -103,8 +87,8 @@ static void put_facts(FILE *file, const routing_report *report)
     char value[TABLE_CELL], more[2 * TABLE_CELL], number[TABLE_CELL];
     fputs("<dl class=\"facts\">\n", file);
     if (dsmoe_model_plan_make(config, 1, &plan, NULL) == DSMOE_OK) {
-        snprintf(more, sizeof more, "%s active for a token", shorten(plan.active, number));
-        put_fact(file, "parameters", shorten(plan.total, value), more);
+        snprintf(more, sizeof more, "%s active for a token", number_shorten(plan.active, number));
+        put_fact(file, "parameters", number_shorten(plan.total, value), more);
     }
     snprintf(value, sizeof value, "%" PRId64, report->n_layers);
     snprintf(more, sizeof more, "of %" PRId64 ", hidden size %" PRId64, config->num_hidden_layers,
@@ -159,7 +143,7 @@ static void put_cell_title(FILE *file, const routing_report *report, const routi
     fprintf(
         file, "<title>layer %" PRId64 ", expert %" PRId64 ": %.2f %% of the slots, %.2f × the mean",
         layer->layer, e, 100 * routing_load(report, expert), routing_relative_load(report, expert));
-    if (expert->count) fprintf(file, "; mean gate value %.3f", mean_weight(expert));
+    if (expert->count) fprintf(file, "; mean gate value %.3f", routing_mean_weight(expert));
     fputs("</title>", file);
 }
 
@@ -444,7 +428,7 @@ static void put_experts(FILE *file, const routing_report *report, const routing_
         fprintf(file,
                 "<tr><td>%" PRId64 "</td><td><span class=\"load\"><i style=\"width:%.0f%%\"></i>"
                 "</span>%.2f %%</td><td>%.3f</td><td class=\"tokens\">",
-                e, 100 * load / most, 100 * load, mean_weight(expert));
+                e, 100 * load / most, 100 * load, routing_mean_weight(expert));
         put_favourites(file, report, expert);
         fputs("</td></tr>\n", file);
     }

@@ -230,9 +230,8 @@ static void print_experts(const routing_report *report, const routing_layer *lay
            layer->layer);
     for (int64_t e = 0; e < report->n_experts; e++) {
         const routing_expert *expert = &layer->experts[e];
-        double weight = expert->count ? expert->weight / (double)expert->count : 0;
-        int column =
-            printf("%4" PRId64 " %5.2f %% %5.3f", e, 100 * routing_load(report, expert), weight);
+        int column = printf("%4" PRId64 " %5.2f %% %5.3f", e, 100 * routing_load(report, expert),
+                            routing_mean_weight(expert));
         print_favourites(report, expert, column);
     }
 }

@@ -63,6 +63,19 @@ const char *number_group(int64_t number, char out[TABLE_CELL])
     return out;
 }
 
+const char *number_shorten(int64_t number, char out[TABLE_CELL])
+{
+    static const char units[] = "\0KMBT";
+    double rounded = (double)number;
+    int unit = 0;
+    for (; rounded >= 999.95 && unit < 4; unit++) rounded /= 1000;
+    if (unit)
+        snprintf(out, TABLE_CELL, "%.1f%c", rounded, units[unit]);
+    else
+        snprintf(out, TABLE_CELL, "%" PRId64, number);
+    return out;
+}
+
 bool count_is_short(const char *digits) { return strlen(digits) <= 16; }
 
 const char *count_shorten(const char *digits, char out[TABLE_CELL])

@@ -23,6 +23,8 @@ void table_print(const text_table *table);
 
 /* 16375728128 as "16,375,728,128"; returns `out`. */
 const char *number_group(int64_t number, char out[TABLE_CELL]);
+/* 16375728128 as "16.4B". */
+const char *number_shorten(int64_t number, char out[TABLE_CELL]);
 
 /* A count of any size: whether a column can hold it exactly; the column's text, exact or like
  * "2.7029e299"; and every digit, on lines of its own, after "C(n, k)". */
