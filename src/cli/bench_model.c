@@ -14,9 +14,10 @@ static const char help[] =
     "\n"
     "Times a model on random token ids: a prompt at once, then tokens one by one behind it. In\n"
     "turn with both, the machine's own limits are measured on the same threads: multiply-adds on\n"
-    "registers and reading from memory. The best of all rounds counts, for the limits as for the\n"
-    "model; a round before them, which reads the files, does not count. Decoding and reading are\n"
-    "measured in turn for about 0.2 s each, so that both meet the same neighbours.\n"
+    "registers and reading from memory, for 0.2 s each. Speeds are the best of all rounds, for\n"
+    "the model as for the limits; a first round, which reads the files, does not count. Reading\n"
+    "varies most with a machine's neighbours: each 0.2 s of decoding is compared with reading\n"
+    "right before and after it, and the median of these shares is shown.\n"
     "\n"
     "  -m, --model PATH    the folder of the model\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
@@ -39,7 +40,7 @@ static const char help[] =
     "example:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32\n";
 
-enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100 };
+enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100, MAX_SHARES = 4096 };
 static const double decode_window = 0.2; /* seconds */
 
 typedef struct bench_options {
@@ -59,12 +60,19 @@ typedef struct bench_state {
     bench_probe probe;
 } bench_state;
 
+/* What each window of decoding reached of the reading right before and after it. */
+typedef struct shares {
+    double at[MAX_SHARES];
+    int n;
+} shares;
+
 typedef struct bench_result {
     double open_s, session_s; /* until the model is ready */
     double first_prefill_s;   /* of the round that does not count */
     double prefill_s;         /* the best */
     double token_s;           /* of decoding, the best */
     dsmoe_machine machine;    /* the same */
+    shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
 } bench_result;
@@ -151,19 +159,52 @@ static dsmoe_status warm_up(bench_state *s, bench_result *r, dsmoe_error *error)
     return status;
 }
 
+static dsmoe_status measure_limits(bench_state *s, bench_result *r, dsmoe_machine *now,
+                                   dsmoe_error *error)
+{
+    *now = (dsmoe_machine){0};
+    dsmoe_status status = bench_probe_measure(&s->probe, decode_window, now, error);
+    r->machine.fma_gflops = fmax(r->machine.fma_gflops, now->fma_gflops);
+    r->machine.read_gbs = fmax(r->machine.read_gbs, now->read_gbs);
+    return status;
+}
+
+static void add_share(shares *s, double reached, double before, double after)
+{
+    if (s->n < MAX_SHARES) s->at[s->n++] = 2 * reached / (before + after);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(shares *s)
+{
+    qsort(s->at, (size_t)s->n, sizeof *s->at, by_size);
+    return (s->at[(s->n - 1) / 2] + s->at[s->n / 2]) / 2;
+}
+
 /* Limits and case in turn, so that both meet the same neighbours. */
 static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *error)
 {
-    double seconds;
-    dsmoe_status status = bench_probe_measure(&s->probe, r->first_prefill_s, &r->machine, error);
+    const bench_options *o = s->options;
+    double seconds, bytes = (double)dsmoe_model_bytes_per_token(s->model);
+    dsmoe_machine before, after;
+    dsmoe_status status = measure_limits(s, r, &before, error);
     if (status == DSMOE_OK) status = time_prefill(s, &seconds, error);
+    if (status == DSMOE_OK) status = measure_limits(s, r, &after, error);
     if (status != DSMOE_OK) return status;
     r->prefill_s = fmin(r->prefill_s, seconds);
-    for (int64_t at = 0, n = 0; at < s->options->n_gen; at += n) {
-        status = bench_probe_measure(&s->probe, decode_window, &r->machine, error);
-        if (status == DSMOE_OK) status = time_decode(s, at, &n, &seconds, error);
+    for (int64_t at = 0, n = 0; at < o->n_gen; at += n) {
+        before = after;
+        status = time_decode(s, at, &n, &seconds, error);
+        if (status == DSMOE_OK) status = measure_limits(s, r, &after, error);
         if (status != DSMOE_OK) return status;
         r->token_s = fmin(r->token_s, seconds / (double)n);
+        add_share(&r->decode_shares, bytes * (double)n / seconds * 1e-9, before.read_gbs,
+                  after.read_gbs);
     }
     r->n_rounds++;
     return DSMOE_OK;
@@ -212,7 +253,7 @@ typedef struct bench_summary {
     double prefill_fma_share, decode_bandwidth_share;
 } bench_summary;
 
-static bench_summary summarise(const bench_state *s, const bench_result *r)
+static bench_summary summarise(const bench_state *s, bench_result *r)
 {
     const bench_options *o = s->options;
     bench_summary sum = {
@@ -226,11 +267,11 @@ static bench_summary summarise(const bench_state *s, const bench_result *r)
     sum.prefill_gflops = sum.prefill_flops / r->prefill_s * 1e-9;
     sum.decode_gbs = sum.bytes_per_token * sum.decode_tps * 1e-9;
     sum.prefill_fma_share = sum.prefill_gflops / r->machine.fma_gflops;
-    sum.decode_bandwidth_share = sum.decode_gbs / r->machine.read_gbs;
+    sum.decode_bandwidth_share = median(&r->decode_shares);
     return sum;
 }
 
-static void print_text(const bench_state *s, const bench_result *r)
+static void print_text(const bench_state *s, bench_result *r)
 {
     const bench_options *o = s->options;
     bench_summary sum = summarise(s, r);
@@ -257,7 +298,7 @@ static void print_text(const bench_state *s, const bench_result *r)
            cli_format_bytes((double)r->peak_rss, peak));
 }
 
-static void print_json(const bench_state *s, const bench_result *r)
+static void print_json(const bench_state *s, bench_result *r)
 {
     const bench_options *o = s->options;
     bench_summary sum = summarise(s, r);
