@@ -65,7 +65,9 @@ dsmoe_status json_node_parse(const char *text, size_t length, const char *source
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source);
     if (!value)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: bad JSON in line %d, column %d: %s",
-                           source, why.line, why.column, why.text);
+                           source, why.line, why.column,
+                           strstr(why.text, "JSON_ALLOW_NUL") ? "a NUL character in a string"
+                                                              : why.text);
     *node = from_jansson(value);
     return DSMOE_OK;
 }
