@@ -1,60 +1,6 @@
 #!/bin/sh
 # check_inspect_cli.sh DSMOE DATA - eval and inspect as a person or a script meets them.
-set -u
-
-dsmoe=$1 data=$2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-out=$scratch/out err=$scratch/err
-failed=0
-NO_COLOR=1
-export NO_COLOR
-
-complain() {
-    echo "dsmoe $arguments: $1" >&2
-    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
-    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
-    failed=1
-}
-
-run() { # expected exit code, arguments
-    expected=$1
-    shift
-    arguments=$*
-    "$dsmoe" "$@" >"$out" 2>"$err" </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
-}
-
-shows() { # words that standard output must have
-    for word in "$@"; do
-        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
-    done
-}
-
-silent() { # nothing went wrong, so nothing was said
-    [ ! -s "$err" ] || complain "messages where there should be none"
-}
-
-one_message() { # a failure: one line on stderr, with this word
-    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
-    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
-}
-
-usage() { # a wrong call: nothing on stdout, a reason with this word, a way to help
-    [ ! -s "$out" ] || complain "output of a wrong call"
-    grep -qF -- "$1" "$err" || complain "the message does not name '$1'"
-    grep -qF -- "--help" "$err" || complain "the message does not point to --help"
-}
-
-is_json() { # one object: as many brackets open as close, and no number that is none
-    opened=$(tr -cd '{[' <"$out" | wc -c)
-    closed=$(tr -cd '}]' <"$out" | wc -c)
-    [ "$opened" -eq "$closed" ] || complain "brackets do not match"
-    [ "$(head -c 1 "$out")" = "{" ] || complain "the output is no object"
-    [ "$(tail -c 2 "$out")" = "}" ] || complain "the object is not the end of the output"
-    if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
-}
+. "$(dirname "$0")/cli_checks.sh"
 
 number() { # the value of a member of the JSON on the output
     sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$out" | head -n 1

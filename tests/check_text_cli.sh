@@ -1,38 +1,8 @@
 #!/bin/sh
 # check_text_cli.sh DSMOE DATA - generate, chat, tokenize and detokenize as a person or a script meets
 # them: exit codes, what goes to which stream, texts and ids that must be there.
-set -u
-
-dsmoe=$1 data=$2
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-out=$scratch/out err=$scratch/err input=$scratch/input
-failed=0
-NO_COLOR=1 HOME=$scratch OMP_WAIT_POLICY=passive # threads that wait should sleep
-export NO_COLOR HOME OMP_WAIT_POLICY
-unset XDG_STATE_HOME
-
-complain() {
-    echo "dsmoe $arguments: $1" >&2
-    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
-    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
-    failed=1
-}
-
-run() { # expected exit code, arguments; the standard input is $input
-    expected=$1
-    shift
-    arguments=$*
-    "$dsmoe" "$@" >"$out" 2>"$err" <"$input"
-    code=$?
-    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
-}
-
-shows() { # words that standard output must have
-    for word in "$@"; do
-        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
-    done
-}
+. "$(dirname "$0")/cli_checks.sh"
+input=$scratch/input
 
 is() { # exactly what must be on standard output, without a newline at its end
     printf '%s' "$1" >"$scratch/expected"
@@ -42,26 +12,6 @@ is() { # exactly what must be on standard output, without a newline at its end
 line() { # the one line of standard output
     printf '%s\n' "$1" >"$scratch/expected"
     cmp -s "$out" "$scratch/expected" || complain "the output is not the line '$1'"
-}
-
-silent() { # nothing went wrong, so nothing was said
-    [ ! -s "$err" ] || complain "messages where there should be none"
-}
-
-says() { # words that standard error must have
-    for word in "$@"; do
-        grep -qF -- "$word" "$err" || complain "no '$word' among the messages"
-    done
-}
-
-one_message() { # a failure: one line on stderr, with these words
-    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
-    says "$@"
-}
-
-usage() { # a wrong call: nothing on stdout, a reason with this word, a way to help
-    [ ! -s "$out" ] || complain "output of a wrong call"
-    says "$1" --help
 }
 
 give() { printf '%s' "$1" >"$input"; } # what the next calls find on their standard input

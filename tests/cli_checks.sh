@@ -1,0 +1,63 @@
+# cli_checks.sh - what the check_*_cli.sh scripts share: sourced with DSMOE and DATA as $1 and $2. A check
+# that fails complains and goes on; the script ends with: exit $failed
+set -u
+
+dsmoe=$1 data=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/out err=$scratch/err input=/dev/null
+failed=0
+NO_COLOR=1 HOME=$scratch OMP_WAIT_POLICY=passive # threads that wait should sleep
+export NO_COLOR HOME OMP_WAIT_POLICY
+unset XDG_STATE_HOME
+
+complain() {
+    echo "dsmoe $arguments: $1" >&2
+    sed 's/^/    stdout: /' "$out" | head -n 5 >&2
+    sed 's/^/    stderr: /' "$err" | head -n 5 >&2
+    failed=1
+}
+
+run() { # expected exit code, arguments; the standard input is $input
+    expected=$1
+    shift
+    arguments=$*
+    "$dsmoe" "$@" >"$out" 2>"$err" <"$input"
+    code=$?
+    [ $code -eq "$expected" ] || complain "exit code $code, $expected is expected"
+}
+
+shows() { # words that standard output must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$out" || complain "no '$word' on the output"
+    done
+}
+
+says() { # words that standard error must have
+    for word in "$@"; do
+        grep -qF -- "$word" "$err" || complain "no '$word' among the messages"
+    done
+}
+
+silent() { # nothing went wrong, so nothing was said
+    [ ! -s "$err" ] || complain "messages where there should be none"
+}
+
+one_message() { # a failure: one line on stderr, with these words
+    [ "$(wc -l <"$err")" -eq 1 ] || complain "$(wc -l <"$err") lines of messages instead of one"
+    says "$@"
+}
+
+usage() { # a wrong call: nothing on stdout, a reason with these words, a way to help
+    [ ! -s "$out" ] || complain "output of a wrong call"
+    says "$@" --help
+}
+
+is_json() { # one object: as many brackets open as close, and no number that is none
+    opened=$(tr -cd '{[' <"$out" | wc -c)
+    closed=$(tr -cd '}]' <"$out" | wc -c)
+    [ "$opened" -eq "$closed" ] || complain "brackets do not match"
+    [ "$(head -c 1 "$out")" = "{" ] || complain "the output is no object"
+    [ "$(tail -c 2 "$out")" = "}" ] || complain "the object is not the end of the output"
+    if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
+}
