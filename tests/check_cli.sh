@@ -146,16 +146,6 @@ run 2 bench layer surplus
 usage surplus
 
 # ---- a full disk is not silence
-if [ -w /dev/full ]; then
-    for call in "plan" "plan --json" "verify $1" "verify --help" "--help" "--version"; do
-        arguments="$call > /dev/full"
-        : >"$out"
-        # shellcheck disable=SC2086  # several arguments
-        "$dsmoe" $call >/dev/full 2>"$err"
-        code=$?
-        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
-        one_message "cannot write"
-    done
-fi
+fails_on_full_disk "plan" "plan --json" "verify $1" "verify --help" "--help" "--version"
 
 exit $failed

@@ -221,17 +221,7 @@ run 0 inspect -m "$model" --routing "$scratch/text" --json
 shows '"text": "<"' '"text": "�"'
 
 # ---- a full disk is not silence
-if [ -w /dev/full ]; then
-    for call in "eval -m $base -f $ids --ids" "inspect -m $base" \
-        "inspect -m $base --routing $ids --ids --json"; do
-        arguments="$call > /dev/full"
-        : >"$out"
-        # shellcheck disable=SC2086  # several arguments
-        "$dsmoe" $call >/dev/full 2>"$err"
-        code=$?
-        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
-        one_message "cannot write"
-    done
-fi
+fails_on_full_disk "eval -m $base -f $ids --ids" "inspect -m $base" \
+    "inspect -m $base --routing $ids --ids --json"
 
 exit $failed

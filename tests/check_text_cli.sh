@@ -316,17 +316,7 @@ code=$?
 one_message "standard input"
 
 # ---- a full disk is not silence
-if [ -w /dev/full ]; then
-    for call in "generate -m $model -p hello -n 5" "tokenize -m $tiny -p hello" \
-        "detokenize -m $tiny -p 259" "generate --help"; do
-        arguments="$call > /dev/full"
-        : >"$out"
-        # shellcheck disable=SC2086  # several arguments
-        "$dsmoe" $call >/dev/full 2>"$err"
-        code=$?
-        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
-        one_message "cannot write"
-    done
-fi
+fails_on_full_disk "generate -m $model -p hello -n 5" "tokenize -m $tiny -p hello" \
+    "detokenize -m $tiny -p 259" "generate --help"
 
 exit $failed

@@ -61,3 +61,16 @@ is_json() { # one object: as many brackets open as close, and no number that is 
     [ "$(tail -c 2 "$out")" = "}" ] || complain "the object is not the end of the output"
     if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
 }
+
+fails_on_full_disk() { # calls whose output a full disk takes: a failure that says so, not silence
+    [ -w /dev/full ] || return 0
+    for call in "$@"; do
+        arguments="$call > /dev/full"
+        : >"$out"
+        # shellcheck disable=SC2086  # several arguments
+        "$dsmoe" $call >/dev/full 2>"$err"
+        code=$?
+        [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
+        one_message "cannot write"
+    done
+}

@@ -8,42 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "model/config.h"
+#include "scratch.h"
 
 #define RELEASED TEST_DATA "/config/deepseek-moe-16b.json"
 
 /* ---- writing configurations ----------------------------------------------------------------- */
 
-static char scratch[256]; /* the file that the tests write */
-
-static int scratch_create(void **state)
-{
-    (void)state;
-    const char *folder = getenv("TMPDIR");
-    snprintf(scratch, sizeof scratch, "%.200s/dsmoe-config-XXXXXX", folder ? folder : "/tmp");
-    int file = mkstemp(scratch);
-    return file < 0 ? -1 : close(file);
-}
-
-static int scratch_remove(void **state)
-{
-    (void)state;
-    return unlink(scratch);
-}
-
-static void scratch_write(const char *text, size_t length)
-{
-    FILE *file = fopen(scratch, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, length, file), length);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* A small valid configuration, one key on a line, with `key` set to the JSON text `value`, or left
  * out if that is NULL. */
-static void scratch_write_with(const char *key, const char *value)
+static void write_with(const char *key, const char *value)
 {
     static const char *const base[][2] = {
         {"vocab_size", "512"},          {"hidden_size", "64"},
@@ -70,15 +45,15 @@ static void scratch_write_with(const char *key, const char *value)
             (size_t)snprintf(text + length, sizeof text - length, ",\"%s\": %s\n", key, value);
     length += (size_t)snprintf(text + length, sizeof text - length, "}");
     assert_true(length < sizeof text);
-    scratch_write(text, length);
+    write_bytes(text, length);
 }
 
 static dsmoe_config read_with(const char *key, const char *value)
 {
     dsmoe_config config;
     dsmoe_error error = {0};
-    scratch_write_with(key, value);
-    if (dsmoe_config_read(scratch, &config, &error) != DSMOE_OK)
+    write_with(key, value);
+    if (dsmoe_config_read(path, &config, &error) != DSMOE_OK)
         fail_msg("%s: %s: %s", key ? key : "no key", value ? value : "absent", error.message);
     return config;
 }
@@ -88,14 +63,14 @@ static void assert_refused(const char *key, const char *value, const char *word)
 {
     dsmoe_config config;
     dsmoe_error error = {0};
-    scratch_write_with(key, value);
-    if (dsmoe_config_read(scratch, &config, &error) != DSMOE_ERROR_CONFIG)
+    write_with(key, value);
+    if (dsmoe_config_read(path, &config, &error) != DSMOE_ERROR_CONFIG)
         fail_msg("%s: %s was not refused", key, value);
     assert_int_equal(error.status, DSMOE_ERROR_CONFIG);
-    if (!strstr(error.message, scratch) || !strstr(error.message, key) ||
+    if (!strstr(error.message, path) || !strstr(error.message, key) ||
         !strstr(error.message, word) || strchr(error.message, '\n'))
         fail_msg("%s: %s gave \"%s\"", key, value, error.message);
-    assert_int_equal(dsmoe_config_read(scratch, &config, NULL), DSMOE_ERROR_CONFIG);
+    assert_int_equal(dsmoe_config_read(path, &config, NULL), DSMOE_ERROR_CONFIG);
 }
 
 /* ---- what is accepted ----------------------------------------------------------------------- */
@@ -371,8 +346,8 @@ static void test_missing(void **state)
         " \"num_experts_per_tok\": 5}"};
     for (int i = 0; i < 2; i++) {
         dsmoe_config config;
-        scratch_write(texts[i], strlen(texts[i]));
-        assert_int_equal(dsmoe_config_read(scratch, &config, NULL), DSMOE_OK);
+        write_bytes(texts[i], strlen(texts[i]));
+        assert_int_equal(dsmoe_config_read(path, &config, NULL), DSMOE_OK);
         assert_int_equal(config.intermediate_size, i == 0 ? 3 : 0);
         assert_int_equal(config.moe_intermediate_size, i == 0 ? 0 : 3);
     }
@@ -452,8 +427,8 @@ static void test_impossible(void **state)
         "\"n_routed_experts\": 16777216, \"num_experts_per_tok\": 8}";
     dsmoe_config config;
     dsmoe_error error;
-    scratch_write(text, strlen(text));
-    assert_int_equal(dsmoe_config_read(scratch, &config, &error), DSMOE_ERROR_CONFIG);
+    write_bytes(text, strlen(text));
+    assert_int_equal(dsmoe_config_read(path, &config, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "2^58"));
 }
 
@@ -490,9 +465,9 @@ static void assert_not_json(const char *text, size_t length)
 {
     dsmoe_config config;
     dsmoe_error error = {0};
-    scratch_write(text, length);
-    assert_int_equal(dsmoe_config_read(scratch, &config, &error), DSMOE_ERROR_FORMAT);
-    assert_non_null(strstr(error.message, scratch));
+    write_bytes(text, length);
+    assert_int_equal(dsmoe_config_read(path, &config, &error), DSMOE_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, path));
     assert_null(strchr(error.message, '\n'));
 }
 
@@ -558,5 +533,5 @@ int main(void)
         cmocka_unit_test(test_token_ids),       cmocka_unit_test(test_rope_scaling),
         cmocka_unit_test(test_check),           cmocka_unit_test(test_parse),
     };
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -185,6 +185,45 @@ static void test_merges(void **state)
     }
 }
 
+/* T05: a million merges. Letters merge to pairs, and a thousand of these with each other. */
+static void test_a_million_merges(void **state)
+{
+    (void)state;
+    enum { LETTERS = 32, PAIRS = LETTERS * LETTERS, SIDE = 1000, SIZE = 32 << 20 };
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEF";
+    char *json = malloc(SIZE), *at = json;
+    assert_non_null(json);
+    at += sprintf(at, "{'pre_tokenizer':{'type':'ByteLevel','use_regex':false,"
+                      "'add_prefix_space':false},'model':{'type':'BPE','vocab':{'a':0");
+    for (int i = 1; i < LETTERS; i++) at += sprintf(at, ",'%c':%d", letters[i], i);
+#define PAIR(i) letters[(i) / LETTERS], letters[(i) % LETTERS]
+    for (int i = 0; i < PAIRS; i++) at += sprintf(at, ",'%c%c':%d", PAIR(i), LETTERS + i);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        at += sprintf(at, ",'%c%c%c%c':%d", PAIR(i / SIDE), PAIR(i % SIDE), LETTERS + PAIRS + i);
+    at += sprintf(at, "},'merges':['a a'");
+    for (int i = 1; i < PAIRS; i++) at += sprintf(at, ",'%c %c'", PAIR(i));
+    for (int i = 0; i < SIDE * SIDE; i++)
+        at += sprintf(at, ",'%c%c %c%c'", PAIR(i / SIDE), PAIR(i % SIDE));
+#undef PAIR
+    at += sprintf(at, "]}}");
+    assert_true(at < json + SIZE);
+
+    dsmoe_tokenizer *tokenizer;
+    dsmoe_error error;
+    if (parse(json, NULL, &tokenizer, &error) != DSMOE_OK) fail_msg("%s", error.message);
+    free(json);
+    assert_int_equal(dsmoe_tokenizer_size(tokenizer), LETTERS + PAIRS + SIDE * SIDE);
+    int32_t *ids;
+    size_t n_ids;
+    assert_int_equal(dsmoe_tokenizer_encode(tokenizer, "aaabFa", 6, 0, &ids, &n_ids, NULL),
+                     DSMOE_OK);
+    assert_int_equal(n_ids, 2);
+    assert_int_equal(ids[0], LETTERS + PAIRS + 1);        /* aa, ab: pairs 0 and 1 */
+    assert_int_equal(ids[1], LETTERS + 31 * LETTERS + 0); /* Fa: behind the first thousand pairs */
+    free(ids);
+    dsmoe_tokenizer_free(tokenizer);
+}
+
 static void test_added_tokens(void **state)
 {
     (void)state;
@@ -493,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_configs),
         cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_a_million_merges),
         cmocka_unit_test(test_long_pattern),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_deep_and_wide_sequences),

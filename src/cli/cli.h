@@ -76,6 +76,8 @@ int cli_read_file(const char *command, const char *path, char **text, size_t *le
 /* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; if it still
  * works on a second later, another one ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
+/* A handler that does not make reading and writing fail. */
+void cli_handle_signal(int signal_number, void (*handler)(int));
 bool cli_interrupted(void);
 void cli_clear_interrupt(void);
 /* Whether it was SIGTERM, which an interactive command obeys where Ctrl-C only stops its answer. */

@@ -25,7 +25,7 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-static void handle(int signal_number, void (*handler)(int))
+void cli_handle_signal(int signal_number, void (*handler)(int))
 {
     struct sigaction action;
     memset(&action, 0, sizeof action);
@@ -38,8 +38,8 @@ static void handle(int signal_number, void (*handler)(int))
 
 void cli_catch_interrupt(void)
 {
-    handle(SIGINT, on_interrupt);
-    handle(SIGTERM, on_interrupt);
+    cli_handle_signal(SIGINT, on_interrupt);
+    cli_handle_signal(SIGTERM, on_interrupt);
 }
 
 bool cli_interrupted(void) { return interrupted != 0; }
@@ -65,4 +65,4 @@ static void on_lost_file(int signal_number)
     _exit(CLI_FAILURE);
 }
 
-void cli_catch_lost_file(void) { handle(SIGBUS, on_lost_file); }
+void cli_catch_lost_file(void) { cli_handle_signal(SIGBUS, on_lost_file); }

@@ -47,13 +47,8 @@ static void on_signal(int signal_number)
 
 static void catch_signals(void)
 {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGWINCH, &action, NULL);
-    sigaction(SIGCONT, &action, NULL);
+    cli_handle_signal(SIGWINCH, on_signal);
+    cli_handle_signal(SIGCONT, on_signal);
 }
 
 /* After Ctrl-Z and fg the shell has left its own modes; a line is drawn anew for its new width. */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
 
@@ -83,7 +84,7 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
                                        int n_threads)
 {
     const dsmoe_config *c = &model->config;
-    int64_t head_dim = c->hidden_size / c->num_attention_heads;
+    int64_t head_dim = config_head_dim(c);
     int64_t kv_size = head_dim * c->num_key_value_heads;
     attention_space s = {
         .products = scratch_place(a, model->kernels, c->hidden_size, n_threads),
@@ -133,7 +134,7 @@ static void remember_task(void *context, int64_t row, int thread)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* Few queries are limited by reading the cache: page by page, while it is in the first cache. */
+/* Few queries are limited by reading the cache: page by page. */
 static bool is_few(const attention_job *job, const queries *q)
 {
     return q->n <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
@@ -262,7 +263,7 @@ void attention_forward(pass *p, int64_t layer)
     attention_job job = {.pass = p,
                          .space = attention_place(&a, p->model, p->n_rows, p->n_threads),
                          .layer = layer,
-                         .head_dim = c->hidden_size / c->num_attention_heads,
+                         .head_dim = config_head_dim(c),
                          .group = c->num_attention_heads / c->num_key_value_heads};
     job.n_parts = moe_parts(job.group, QUERY_ROWS);
     int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;

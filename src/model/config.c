@@ -104,7 +104,7 @@ static dsmoe_status check_rope_scaling(const dsmoe_config *config, dsmoe_error *
     switch (config->rope_scaling) {
     case DSMOE_ROPE_NONE: return DSMOE_OK;
     case DSMOE_ROPE_DYNAMIC: /* the base grows with the power d/(d-2) */
-        if (config->hidden_size / config->num_attention_heads == 2)
+        if (config_head_dim(config) == 2)
             return status_fail(error, DSMOE_ERROR_CONFIG,
                                "rope_scaling type \"dynamic\" needs heads wider than 2");
         break;
@@ -295,7 +295,7 @@ static dsmoe_status check_unused(const json_node *root, const dsmoe_config *conf
     if (kind != JSON_KIND_INTEGER)
         return status_fail(error, DSMOE_ERROR_CONFIG, "head_dim must be an integer, not %s",
                            json_kind_name(kind));
-    int64_t expected = config->hidden_size / config->num_attention_heads;
+    int64_t expected = config_head_dim(config);
     if (json_node_integer(head_dim) != expected)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "head_dim is %" PRId64 ", but hidden_size over num_attention_heads is"

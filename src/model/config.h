@@ -6,6 +6,12 @@
 
 #include "dsmoe.h"
 
+/* Width of an attention head. */
+static inline int64_t config_head_dim(const dsmoe_config *config)
+{
+    return config->hidden_size / config->num_attention_heads;
+}
+
 /* Whether a model of this configuration can exist; the message names the offending key. Afterwards
  * every dimension is positive where it is used, divisions are exact, and all the parameters
  * together are fewer than 2^58, so that sums and products of them fit int64. */

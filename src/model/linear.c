@@ -3,18 +3,17 @@
 
 #include "base/threads.h"
 
-enum {
-    FEW_ROWS = 64,
-    PART = 384,       /* output columns of a task */
-    SMALL_PART = 128, /* of a task with few rows: more, smaller tasks */
-};
+enum { FEW_ROWS = 64 };
 
 typedef struct linear_job {
     const product *products;
     thread_scratch *threads;
 } linear_job;
 
-static int64_t part_of(const product *p) { return p->n_rows <= FEW_ROWS ? SMALL_PART : PART; }
+static int64_t part_of(const product *p)
+{
+    return p->n_rows <= FEW_ROWS ? MOE_SMALL_PART : MOE_PART;
+}
 
 static int64_t task_count(const product *p)
 {

@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "model/attention.h"
+#include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
 #include "moe/experts.h"
@@ -50,7 +51,7 @@ static size_t phase_size(const dsmoe_model *model, int64_t n_rows, int n_threads
 pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
     const dsmoe_config *c = &model->config;
-    int64_t half = c->hidden_size / c->num_attention_heads / 2;
+    int64_t half = config_head_dim(c) / 2;
     size_t phase = phase_size(model, n_rows, n_threads);
     pass p = {
         .model = model,
@@ -82,7 +83,7 @@ static void embed_task(void *context, int64_t row, int thread)
     const pass *p = ((const row_job *)context)->pass;
     const dsmoe_config *c = &p->model->config;
     matrix table = p->model->weights->embed_tokens;
-    int64_t half = c->hidden_size / c->num_attention_heads / 2;
+    int64_t half = config_head_dim(c) / 2;
     const span *s = pass_span(p, row);
     int64_t i = row - s->row;
     p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "model/config.h"
+
 /* With dynamic scaling the base grows once a sequence is longer than what the model was trained on,
  * so that the slowest pair just covers it. */
 static double rope_base(const dsmoe_config *config, int64_t length)
@@ -11,7 +13,7 @@ static double rope_base(const dsmoe_config *config, int64_t length)
     double trained = (double)config->max_position_embeddings, factor = config->rope_scaling_factor;
     if (config->rope_scaling != DSMOE_ROPE_DYNAMIC || length <= config->max_position_embeddings)
         return config->rope_theta;
-    double dim = (double)(config->hidden_size / config->num_attention_heads);
+    double dim = (double)config_head_dim(config);
     double growth = factor * (double)length / trained - (factor - 1.0);
     return config->rope_theta * pow(growth, dim / (dim - 2.0));
 }
@@ -19,7 +21,7 @@ static double rope_base(const dsmoe_config *config, int64_t length)
 void rope_angles(const dsmoe_config *config, int64_t position, int64_t length, float *cosines,
                  float *sines)
 {
-    int64_t dim = config->hidden_size / config->num_attention_heads;
+    int64_t dim = config_head_dim(config);
     double base = rope_base(config, length);
     float at = (float)position;
     if (config->rope_scaling == DSMOE_ROPE_LINEAR) at /= (float)config->rope_scaling_factor;

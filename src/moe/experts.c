@@ -9,7 +9,6 @@
 
 enum {
     FEW_ROWS = 448,       /* of all groups together */
-    SMALL_PART = 128,     /* columns of a task when there are few rows: more, smaller tasks */
     BACKWARD_PART = 1024, /* columns of a task of backward, where packing rows costs more */
 };
 
@@ -30,7 +29,7 @@ experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t 
 void experts_begin(experts *e, int64_t n_rows)
 {
     e->n_groups = e->n_blocks = e->widest = e->widest_group = 0;
-    e->part = n_rows <= FEW_ROWS ? SMALL_PART : MOE_PART;
+    e->part = n_rows <= FEW_ROWS ? MOE_SMALL_PART : MOE_PART;
 }
 
 /* Blocks of a group are about equal, so that only a group of few rows has a block of few rows:

@@ -53,7 +53,10 @@ typedef struct thread_scratch {
     float *gate, *up; /* [GEMM_ROWS, MOE_PART] pre-activations that nobody keeps */
 } thread_scratch;
 
-enum { MOE_PART = 384 }; /* output columns of a forward product that one task computes */
+enum {
+    MOE_PART = 384,       /* output columns of a forward product that one task computes */
+    MOE_SMALL_PART = 128, /* the same when there are few rows: more, smaller tasks */
+};
 
 /* `longest` bounds the length of a row of any operand. */
 thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, int n_threads);
