@@ -356,6 +356,19 @@ DSMOE_API const char *dsmoe_model_extra(const dsmoe_model *model, size_t index);
 /* Bytes of weights that decoding one token reads, the row of the embedding among them. */
 DSMOE_API size_t dsmoe_model_bytes_per_token(const dsmoe_model *model);
 
+/* The paper's probes of what experts know, on a model that was trained without them. */
+typedef struct dsmoe_probe {
+    double mask_top;             /* share of a token's highest-scoring routed experts, rounded to a
+                                    whole number, that it may not use: it takes the best of the
+                                    others instead; 0: none */
+    bool replace_shared;         /* no shared experts: for each a token takes one more routed one */
+    int64_t num_experts_per_tok; /* routed experts of a token, before that; 0: as many as ever */
+} dsmoe_probe;
+/* A model over the weights of another one, which must outlive it, with the probe applied. Gate values
+ * stay the softmax scores over all routed experts. */
+DSMOE_API dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *probe,
+                                         dsmoe_model **probed, dsmoe_error *error);
+
 /* Called now and then during long work with the share that is done; false stops the work. */
 typedef bool dsmoe_progress_fn(void *context, double done, double total);
 
@@ -514,6 +527,276 @@ DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
                                          const dsmoe_message *messages, size_t n_messages,
                                          bool add_generation_prompt, int32_t **ids, size_t *n_ids,
                                          dsmoe_error *error);
+
+/* Trains a byte-level BPE tokenizer of `vocab_size` tokens on the documents of the paths (see
+ * dsmoe_dataset_options) and writes tokenizer.json and tokenizer_config.json into `folder`, which is
+ * made if need be. The last two ids are the special tokens that begin and end a text. The same text
+ * gives the same files, for any number of threads. A text that is too small for so many tokens is an
+ * error that says how many it allows. `progress` (may be NULL) counts bytes, then merges. */
+typedef struct dsmoe_tokenizer_train_options {
+    const char *const *paths;
+    int n_paths;
+    int64_t vocab_size; /* 0: 8192 */
+    int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
+    int n_threads;      /* 0: all processors */
+    /* Receive, if they are not NULL, the bytes that were looked at and the tokens they now have. */
+    int64_t *n_text_bytes, *n_text_tokens;
+} dsmoe_tokenizer_train_options;
+DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options *options,
+                                             const char *folder, dsmoe_progress_fn *progress,
+                                             void *context, dsmoe_error *error);
+
+/* ---- data to train on ---------------------------------------------------------------------- */
+
+/* Documents as one long row of tokens, each ended by EOS, cut into sequences of equal length. They
+ * are tokenised once into a cache file, which is mapped, and made anew when a source's content, the
+ * tokenizer or the form of the cache changes. */
+typedef struct dsmoe_dataset dsmoe_dataset;
+typedef struct dsmoe_dataset_options {
+    const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
+                                 "output") on its lines, a shard of tokens (.bin), or a folder with
+                                 such files, looked through in the order of their names
+                                 without following links */
+    int n_paths;
+    const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
+    const char *cache;                /* the folder for the cache file */
+    int64_t vocab_size;               /* every token is below it */
+    int64_t sequence_length;
+    double held_out; /* share of the sequences that are never trained on; whatever the seed, the
+                        same ones; at least one if it is not 0 */
+    uint64_t seed;   /* of the order */
+    int n_threads;   /* 0: all processors */
+} dsmoe_dataset_options;
+DSMOE_API dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options,
+                                          dsmoe_progress_fn *progress, void *context,
+                                          dsmoe_dataset **dataset, dsmoe_error *error);
+DSMOE_API void dsmoe_dataset_free(dsmoe_dataset *dataset);
+
+typedef struct dsmoe_dataset_info {
+    int64_t n_tokens, n_documents, n_bytes; /* bytes of text; 0 for shards of tokens */
+    int64_t n_train, n_held_out;            /* sequences */
+    int64_t sequence_length;
+    uint64_t hash;    /* of all tokens and the way they are cut: another number, other data */
+    bool cache_built; /* this time, rather than found */
+    int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
+} dsmoe_dataset_info;
+DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
+DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind);
+
+/* n training sequences from number `first` on, an endless row: every n_train of them are a new random
+ * order of all. tokens and targets are [n, sequence_length]; the target of a token is the one after
+ * it. A pure function of the data, the seed and `first`. */
+DSMOE_API void dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                   int32_t *tokens, int32_t *targets);
+/* The same for the held-out sequences `first` … first + n - 1 of n_held_out; `kinds` (may be NULL)
+ * receives the kind of text that each begins in. */
+DSMOE_API void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                      int32_t *tokens, int32_t *targets, int *kinds);
+
+/* Mean -log probability of the targets of the first n held-out sequences under a model (all of them
+ * if n is 0 or larger), and where to look: `watch` sees the routing of sequence after sequence. */
+typedef struct dsmoe_held_out_options {
+    int64_t n;
+    int n_threads;               /* 0: all processors */
+    dsmoe_routing_fn *watch;     /* may be NULL; `first` counts tokens from the first sequence on */
+    dsmoe_progress_fn *progress; /* may be NULL; counts sequences */
+    void *context;
+} dsmoe_held_out_options;
+DSMOE_API dsmoe_status dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
+                                           const dsmoe_held_out_options *options, double *loss,
+                                           dsmoe_error *error);
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+typedef enum dsmoe_schedule_kind {
+    DSMOE_SCHEDULE_STEP = 0,   /* the paper's: times 0.316 at 80 % and again at 90 % of the steps */
+    DSMOE_SCHEDULE_COSINE = 1, /* down to a tenth */
+    DSMOE_SCHEDULE_CONSTANT = 2,
+} dsmoe_schedule_kind;
+typedef struct dsmoe_schedule {
+    dsmoe_schedule_kind kind;
+    double lr;        /* the highest */
+    int64_t n_warmup; /* steps that climb to it in a line */
+    int64_t n_steps;
+} dsmoe_schedule;
+/* The learning rate of a step, counted from 0. */
+DSMOE_API double dsmoe_schedule_lr(const dsmoe_schedule *schedule, int64_t step);
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. */
+typedef struct dsmoe_trainer dsmoe_trainer;
+typedef struct dsmoe_trainer_options {
+    int64_t n_sequences; /* of a batch that goes through the model at once */
+    int64_t sequence_length;
+    double beta1, beta2, eps;
+    double weight_decay;     /* of matrices; norms and biases have none */
+    double clip_norm;        /* the gradient is scaled down to this norm; 0: never */
+    int64_t n_device_groups; /* for the device-level balance loss; 0: none */
+    double device_loss_alpha;
+    bool recompute; /* keep only each layer's input, and run it once more in backward */
+    int n_threads;  /* 0: all processors */
+} dsmoe_trainer_options;
+/* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0. */
+DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
+
+/* Bytes, known before anything is allocated; all 0 if they cannot fit. */
+typedef struct dsmoe_trainer_memory {
+    size_t weights, gradients, moments, activations, workspace;
+} dsmoe_trainer_memory;
+DSMOE_API dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
+                                                         const dsmoe_trainer_options *options);
+
+/* Weights are zero until one of the two after it. */
+DSMOE_API dsmoe_status dsmoe_trainer_create(const dsmoe_config *config,
+                                            const dsmoe_trainer_options *options,
+                                            dsmoe_trainer **trainer, dsmoe_error *error);
+DSMOE_API void dsmoe_trainer_free(dsmoe_trainer *trainer);
+/* The numbers that dsmoe_model_init writes for this seed. */
+DSMOE_API void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed);
+/* The weights of a model of the same configuration. */
+DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
+                                          dsmoe_error *error);
+/* The model as it is now, for sessions: valid as long as the trainer, changed by every update. */
+DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
+
+typedef struct dsmoe_batch_losses {
+    double loss;                      /* mean -log probability of the targets */
+    double aux_loss, device_loss;     /* balance losses, the sum over all layers */
+    const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
+} dsmoe_batch_losses;
+/* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
+ * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
+ * the next ones add theirs. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the loss is no finite
+ * number: the next update then skips. */
+DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                              const int32_t *targets, dsmoe_batch_losses *losses,
+                                              dsmoe_error *error);
+
+typedef struct dsmoe_update {
+    double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */
+    bool skipped;     /* something was not finite: weights and moments are as before */
+} dsmoe_update;
+/* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. */
+DSMOE_API dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                            dsmoe_error *error);
+
+/* Tokens that chose each expert since dsmoe_trainer_reset_load: [n_moe_layers, n_routed_experts]. */
+DSMOE_API const int64_t *dsmoe_trainer_expert_load(const dsmoe_trainer *trainer);
+DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
+/* The worst layer's largest load over its mean. */
+DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
+
+/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index). */
+DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
+DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
+
+/* Where the time went since the last call, in seconds. */
+typedef struct dsmoe_trainer_times {
+    double attention, experts, router, head, optimizer, rest;
+} dsmoe_trainer_times;
+DSMOE_API dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer);
+
+/* ---- a training run ------------------------------------------------------------------------ */
+
+enum { DSMOE_PATH = 1024, DSMOE_MAX_DATA = 16 };
+
+/* All that decides what a run computes; it is saved with the run as settings.json, and can be read
+ * from such a file. A run is a folder:
+ *   settings.json, tokenizer.json, data.cache, metrics.jsonl, events.out.tfevents.*, report.html
+ *   checkpoints/step-00000200/   a model folder, with training.safetensors beside the weights
+ *   latest, best                 links to checkpoints */
+typedef struct dsmoe_run_settings {
+    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" behind the last */
+    char out[DSMOE_PATH];
+    char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
+    char config[DSMOE_PATH];    /* a config.json; or */
+    char preset[32];            /* a preset; or */
+    char init[DSMOE_PATH];      /* a model to go on from; all "": the preset tiny */
+    int64_t vocab_size;         /* of a tokenizer that is trained here */
+    int64_t steps, batch, seq, accumulate;
+    double lr;
+    char schedule[16]; /* "step", "cosine", "constant" */
+    int64_t warmup;    /* -1: a twentieth of the steps, at most 2000 */
+    double weight_decay, clip, beta1, beta2, eps;
+    double aux_loss_alpha; /* -1: the configuration's */
+    int64_t device_groups;
+    double device_loss_alpha;
+    double init_std; /* -1: the configuration's initializer_range */
+    bool recompute;
+    int64_t seed;
+    double held_out;
+    int64_t eval_every, eval_sequences;  /* 0: never; 0: all */
+    int64_t sample_every, sample_tokens; /* 0: never */
+    char sample_prompt[256];
+    int64_t save_every, keep; /* 0: at the end only; last checkpoints kept, beside the best */
+    int64_t log_every, report_every;
+} dsmoe_run_settings;
+DSMOE_API dsmoe_run_settings dsmoe_run_settings_default(void);
+/* Keys of the file that are not there leave the setting as it is; an unknown one is an error. */
+DSMOE_API dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_settings *settings,
+                                               dsmoe_error *error);
+
+typedef enum dsmoe_run_event_kind {
+    DSMOE_RUN_PROGRESS,   /* `what` is being done: done of total */
+    DSMOE_RUN_START,      /* everything is ready: the facts below are known */
+    DSMOE_RUN_STEP,       /* a step is done */
+    DSMOE_RUN_EVAL,       /* held_out_loss */
+    DSMOE_RUN_SAMPLE,     /* text, behind the prompt */
+    DSMOE_RUN_CHECKPOINT, /* path */
+    DSMOE_RUN_SKIP,       /* a step was skipped: text says why */
+    DSMOE_RUN_MESSAGE,    /* text for the user */
+} dsmoe_run_event_kind;
+
+typedef struct dsmoe_run_event {
+    dsmoe_run_event_kind kind;
+    const char *what, *text, *path;
+    double done, total;
+    /* of the run */
+    const dsmoe_config *config;
+    const dsmoe_dataset_info *data;
+    const dsmoe_trainer_memory *memory;
+    int64_t first_step; /* where it begins: 0, or after what a resumed run had done */
+    int64_t parameters, active_parameters;
+    /* of a step */
+    int64_t step, n_steps; /* step counts from 1 */
+    double loss, aux_loss, device_loss, lr, grad_norm, imbalance;
+    double tokens_per_s, seconds_left; /* of the steps lately */
+    int64_t n_skipped;
+    double held_out_loss, best_loss;
+} dsmoe_run_event;
+
+typedef struct dsmoe_run_options {
+    const char
+        *resume; /* a run's folder to go on with (settings are then not looked at), or NULL */
+    int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
+    int n_threads;      /* 0: all processors */
+    /* Called after everything of note, from the calling thread; may be NULL. */
+    void (*event)(void *context, const dsmoe_run_event *event);
+    /* Asked after each step (and during long preparations): true ends the run with a checkpoint. */
+    bool (*stop)(void *context);
+    void *context;
+} dsmoe_run_options;
+
+typedef struct dsmoe_run_result {
+    int64_t step;  /* steps done in all */
+    bool finished; /* all of them */
+    double loss, held_out_loss, best_loss;
+    char checkpoint[DSMOE_PATH + 64]; /* the last one written */
+    char report[DSMOE_PATH + 64];
+} dsmoe_run_result;
+/* Trains as the settings say, or goes on with what a folder holds: a run that was stopped and resumed
+ * gives the same bits as one that was not, for any numbers of threads. A step whose loss or gradient is not
+ * finite is skipped; after ten in a row the run ends with an error that names the last checkpoint. */
+DSMOE_API dsmoe_status dsmoe_run(const dsmoe_run_settings *settings,
+                                 const dsmoe_run_options *options, dsmoe_run_result *result,
+                                 dsmoe_error *error);
+
+/* ---- seeing -------------------------------------------------------------------------------- */
+
+/* FOLDER/report.html from FOLDER/metrics.jsonl: one page, nothing beside it. */
+DSMOE_API dsmoe_status dsmoe_report_run(const char *folder, dsmoe_error *error);
+/* The page of a comparison of architectures from its JSON (see docs/ablation.md). */
+DSMOE_API dsmoe_status dsmoe_report_ablation(const char *json_path, const char *html_path,
+                                             dsmoe_error *error);
 
 #ifdef __cplusplus
 }

@@ -2,44 +2,15 @@
  *
  * Tile 6×16: 12 sums, 2 registers of b, 1 broadcast a: 8 loads for 12 multiply-adds, which keeps
  * two of them a cycle busy behind a latency of 4 as long as the loads hit the first-level cache. */
-#include "kernels/kernels.h"
+#include "kernels/avx2.h"
 
-#include <immintrin.h>
-#include <math.h>
 #include <string.h>
 
 enum {
     TILE_M = 6,
     TILE_N = 16,
     FEW = 6,
-    STREAM = 8 * CACHE_LINE, /* how far ahead of a stream memory is asked */
 };
-
-#define INLINE static inline __attribute__((always_inline))
-
-/* Sums stay in registers only if every loop over them is unrolled before those are given out. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#define UNROLL_4 _Pragma("GCC unroll 4")
-#endif
-
-/* The first n lanes; all if n is 8 or more. */
-INLINE __m256i first_lanes(int64_t n)
-{
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
-}
-
-/* The sum of eight lanes, in one fixed order. */
-INLINE float fold(__m256 v)
-{
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
-}
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
@@ -369,201 +340,6 @@ static void widen_f32(int64_t n, const void *src, float *dst) { widen(DSMOE_F32,
 static void widen_f16(int64_t n, const void *src, float *dst) { widen(DSMOE_F16, n, src, dst); }
 static void widen_bf16(int64_t n, const void *src, float *dst) { widen(DSMOE_BF16, n, src, dst); }
 
-/* ---- element by element -------------------------------------------------------------------- */
-
-/* e^x to about one unit in the last place: x = n·ln2 + r, |r| ≤ ln2/2, and a polynomial in r. The
- * ends are clamped so that 2^n stays a normal number; NaN stays NaN. */
-INLINE __m256 exp8(__m256 x)
-{
-    const __m256 log2e = _mm256_set1_ps(1.44269504088896341f);
-    const __m256 ln2_high = _mm256_set1_ps(0.693359375f);
-    const __m256 ln2_low = _mm256_set1_ps(-2.12194440e-4f);
-    x = _mm256_max_ps(_mm256_set1_ps(-87.3f), x); /* the second operand survives a NaN */
-    x = _mm256_min_ps(_mm256_set1_ps(88.3f), x);
-    __m256 n =
-        _mm256_round_ps(_mm256_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 r = _mm256_fnmadd_ps(n, ln2_high, x);
-    r = _mm256_fnmadd_ps(n, ln2_low, r);
-    /* Taylor's coefficients to the seventh power: the remainder is below 1e-8 on this interval. */
-    __m256 p = _mm256_set1_ps(1.0f / 5040);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 720));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 120));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 24));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 6));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
-}
-
-/* 1 / (1 + e^-x) */
-INLINE __m256 sigmoid8(__m256 x)
-{
-    const __m256 one = _mm256_set1_ps(1.0f);
-    return _mm256_div_ps(one, _mm256_add_ps(one, exp8(_mm256_sub_ps(_mm256_setzero_ps(), x))));
-}
-
-/* Eight floats, or the first n where fewer are left: masked stores are slow, so only there. */
-INLINE __m256 load_first(const float *x, int64_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes(n));
-}
-
-INLINE void store_first(float *x, __m256 v, int64_t n)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(x, v);
-    else
-        _mm256_maskstore_ps(x, first_lanes(n), v);
-}
-
-static void swiglu(int64_t n, const float *g, const float *u, float *h)
-{
-    for (int64_t i = 0; i < n; i += 8) {
-        __m256 gi = load_first(g + i, n - i), ui = load_first(u + i, n - i);
-        store_first(h + i, _mm256_mul_ps(_mm256_mul_ps(gi, sigmoid8(gi)), ui), n - i);
-    }
-}
-
-static float swiglu_backward(int64_t n, float weight, float *g, float *u, float *dh)
-{
-    const __m256 one = _mm256_set1_ps(1.0f), w = _mm256_set1_ps(weight);
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t i = 0; i < n; i += 8) {
-        int64_t left = n - i;
-        __m256 gi = load_first(g + i, left), ui = load_first(u + i, left);
-        __m256 d = load_first(dh + i, left);
-        __m256 s = sigmoid8(gi), silu = _mm256_mul_ps(gi, s), h = _mm256_mul_ps(silu, ui);
-        sum = _mm256_fmadd_ps(h, d, sum);
-        d = _mm256_mul_ps(d, w);
-        /* silu'(g) = s·(1 + g·(1 - s)) */
-        __m256 slope = _mm256_mul_ps(s, _mm256_fmadd_ps(gi, _mm256_sub_ps(one, s), one));
-        store_first(g + i, _mm256_mul_ps(_mm256_mul_ps(d, ui), slope), left);
-        store_first(u + i, _mm256_mul_ps(d, silu), left);
-        store_first(dh + i, _mm256_mul_ps(h, w), left);
-    }
-    return fold(sum);
-}
-
-static void axpy(int64_t n, float weight, const float *x, float *y)
-{
-    const __m256 w = _mm256_set1_ps(weight);
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(w, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
-    for (; i < n; i++) y[i] = fmaf(weight, x[i], y[i]);
-}
-
-/* `columns` vectors of eight columns, summed in registers over n rows from each of `streams` places,
- * `apart` rows apart. */
-INLINE void add_rows_of(const int columns, const int streams, int64_t n, int64_t apart,
-                        const float *weights, const float *row, int64_t width, float *y)
-{
-    __m256 sum[8];
-    UNROLL
-    for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
-    for (int64_t i = 0; i < n; i++) {
-        UNROLL
-        for (int s = 0; s < streams; s++) {
-            const float *at = row + (s * apart + i) * width;
-            __m256 w = _mm256_broadcast_ss(weights + s * apart + i);
-            UNROLL
-            for (int c = 0; c < columns; c += 2)
-                _mm_prefetch((const char *)(at + 8 * c) + STREAM, _MM_HINT_T0);
-            UNROLL
-            for (int c = 0; c < columns; c++)
-                sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(at + 8 * c), sum[c]);
-        }
-    }
-    UNROLL
-    for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
-}
-
-/* Memory is read in streams, as by few_rows: a few rows from each, whole, then the next. */
-static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y)
-{
-    enum { STREAMS = 4, ROWS = 2 };
-    int64_t length = n / (STREAMS * ROWS) * ROWS;
-    for (int64_t i = 0; i < length; i += ROWS) {
-        const float *w = weights + i, *at = row + i * width;
-        int64_t j = 0;
-        for (; j + 64 <= width; j += 64)
-            add_rows_of(8, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j + 8 <= width; j += 8)
-            add_rows_of(1, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j < width; j++)
-            for (int64_t r = 0; r < STREAMS * ROWS; r++) {
-                int64_t k = r / ROWS * length + r % ROWS;
-                y[j] = fmaf(w[k], at[k * width + j], y[j]);
-            }
-    }
-    for (int64_t i = length * STREAMS; i < n; i++) axpy(width, weights[i], row + i * width, y);
-}
-
-static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)
-{
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t i = 0; i < n; i += 8) {
-        __m256 xi = load_first(x + i, n - i);
-        sum = _mm256_fmadd_ps(xi, xi, sum);
-    }
-    const __m256 scale = _mm256_set1_ps(1.0f / sqrtf(fold(sum) / (float)n + eps));
-    for (int64_t i = 0; i < n; i += 8) {
-        __m256 xi = _mm256_mul_ps(load_first(x + i, n - i), scale);
-        store_first(y + i, _mm256_mul_ps(load_first(weight + i, n - i), xi), n - i);
-    }
-}
-
-static float softmax_part(int64_t n, float *x, float *max, float *sum)
-{
-    float largest = *max;
-    int64_t i = 0;
-    if (n >= 8) {
-        __m256 m = _mm256_set1_ps(largest);
-        for (; i + 8 <= n; i += 8) m = _mm256_max_ps(_mm256_loadu_ps(x + i), m);
-        float lane[8];
-        _mm256_storeu_ps(lane, m);
-        for (int j = 0; j < 8; j++) largest = lane[j] > largest ? lane[j] : largest;
-    }
-    for (; i < n; i++) largest = x[i] > largest ? x[i] : largest;
-    float factor = *max == largest ? 1.0f : expf(*max - largest);
-    const __m256 shift = _mm256_set1_ps(largest);
-    __m256 part = _mm256_setzero_ps();
-    for (i = 0; i + 8 <= n; i += 8) {
-        __m256 e = exp8(_mm256_sub_ps(_mm256_loadu_ps(x + i), shift));
-        _mm256_storeu_ps(x + i, e);
-        part = _mm256_add_ps(part, e);
-    }
-    float rest = 0.0f;
-    for (; i < n; i++) {
-        x[i] = expf(x[i] - largest);
-        rest += x[i];
-    }
-    *sum = *sum * factor + (fold(part) + rest);
-    *max = largest;
-    return factor;
-}
-
-static bool softmax(int64_t n, float *x)
-{
-    float max = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(x[i])) return false;
-        if (x[i] > max) max = x[i];
-    }
-    const __m256 shift = _mm256_set1_ps(max);
-    float sum = 0.0f;
-    for (int64_t i = 0; i < n; i += 8) {
-        int64_t left = n - i < 8 ? n - i : 8;
-        __m256 e = exp8(_mm256_sub_ps(load_first(x + i, left), shift));
-        store_first(x + i, e, left);
-        for (int64_t j = i; j < i + left; j++) sum += x[j];
-    }
-    for (int64_t i = 0; i < n; i++) x[i] /= sum;
-    return true;
-}
-
 /* ---- what the machine can do --------------------------------------------------------------- */
 
 static double probe_fma(int64_t rounds, float *sink)
@@ -612,13 +388,18 @@ const kernels kernels_avx2 = {
     .dtypes = {[DSMOE_F32] = {widen_f32, pack_f32, few_rows_f32},
                [DSMOE_F16] = {widen_f16, pack_f16, few_rows_f16},
                [DSMOE_BF16] = {widen_bf16, pack_bf16, few_rows_bf16}},
-    .swiglu = swiglu,
-    .swiglu_backward = swiglu_backward,
-    .axpy = axpy,
-    .add_rows = add_rows,
-    .rms_norm = rms_norm,
-    .softmax_part = softmax_part,
-    .softmax = softmax,
+    .swiglu = swiglu_avx2,
+    .swiglu_backward = swiglu_backward_avx2,
+    .axpy = axpy_avx2,
+    .add_rows = add_rows_avx2,
+    .rms_norm = rms_norm_avx2,
+    .softmax_part = softmax_part_avx2,
+    .softmax = softmax_avx2,
+    .rms_norm_backward = rms_norm_backward_avx2,
+    .softmax_backward = softmax_backward_avx2,
+    .scale = scale_avx2,
+    .sum_squares = sum_squares_avx2,
+    .adamw = adamw_avx2,
     .probe_fma = probe_fma,
     .probe_read = probe_read,
 };

@@ -108,6 +108,16 @@ typedef struct dtype_kernels {
     void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy);
 } dtype_kernels;
 
+/* One step of AdamW, the same for all parameters of a kind. */
+typedef struct adamw_step {
+    float scale;        /* of the gradient: mean over batches and clipping */
+    float beta1, beta2; /* decay of the moments */
+    float keep;         /* 1 - learning rate · weight decay */
+    float rate;         /* learning rate / (1 - beta1^t) */
+    float root;         /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+} adamw_step;
+
 typedef struct kernels {
     const char *name;
 
@@ -148,6 +158,20 @@ typedef struct kernels {
     float (*softmax_part)(int64_t n, float *x, float *max, float *sum);
     /* In place; false if any input is NaN or infinite (the output is then undefined). */
     bool (*softmax)(int64_t n, float *x);
+
+    /* -- training ------------------------------------------------------------------------------ */
+    /* Backward of rms_norm: added to dx and to d_weight. */
+    void (*rms_norm_backward)(int64_t n, const float *x, const float *weight, float eps,
+                              const float *dy, float *dx, float *d_weight);
+    /* ds = p·(dp - mean): backward of a softmax with the output p and mean = Σ p·dp. ds may be dp. */
+    void (*softmax_backward)(int64_t n, const float *p, const float *dp, float mean, float *ds);
+    /* x = factor·x */
+    void (*scale)(int64_t n, float factor, float *x);
+    /* Σ x², added up in double. */
+    double (*sum_squares)(int64_t n, const float *x);
+    /* g' = scale·g; m = beta1·m + (1-beta1)·g'; v = beta2·v + (1-beta2)·g'²;
+     * w = keep·w - rate·m / (root·sqrt(v) + eps) */
+    void (*adamw)(int64_t n, const adamw_step *step, const float *g, float *w, float *m, float *v);
 
     /* -- what the machine can do -------------------------------------------------------------- */
     /* Runs `rounds` rounds of independent multiply-adds on registers; returns how many floating-

@@ -193,6 +193,53 @@ static bool softmax(int64_t n, float *x)
     return true;
 }
 
+/* ---- training ------------------------------------------------------------------------------ */
+
+static void rms_norm_backward(int64_t n, const float *x, const float *weight, float eps,
+                              const float *dy, float *dx, float *d_weight)
+{
+    float squares[LANES] = {0}, along[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        squares[i % LANES] += x[i] * x[i];
+        along[i % LANES] += weight[i] * dy[i] * x[i];
+    }
+    float r = 1.0f / sqrtf(fold(squares) / (float)n + eps);
+    float back = fold(along) / (float)n * r * r * r;
+    for (int64_t i = 0; i < n; i++) {
+        dx[i] += weight[i] * (dy[i] * r) - x[i] * back;
+        d_weight[i] += dy[i] * r * x[i];
+    }
+}
+
+static void softmax_backward(int64_t n, const float *p, const float *dp, float mean, float *ds)
+{
+    for (int64_t i = 0; i < n; i++) ds[i] = p[i] * (dp[i] - mean);
+}
+
+static void scale(int64_t n, float factor, float *x)
+{
+    for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static double sum_squares(int64_t n, const float *x)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    return sum;
+}
+
+static void adamw(int64_t n, const adamw_step *step, const float *g, float *w, float *m, float *v)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float gi = step->scale * g[i];
+        m[i] = step->beta1 * m[i] + (1.0f - step->beta1) * gi;
+        v[i] = step->beta2 * v[i] + (1.0f - step->beta2) * (gi * gi);
+        w[i] = step->keep * w[i] - step->rate * (m[i] / (step->root * sqrtf(v[i]) + step->eps));
+    }
+}
+
+/* ---- what the machine can do --------------------------------------------------------------- */
+
 static double probe_fma(int64_t rounds, float *sink)
 {
     enum { CHAINS = 64 };
@@ -233,6 +280,11 @@ const kernels kernels_scalar = {
     .rms_norm = rms_norm,
     .softmax_part = softmax_part,
     .softmax = softmax,
+    .rms_norm_backward = rms_norm_backward,
+    .softmax_backward = softmax_backward,
+    .scale = scale,
+    .sum_squares = sum_squares,
+    .adamw = adamw,
     .probe_fma = probe_fma,
     .probe_read = probe_read,
 };

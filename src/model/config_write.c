@@ -7,6 +7,10 @@
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
 
+/* The released model has its PyTorch code beside the weights; a folder written here does not, and says
+ * where that code is, as the public library does when it saves such a model. */
+#define PUBLIC_CODE "deepseek-ai/deepseek-moe-16b-base--"
+
 /* The version whose layout and defaults these files follow. */
 static const char transformers_version[] = "4.36.0";
 
@@ -109,9 +113,10 @@ static void put_config(FILE *text, const void *context)
     put_key(text, "attention_dropout");
     fputs("0.0", text);
     put_key(text, "auto_map");
-    fputs("{\n    \"AutoConfig\": \"configuration_deepseek.DeepseekConfig\",\n"
-          "    \"AutoModel\": \"modeling_deepseek.DeepseekModel\",\n"
-          "    \"AutoModelForCausalLM\": \"modeling_deepseek.DeepseekForCausalLM\"\n  }",
+    fputs("{\n    \"AutoConfig\": \"" PUBLIC_CODE "configuration_deepseek.DeepseekConfig\",\n"
+          "    \"AutoModel\": \"" PUBLIC_CODE "modeling_deepseek.DeepseekModel\",\n"
+          "    \"AutoModelForCausalLM\": \"" PUBLIC_CODE
+          "modeling_deepseek.DeepseekForCausalLM\"\n  }",
           text);
     put_sizes(text, c);
     put_integer(text, "pretraining_tp", 1);

@@ -5,8 +5,8 @@
 #include "base/status.h"
 
 /* FOLDER/config.json; `dtype` is that of the weights beside it. What a file may leave out and has
- * its public default stays out, so that the released model's configuration is its file, byte for
- * byte. An old file is replaced at once or not at all. */
+ * its public default stays out, so that the released model's configuration is its file, but for
+ * the place of its PyTorch code. An old file is replaced at once or not at all. */
 dsmoe_status config_write(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype,
                           dsmoe_error *error);
 /* FOLDER/generation_config.json: the tokens that begin and end a text. */

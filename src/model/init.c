@@ -25,7 +25,6 @@
 #include "formats/safetensors_writer.h"
 #include "model/config.h"
 #include "model/config_write.h"
-#include "model/weights.h"
 
 enum {
     PIECE = 8 << 20, /* numbers that are made and written together */
@@ -123,21 +122,18 @@ static uint64_t name_stream(const char *name)
     return hash;
 }
 
-/* Numbers [first, first + n) of a tensor. */
-static void make_numbers(const init_job *job, const init_tensor *tensor, int64_t first, int64_t n,
-                         float *out)
+void init_numbers(const dsmoe_config *config, uint64_t seed, const char *name, weight_role role,
+                  int64_t first, int64_t n, float *out)
 {
-    uint64_t seed = job->options->seed, at = (uint64_t)first;
-    float bound = (float)(1.0 / sqrt((double)job->config->hidden_size));
-    float deviation = (float)job->config->initializer_range;
-    switch (tensor->role) {
-    case WEIGHT_LINEAR: rng_normal(out, n, seed, name_stream(tensor->name), at, deviation); break;
-    case WEIGHT_ROUTER:
-        rng_uniform(out, n, seed, name_stream(tensor->name), at, -bound, bound);
-        break;
+    uint64_t at = (uint64_t)first;
+    float bound = (float)(1.0 / sqrt((double)config->hidden_size));
+    float deviation = (float)config->initializer_range;
+    switch (role) {
+    case WEIGHT_LINEAR: rng_normal(out, n, seed, name_stream(name), at, deviation); break;
+    case WEIGHT_ROUTER: rng_uniform(out, n, seed, name_stream(name), at, -bound, bound); break;
     case WEIGHT_NORM:
     case WEIGHT_BIAS:
-        for (int64_t i = 0; i < n; i++) out[i] = tensor->role == WEIGHT_NORM ? 1.0f : 0.0f;
+        for (int64_t i = 0; i < n; i++) out[i] = role == WEIGHT_NORM ? 1.0f : 0.0f;
         break;
     }
 }
@@ -191,7 +187,7 @@ static void piece_task(void *context, int64_t task, int thread)
         }
         n = end - at < CHUNK ? end - at : CHUNK;
         if (n > tensor->n - place) n = tensor->n - place;
-        make_numbers(job, tensor, place, n, chunk);
+        init_numbers(job->config, job->options->seed, tensor->name, tensor->role, place, n, chunk);
         switch (job->options->dtype) {
         case DSMOE_F32: memcpy((float *)out + at, chunk, (size_t)n * sizeof *chunk); break;
         case DSMOE_F16: narrow_f16(chunk, n, (uint16_t *)out + at); break;

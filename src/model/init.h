@@ -3,6 +3,7 @@
 #define DSMOE_MODEL_INIT_H
 
 #include "base/status.h"
+#include "model/weights.h"
 
 typedef struct init_options {
     dsmoe_dtype dtype;
@@ -15,5 +16,9 @@ typedef struct init_options {
 
 dsmoe_status init_folder(const char *folder, const dsmoe_config *config,
                          const init_options *options, dsmoe_error *error);
+
+/* Numbers [first, first + n) of a fresh tensor. */
+void init_numbers(const dsmoe_config *config, uint64_t seed, const char *name, weight_role role,
+                  int64_t first, int64_t n, float *out);
 
 #endif

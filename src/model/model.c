@@ -62,7 +62,10 @@ static dsmoe_status check_visit(void *context, const weight_spec *spec, dsmoe_er
                            spec->name);
     STATUS_TRY(check_tensor(spec, t, shards_path(l->model->files, index), error));
     l->used[index] = true;
-    l->model->tensors[l->n_tensors++] = index;
+    dsmoe_tensor_info info = {.name = t->name, .n_dims = t->n_dims, .size = t->size};
+    dtype_of(t->dtype, &info.dtype);
+    for (int i = 0; i < t->n_dims; i++) info.shape[i] = t->shape[i];
+    l->model->tensors[l->n_tensors++] = info;
     if (spec->n_dims == 1) arena_take(&l->vectors, spec->shape[0], sizeof(float));
     return DSMOE_OK;
 }
@@ -132,20 +135,6 @@ done:
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static dsmoe_status create_layers(dsmoe_model *m, const char *path, dsmoe_error *error)
-{
-    dsmoe_layer_config config = dsmoe_config_layer(&m->config);
-    m->layers = calloc((size_t)m->config.num_hidden_layers, sizeof *m->layers);
-    if (!m->layers) return out_of_memory(path, error);
-    for (int64_t i = 0; i < m->config.num_hidden_layers; i++) {
-        const moe_weights *weights = &m->weights->blocks[i].moe;
-        if (dsmoe_config_layer_is_moe(&m->config, i) &&
-            layer_create(&config, weights, &m->layers[i], NULL) != DSMOE_OK)
-            return out_of_memory(path, error); /* the only way to fail */
-    }
-    return DSMOE_OK;
-}
-
 static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
     char *config = mapped_file_path(path, "config.json");
@@ -156,7 +145,7 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
     STATUS_TRY(generation_config_read(path, &m->config, &m->generation, error));
     STATUS_TRY(shards_open(path, &m->files, error));
     STATUS_TRY(load_tensors(m, path, error));
-    return create_layers(m, path, error);
+    return model_create_layers(m, error);
 }
 
 dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error)
@@ -182,10 +171,12 @@ void dsmoe_model_free(dsmoe_model *model)
     for (int64_t i = 0; model->layers && i < model->config.num_hidden_layers; i++)
         dsmoe_layer_free(model->layers[i]);
     free(model->layers);
-    free(model->vectors);
+    if (!model->files) /* names and weights lie elsewhere otherwise */
+        for (size_t i = 0; i < model->n_tensors; i++) free((char *)model->tensors[i].name);
     free(model->tensors);
     free(model->extras);
-    weights_free(model->weights);
+    free(model->vectors);
+    if (model->files) weights_free(model->weights);
     shards_close(model->files);
     free(model);
 }
@@ -213,12 +204,7 @@ size_t dsmoe_model_tensor_count(const dsmoe_model *model) { return model->n_tens
 
 dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index)
 {
-    if (index >= model->n_tensors) return (dsmoe_tensor_info){0};
-    const safetensors_tensor *t = shards_at(model->files, model->tensors[index]);
-    dsmoe_tensor_info info = {.name = t->name, .n_dims = t->n_dims, .size = t->size};
-    dtype_of(t->dtype, &info.dtype);
-    for (int i = 0; i < t->n_dims; i++) info.shape[i] = t->shape[i];
-    return info;
+    return index < model->n_tensors ? model->tensors[index] : (dsmoe_tensor_info){0};
 }
 
 size_t dsmoe_model_extra_count(const dsmoe_model *model) { return model->n_extras; }
@@ -234,7 +220,7 @@ size_t dsmoe_model_bytes_per_token(const dsmoe_model *model)
     const dsmoe_config *c = &model->config;
     double bytes = 0;
     for (size_t i = 0; i < model->n_tensors; i++) {
-        const safetensors_tensor *t = shards_at(model->files, model->tensors[i]);
+        const dsmoe_tensor_info *t = &model->tensors[i];
         double size = (double)t->size;
         if (strstr(t->name, ".mlp.experts."))
             size *= (double)c->num_experts_per_tok / (double)c->n_routed_experts;

@@ -9,13 +9,21 @@ struct dsmoe_model {
     dsmoe_config config;
     dsmoe_generation_config generation;
     const kernels *kernels;
-    shards *files;
-    model_weights *weights; /* matrices lie in the mapped files */
-    float *vectors;         /* norms and biases as float32 */
-    dsmoe_layer **layers;   /* [num_hidden_layers]; NULL where a layer is dense */
-    size_t *tensors;        /* [n_tensors] places in `files`, in the order of the walk */
-    size_t *extras;         /* [n_extras] what the walk did not come by */
+    shards *files;              /* NULL if the weights belong to somebody else */
+    model_weights *weights;     /* matrices lie in the mapped files */
+    float *vectors;             /* norms and biases as float32 */
+    dsmoe_layer **layers;       /* [num_hidden_layers]; NULL where a layer is dense */
+    dsmoe_tensor_info *tensors; /* [n_tensors] in the order of the walk */
+    size_t *extras;             /* [n_extras] what of `files` the walk did not come by */
     size_t n_tensors, n_extras;
 };
+
+/* The MoE layers over the weights. */
+dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);
+
+/* A model of a (checked) configuration over weights that somebody else owns and keeps: a trainer, or
+ * another model. Free with dsmoe_model_free. */
+dsmoe_status model_over(const dsmoe_config *config, const dsmoe_generation_config *generation,
+                        model_weights *weights, dsmoe_model **model, dsmoe_error *error);
 
 #endif

@@ -55,6 +55,33 @@ static void choose_topk(const float *scores, int64_t n, int64_t k, int32_t *idx,
     }
 }
 
+/* The expert behind `before` in the order by falling score, ties by rising index; the first of all
+ * behind -1. There must be one. */
+static int64_t next_in_order(const float *scores, int64_t n, int64_t before)
+{
+    int64_t next = -1;
+    for (int64_t i = 0; i < n; i++) {
+        bool comes_behind =
+            before < 0 || scores[i] < scores[before] || (scores[i] == scores[before] && i > before);
+        if (comes_behind && (next < 0 || scores[i] > scores[next])) next = i;
+    }
+    return next;
+}
+
+/* The k experts of that order behind the first n_masked. Only probes come here, so that simplicity
+ * counts more than speed. */
+static void choose_behind(const float *scores, int64_t n, int64_t n_masked, int64_t k, int32_t *idx,
+                          float *weight)
+{
+    int64_t expert = -1;
+    for (int64_t s = 0; s < n_masked; s++) expert = next_in_order(scores, n, expert);
+    for (int64_t s = 0; s < k; s++) {
+        expert = next_in_order(scores, n, expert);
+        idx[s] = (int32_t)expert;
+        weight[s] = scores[expert];
+    }
+}
+
 static void normalise(float *weight, int64_t k)
 {
     float sum = 0.0f;
@@ -67,7 +94,7 @@ static void choose_task(void *context, int64_t task, int thread)
     (void)thread;
     const gate_job *job = context;
     const dsmoe_layer_config *c = &job->layer->config;
-    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
+    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok, n_masked = job->layer->n_masked;
     int64_t end = moe_min(job->n_tokens, (task + 1) * TOKENS_PER_TASK);
     for (int64_t t = task * TOKENS_PER_TASK; t < end; t++) {
         float *scores = job->routing.scores + t * n, *weight = job->routing.topk_weight + t * k;
@@ -76,7 +103,10 @@ static void choose_task(void *context, int64_t task, int thread)
             idx[0] = -1; /* gate_forward turns it into an error before anyone looks */
             continue;
         }
-        choose_topk(scores, n, k, idx, weight);
+        if (n_masked > 0)
+            choose_behind(scores, n, n_masked, k, idx, weight);
+        else
+            choose_topk(scores, n, k, idx, weight);
         if (c->norm_topk_prob && k > 1) normalise(weight, k);
     }
 }

@@ -61,7 +61,7 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
     }
     memcpy(table, weights->experts, size);
-    *made = (dsmoe_layer){*config, kernels_get(), *weights, weights_are_f32(config, weights)};
+    *made = (dsmoe_layer){*config, kernels_get(), *weights, weights_are_f32(config, weights), 0};
     made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
     made->weights.experts = table;
     *layer = made;

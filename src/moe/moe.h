@@ -22,6 +22,8 @@ struct dsmoe_layer {
     const kernels *kernels;
     moe_weights weights; /* `experts` is the layer's own copy of the table */
     bool is_f32;         /* all weights are float32, so that it can be trained */
+    int64_t n_masked;    /* highest-scoring experts of each token that it may not use; 0 but in a
+                            probe, which sets it before anyone uses the layer */
 };
 
 /* dsmoe_layer_create over weights of any type; `config` is checked already. */
@@ -34,6 +36,17 @@ typedef void layer_watch_fn(void *context, int64_t first, int64_t n_tokens,
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
                            const dsmoe_workspace *workspace, layer_watch_fn *watch, void *context,
                            dsmoe_error *error);
+
+/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *router_seconds what the router took
+ * of their time: scores, choice, sorting and balance losses. */
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
+                                 int64_t sequence_length, float *y, void *saved, size_t saved_size,
+                                 dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
+                                 double *router_seconds, dsmoe_error *error);
+dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
+                            float *dx, dsmoe_layer_weights *gradients, bool accumulate,
+                            const dsmoe_workspace *workspace, double *router_seconds,
+                            dsmoe_error *error);
 
 /* Width of the fused shared experts; 0 if there are none. */
 static inline int64_t moe_shared_width(const dsmoe_layer_config *c)

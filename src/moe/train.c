@@ -3,6 +3,7 @@
  *   y  = Σ_s w_s·FFN_{i_s}(x) + FFN_shared(x),  w from the router's scores
  *   dx = Σ_s dFFN_{i_s} + dFFN_shared + d router;  the balance losses join at the router's scores
  */
+#include "base/clock.h"
 #include "base/threads.h"
 #include "moe/layer.h"
 
@@ -73,11 +74,11 @@ dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *me
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
-dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
-                                       int64_t n_sequences, int64_t sequence_length, float *y,
-                                       void *saved_memory, size_t saved_size,
-                                       dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                       dsmoe_error *error)
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
+                                 int64_t sequence_length, float *y, void *saved_memory,
+                                 size_t saved_size, dsmoe_layer_losses *losses,
+                                 const dsmoe_workspace *workspace, double *router_seconds,
+                                 dsmoe_error *error)
 {
     int64_t n_tokens;
     if (n_sequences < 0 || sequence_length < 0 ||
@@ -103,19 +104,32 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
     saved kept = saved_place(&b, layer, n_tokens);
     *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
 
+    double start = clock_seconds();
     STATUS_TRY(gate_forward(layer, x, n_tokens, 0, kept.routing, s.threads, n_threads, error));
     dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
+    if (losses) {
+        balance_batch batch = {c, kept.routing, n_sequences, sequence_length};
+        *losses = balance_losses(&batch, s.balance);
+    }
+    *router_seconds += clock_seconds() - start;
     expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
     experts_assign(&s.experts, layer, &kept.dispatch, n_tokens, &arrays);
     experts_forward(&s.experts, x);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
                  c->n_shared_experts > 0, n_threads);
-    if (losses) {
-        balance_batch batch = {c, kept.routing, n_sequences, sequence_length};
-        *losses = balance_losses(&batch, s.balance);
-    }
     kept.header->state = SAVED_READY;
     return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
+                                       int64_t n_sequences, int64_t sequence_length, float *y,
+                                       void *saved_memory, size_t saved_size,
+                                       dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
+                                       dsmoe_error *error)
+{
+    double router = 0.0;
+    return layer_forward_train(layer, x, n_sequences, sequence_length, y, saved_memory, saved_size,
+                               losses, workspace, &router, error);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
@@ -158,10 +172,10 @@ static void router_backward(const router_job *j, int n_threads)
     threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
 }
 
-dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
-                                  void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
-                                  bool accumulate, const dsmoe_workspace *workspace,
-                                  dsmoe_error *error)
+dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
+                            void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
+                            bool accumulate, const dsmoe_workspace *workspace,
+                            double *router_seconds, dsmoe_error *error)
 {
     if (!layer || !saved_memory || !gradients)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -198,6 +212,7 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx, c->n_shared_experts > 0,
                  n_threads);
 
+    double start = clock_seconds();
     for (int64_t r = 0; r < n_rows; r++) s.d_topk_weight[kept.dispatch.row_slot[r]] = s.d_weight[r];
     balance_batch batch = {c, kept.routing, n_sequences, length};
     balance_gradient(&batch, s.d_scores, s.balance);
@@ -206,5 +221,16 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
     router_job router = {layer,           x,  s.d_logits, n_tokens,
                          gradients->gate, dx, accumulate, s.threads};
     router_backward(&router, n_threads);
+    *router_seconds += clock_seconds() - start;
     return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
+                                  void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
+                                  bool accumulate, const dsmoe_workspace *workspace,
+                                  dsmoe_error *error)
+{
+    double router = 0.0;
+    return layer_backward(layer, x, dy, saved_memory, dx, gradients, accumulate, workspace, &router,
+                          error);
 }

@@ -1,9 +1,9 @@
 /* machine.c - what the machine can do at best: the two limits every benchmark is measured against.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/status.h"
+#include "base/clock.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
@@ -23,13 +23,6 @@ typedef struct probe {
     const float *memory;
     int64_t n_pieces;
 } probe;
-
-static double clock_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void fma_task(void *context, int64_t task, int thread)
 {
