@@ -1,6 +1,7 @@
 /* partial_file.c - a file that appears under its name only when it is complete and on the disk. */
 #include "formats/partial_file.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -59,6 +60,20 @@ dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t si
         next += written;
         size -= (size_t)written;
         file->size += (size_t)written;
+    }
+    return DSMOE_OK;
+}
+
+dsmoe_status partial_file_rewrite_head(partial_file *file, const void *bytes, size_t size,
+                                       dsmoe_error *error)
+{
+    assert(size <= file->size);
+    for (size_t done = 0; done < size;) {
+        ssize_t written =
+            pwrite(file->descriptor, (const char *)bytes + done, size - done, (off_t)done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return fail(file, "write", written < 0 ? errno : EIO, error);
+        done += (size_t)written;
     }
     return DSMOE_OK;
 }

@@ -20,6 +20,10 @@ typedef struct partial_file {
 dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error);
 dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t size,
                                 dsmoe_error *error);
+/* Overwrites the first `size` bytes, which must have been written: for a header that counts what follows
+ * it. */
+dsmoe_status partial_file_rewrite_head(partial_file *file, const void *bytes, size_t size,
+                                       dsmoe_error *error);
 /* Syncs, renames and frees; on failure the partial file is gone. */
 dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error);
 /* Removes the partial file and frees. Allowed after finish, after a failed create, and on zeros. */

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "moe/balance.h"
 #include "verify/compare.h"
 #include "verify/expected.h"
 #include "verify/report.h"
+#include "verify/training.h"
 
 enum { MOST_TOGETHER = 8 }; /* rows in one pass */
 
@@ -336,7 +336,7 @@ static dsmoe_status run_greedy(model_run *run, dsmoe_error *error)
 
 /* ---- all of it ------------------------------------------------------------------------------ */
 
-/* Gradients, optimizer steps and names from elsewhere: there, but nothing here computes them. */
+/* Names from elsewhere: there, but nothing here computes them. */
 static void report_unchecked(model_run *run)
 {
     const expected_file *e = &run->expected;
@@ -344,10 +344,6 @@ static void report_unchecked(model_run *run)
         const safetensors_tensor *tensor = safetensors_at(e->file, i);
         if (!expected_is_checked(e, tensor)) report_skipped(&run->report, tensor->name);
     }
-    char path[4096];
-    struct stat info;
-    snprintf(path, sizeof path, "%s/train.safetensors", run->path);
-    if (stat(path, &info) == 0) report_skipped(&run->report, "train.safetensors");
 }
 
 static dsmoe_status run_passes(model_run *run, dsmoe_error *error)
@@ -361,6 +357,9 @@ static dsmoe_status run_passes(model_run *run, dsmoe_error *error)
     report_number(&run->report, "loss", loss, run->expected.loss);
     report_number(&run->report, "aux_loss", sum_balance(run), run->expected.aux_loss);
     STATUS_TRY(run_greedy(run, error));
+    STATUS_TRY(training_check_gradients(run->model, &run->expected, run->tokens, run->n_threads,
+                                        &run->report, error));
+    STATUS_TRY(training_check_run(run->path, run->model, run->n_threads, &run->report, error));
     report_unchecked(run);
     return DSMOE_OK;
 }

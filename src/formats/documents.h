@@ -1,0 +1,66 @@
+/* documents.h - text to learn from, document by document: text files, JSON lines, shards of tokens,
+ * and folders of such files.
+ *
+ * A text file is one document. A line of a .jsonl file is one: its "text"; or its "instruction" (with
+ * its "input", if there is one) and "output", as question and answer in the form of the chat models. A
+ * .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
+ * of a file is not part of its text.
+ *
+ * Folders are looked through in the order of names as bytes. Hidden files are passed over; links and
+ * files that are neither UTF-8 text nor one of these forms are left out and counted, empty files too. A
+ * file that cannot be read is an error, and so is one that was given by its own name and is no text. */
+#ifndef DSMOE_FORMATS_DOCUMENTS_H
+#define DSMOE_FORMATS_DOCUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD } document_form;
+
+typedef struct document_source {
+    char *path;
+    document_form form;
+    size_t size; /* bytes of the file */
+    int kind;    /* index into `kinds` */
+} document_source;
+
+/* Kinds of text: the entries of the folder given (a file `c/list.c` in it is of kind "c"), or, where
+ * files were given themselves, their names without suffix. Beyond DOCUMENT_MAX_KINDS the rest is
+ * "other". Names are printable UTF-8. */
+enum { DOCUMENT_MAX_KINDS = 16 };
+
+typedef struct document_list {
+    document_source *sources;
+    size_t n_sources, n_left_out;
+    char *kinds[DOCUMENT_MAX_KINDS];
+    int n_kinds;
+} document_list;
+
+/* Finds the files; an empty list, or a path that is not there, is an error that names it. */
+dsmoe_status document_list_open(const char *const *paths, int n_paths, document_list *list,
+                                dsmoe_error *error);
+void document_list_close(document_list *list); /* allowed on zeros */
+
+/* One document: text, or the tokens of a shard (then text is NULL). Valid during the visit. Tokens
+ * are 2 or 4 bytes each, not aligned: take them with memcpy. */
+typedef struct document {
+    const char *text;
+    size_t length;
+    const unsigned char *tokens;
+    size_t n_tokens;
+    int token_size;
+} document;
+typedef dsmoe_status document_visit_fn(void *context, const document *document, dsmoe_error *error);
+
+/* The documents of one source in their order until `visit` fails. Messages name the file, and the
+ * line of JSON lines. Empty documents are left out. */
+dsmoe_status document_each(const document_source *source, document_visit_fn *visit, void *context,
+                           dsmoe_error *error);
+/* The same for the bytes of a file; `path` of the source names it in messages. */
+dsmoe_status document_each_in(const document_source *source, const void *bytes, size_t size,
+                              document_visit_fn *visit, void *context, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,222 @@
+/* folder.c - folders as units of work. */
+#include "formats/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/mapped_file.h"
+#include "formats/partial_file.h"
+
+static const char partial_suffix[] = ".partial"; /* of partial_file */
+
+static dsmoe_status fail(const char *path, const char *what, int reason, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot %s the folder: %s", path, what,
+                       strerror(reason));
+}
+
+static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+}
+
+/* ---- names on the disk ----------------------------------------------------------------------- */
+
+/* A file system that cannot sync a folder says EINVAL: there is nothing more to be had from it. */
+dsmoe_status folder_sync(const char *path, dsmoe_error *error)
+{
+    int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return fail(path, "open", errno, error);
+    bool synced = fsync(descriptor) == 0 || errno == EINVAL;
+    int reason = errno;
+    close(descriptor);
+    return synced ? DSMOE_OK : fail(path, "sync", reason, error);
+}
+
+/* The path without its last name, "" if there is nothing else; in memory to free(). */
+static char *parent_of(const char *path)
+{
+    char *parent = strdup(path);
+    if (!parent) return NULL;
+    size_t length = strlen(parent);
+    while (length > 0 && parent[length - 1] == '/') length--;
+    while (length > 0 && parent[length - 1] != '/') length--;
+    parent[length] = '\0';
+    return parent;
+}
+
+/* The folder that this one lies in. */
+static dsmoe_status sync_parent(const char *path, dsmoe_error *error)
+{
+    char *parent = parent_of(path);
+    if (!parent) return out_of_memory(path, error);
+    dsmoe_status status = folder_sync(*parent ? parent : ".", error);
+    free(parent);
+    return status;
+}
+
+dsmoe_status folder_rename(const char *from, const char *to, dsmoe_error *error)
+{
+    if (rename(from, to) != 0) return fail(to, "put in place", errno, error);
+    return sync_parent(to, error);
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static dsmoe_status make_one(const char *path, bool *lacks_parent, dsmoe_error *error)
+{
+    if (mkdir(path, 0777) == 0) return sync_parent(path, error);
+    int reason = errno;
+    if (is_folder(path)) return DSMOE_OK;
+    *lacks_parent = reason == ENOENT;
+    return fail(path, "create", reason, error);
+}
+
+dsmoe_status folder_make(const char *path, dsmoe_error *error)
+{
+    bool lacks_parent = false;
+    dsmoe_status status = make_one(path, &lacks_parent, error);
+    if (!lacks_parent) return status;
+    char *parent = parent_of(path);
+    if (!parent) return out_of_memory(path, error);
+    if (*parent) {
+        status = folder_make(parent, error);
+        if (status == DSMOE_OK) status = make_one(path, &lacks_parent, error);
+    }
+    free(parent);
+    return status;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context,
+                         dsmoe_error *error)
+{
+    DIR *list = opendir(path);
+    if (!list && errno == ENOENT) return DSMOE_OK;
+    if (!list) return fail(path, "read", errno, error);
+    errno = 0;
+    for (struct dirent *entry; (entry = readdir(list)); errno = 0) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        if (!visit(context, entry->d_name)) break;
+    }
+    int reason = errno;
+    closedir(list);
+    return reason ? fail(path, "read", reason, error) : DSMOE_OK;
+}
+
+typedef struct known_names {
+    const char *const *names;
+    int n_names;
+    bool all_known;
+} known_names;
+
+static bool is_known(void *context, const char *name)
+{
+    known_names *known = context;
+    known->all_known = false;
+    for (int i = 0; i < known->n_names && !known->all_known; i++) {
+        size_t length = strlen(known->names[i]);
+        known->all_known = !strncmp(name, known->names[i], length) &&
+                           (!name[length] || !strcmp(name + length, partial_suffix));
+    }
+    return known->all_known;
+}
+
+bool folder_holds_only(const char *path, const char *const *names, int n_names)
+{
+    known_names known = {names, n_names, true};
+    return folder_each(path, is_known, &known, NULL) == DSMOE_OK && known.all_known;
+}
+
+/* ---- taking away ----------------------------------------------------------------------------- */
+
+static dsmoe_status remove_file(const char *folder, const char *name, const char *suffix,
+                                dsmoe_error *error)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s%s", folder, name, suffix) < 0) return out_of_memory(folder, error);
+    dsmoe_status status = DSMOE_OK;
+    if (unlink(path) != 0 && errno != ENOENT)
+        status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot remove the file: %s", path,
+                             strerror(errno));
+    free(path);
+    return status;
+}
+
+dsmoe_status folder_remove(const char *path, const char *const *names, int n_names,
+                           dsmoe_error *error)
+{
+    for (int i = 0; i < n_names; i++) {
+        STATUS_TRY(remove_file(path, names[i], "", error));
+        STATUS_TRY(remove_file(path, names[i], partial_suffix, error));
+    }
+    if (rmdir(path) == 0 || errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
+        return DSMOE_OK;
+    return fail(path, "remove", errno, error);
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+bool folder_link(const char *folder, const char *name, const char *target)
+{
+    char *path = mapped_file_path(folder, name), *fresh;
+    bool linked = false;
+    struct stat info;
+    if (asprintf(&fresh, "%s/.%s%s", folder, name, partial_suffix) < 0) fresh = NULL;
+    if (!path || !fresh) goto done;
+    if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode)) goto done; /* not ours */
+    unlink(fresh); /* left by somebody who was interrupted here */
+    if (symlink(target, fresh) != 0) goto done;
+    linked = rename(fresh, path) == 0;
+    if (!linked) unlink(fresh);
+done:
+    free(path);
+    free(fresh);
+    return linked;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static dsmoe_status copy_bytes(const char *from, const char *to, dsmoe_error *error)
+{
+    mapped_file source;
+    STATUS_TRY(mapped_file_open(&source, from, error));
+    partial_file copy;
+    dsmoe_status status = partial_file_create(&copy, to, error);
+    if (status == DSMOE_OK) status = partial_file_write(&copy, source.bytes, source.size, error);
+    if (status == DSMOE_OK)
+        status = partial_file_finish(&copy, error);
+    else
+        partial_file_abandon(&copy);
+    mapped_file_close(&source);
+    return status;
+}
+
+dsmoe_status folder_copy(const char *from, const char *name, const char *to, bool required,
+                         dsmoe_error *error)
+{
+    char *source = is_folder(from) ? mapped_file_path(from, name) : strdup(from);
+    char *copy = mapped_file_path(to, name);
+    struct stat info;
+    dsmoe_status status = DSMOE_OK;
+    if (!source || !copy)
+        status = out_of_memory(to, error);
+    else if (required || stat(source, &info) == 0)
+        status = copy_bytes(source, copy, error);
+    free(source);
+    free(copy);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* ablation.h - the JSON of a comparison of architectures, as its page needs it.
+ *
+ *   scale, data [..], tokens, steps, seeds [..], finished
+ *   models [{name, label, paper_loss, experts, total_parameters, active_parameters,
+ *            expert_parameters, active_expert_parameters,
+ *            runs [{seed, held_out_loss, curve [[step, held-out loss], ..]}]}]
+ *   probes {mask_top [{name, share [..], losses [share][seed]}],
+ *           replace_shared [{name, before [seed], after [seed], paper_before, paper_after}],
+ *           fewer_active [{name, k [..], losses [k][seed], compare {name, losses [seed]}}]}
+ *
+ * Everything but the models may be missing, and so may every number. */
+#ifndef DSMOE_REPORT_ABLATION_H
+#define DSMOE_REPORT_ABLATION_H
+
+#include "formats/json.h"
+#include "report/series.h"
+
+enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8 };
+
+typedef struct ablation_model {
+    const char *name, *label, *experts; /* experts may be NULL */
+    double total_parameters, active_parameters, expert_parameters, active_expert_parameters;
+    double paper_loss;
+    double final[ABLATION_SEEDS]; /* held-out loss, NAN where it is not there yet */
+    size_t n_runs;
+    series_point *curve; /* mean over the seeds; low and high are a standard deviation away */
+    size_t n_curve;
+} ablation_model;
+
+/* The loss over what the probe varies, as a curve above. */
+typedef struct ablation_probe {
+    const char *name;
+    series_point *points; /* by rising x */
+    size_t n_points;
+    const char *compare; /* another architecture, or NULL */
+    double compare_loss; /* its mean */
+} ablation_probe;
+
+typedef struct ablation_replacement {
+    const char *name;
+    double before[ABLATION_SEEDS], after[ABLATION_SEEDS];
+    size_t n_before, n_after;
+    double paper_before, paper_after;
+} ablation_replacement;
+
+typedef struct ablation {
+    json_node *root; /* names point into it */
+    ablation_model models[ABLATION_MODELS];
+    size_t n_models, n_seeds, n_runs, n_done;
+    ablation_probe mask_top[ABLATION_PROBES], fewer_active[ABLATION_PROBES];
+    size_t n_mask_top, n_fewer_active;
+    ablation_replacement replace_shared[ABLATION_PROBES];
+    size_t n_replace_shared;
+} ablation;
+
+dsmoe_status ablation_read(ablation *a, const char *path, dsmoe_error *error);
+void ablation_free(ablation *a);
+
+/* The index of the architecture of that name, or n_models. */
+size_t ablation_find(const ablation *a, const char *name);
+
+#endif

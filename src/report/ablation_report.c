@@ -1,0 +1,333 @@
+/* ablation_report.c - the page of a comparison of architectures, made from its JSON. */
+#include "dsmoe.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/ablation.h"
+#include "report/chart.h"
+#include "report/digits.h"
+#include "report/lines.h"
+#include "report/page.h"
+
+enum { REFRESH_SECONDS = 15 };
+
+/* ---- head ----------------------------------------------------------------------------------- */
+
+static void put_head(FILE *html, const ablation *a)
+{
+    char digits[DIGITS];
+    const char *scale = line_text(a->root, "scale");
+    double tokens = line_number(a->root, "tokens"), steps = line_number(a->root, "steps");
+    fputs("<header>\n", html);
+    if (line_flag(a->root, "finished"))
+        fputs("<p class=\"state done\"><i></i><b>Finished.</b></p>\n", html);
+    else
+        fprintf(
+            html,
+            "<p class=\"state live\"><i></i><b>Training.</b> %zu of %zu runs are done. This page"
+            " reloads itself every %d seconds.</p>\n",
+            a->n_done, a->n_runs, REFRESH_SECONDS);
+    fputs("<h1>Architectures compared</h1>\n<p>", html);
+    fprintf(html, "%zu architectures", a->n_models);
+    if (scale) {
+        fputs(" at scale ", html);
+        page_text_cut(html, scale, 40);
+    }
+    if (tokens > 0) fprintf(html, ", trained on the same %s tokens", digits_short(tokens, digits));
+    if (steps > 0) fprintf(html, " in the same order over %s steps", digits_group(steps, digits));
+    if (a->n_seeds > 0)
+        fprintf(html, ", with %zu seed%s each", a->n_seeds, a->n_seeds > 1 ? "s" : "");
+    fputs(".</p>\n</header>\n", html);
+}
+
+/* The last architecture is what the others lead to: its colour is kept for it. */
+static const char *tone(const ablation *a, size_t index)
+{
+    if (index + 1 == a->n_models) return page_tone(1);
+    size_t other = index % (PAGE_TONES - 1);
+    return page_tone(other == 0 ? 0 : other + 1);
+}
+
+/* ---- final loss ----------------------------------------------------------------------------- */
+
+static void put_final(FILE *html, const ablation *a)
+{
+    chart_row rows[ABLATION_MODELS], paper[ABLATION_MODELS];
+    bool has_paper = false;
+    for (size_t i = 0; i < a->n_models; i++) {
+        const ablation_model *m = &a->models[i];
+        rows[i] = (chart_row){m->label, tone(a, i), m->final, m->n_runs};
+        paper[i] = (chart_row){m->label, tone(a, i), &m->paper_loss, 1};
+        has_paper |= isfinite(m->paper_loss);
+    }
+    fputs("<div class=\"grid2\">\n", html);
+    page_card_open(html, "Held-out loss",
+                   "Nats per token on text that was not trained on: single seeds, their mean and"
+                   " one standard deviation to each side. Lower is better.");
+    chart_rows(html, "Held-out loss of each architecture", "nats per token", rows, a->n_models, 3);
+    page_card_close(html);
+    if (has_paper) {
+        page_card_open(html, "The paper’s figures",
+                       "Other data, other sizes and far more tokens (the Pile, 100B tokens, 2B"
+                       " parameters): compare the order and the distances, not the numbers.");
+        chart_rows(html, "Loss of each architecture in the paper", "loss on the Pile", paper,
+                   a->n_models, 3);
+        page_card_close(html);
+    }
+    fputs("</div>\n", html);
+}
+
+/* ---- curves --------------------------------------------------------------------------------- */
+
+static void put_curve_chart(FILE *html, const chart_line *lines, size_t n, const char *title,
+                            double from)
+{
+    chart c = chart_make(title, "step", "nats per token");
+    c.lines = lines;
+    c.n_lines = n;
+    c.no_legend = true;
+    if (from > 0) c.x_low = from;
+    fprintf(html, "<figure><h3>%s</h3>\n", title);
+    chart_put(html, &c);
+    fputs("</figure>\n", html);
+}
+
+static void put_curves(FILE *html, const ablation *a)
+{
+    chart_line lines[ABLATION_MODELS];
+    double last = 0;
+    for (size_t i = 0; i < a->n_models; i++) {
+        const ablation_model *m = &a->models[i];
+        lines[i] = (chart_line){m->label, tone(a, i), m->curve, m->n_curve, CHART_BAND};
+        if (m->n_curve > 0) last = fmax(last, m->curve[m->n_curve - 1].x);
+    }
+    if (last <= 0) return;
+    page_card_open(html, "Held-out loss while training",
+                   "The mean over the seeds, with one standard deviation to each side.");
+    chart_legend(html, lines, a->n_models);
+    fputs("<div class=\"maps two\">\n", html);
+    put_curve_chart(html, lines, a->n_models, "From the start", 0);
+    put_curve_chart(html, lines, a->n_models, "The second half", last / 2);
+    fputs("</div>\n", html);
+    page_card_close(html);
+}
+
+/* ---- probes --------------------------------------------------------------------------------- */
+
+/* Colour and name of an architecture, which the list may not have. */
+static const char *tone_of(const ablation *a, const char *name)
+{
+    return tone(a, ablation_find(a, name));
+}
+
+static const char *label_of(const ablation *a, const char *name)
+{
+    size_t index = ablation_find(a, name);
+    return index < a->n_models ? a->models[index].label : name;
+}
+
+/* How the loss of some architectures changes with x: a card with one chart. */
+static void put_probe_lines(FILE *html, const ablation *a, const ablation_probe *probes, size_t n,
+                            chart c)
+{
+    chart_line lines[ABLATION_PROBES];
+    for (size_t i = 0; i < n; i++)
+        lines[i] = (chart_line){label_of(a, probes[i].name), tone_of(a, probes[i].name),
+                                probes[i].points, probes[i].n_points, CHART_DOTS | CHART_BARS};
+    c.lines = lines;
+    c.n_lines = n;
+    chart_put(html, &c);
+}
+
+static void put_mask_top(FILE *html, const ablation *a)
+{
+    if (a->n_mask_top == 0) return;
+    chart c =
+        chart_make("Loss when the best experts of each token are masked",
+                   "share of each token’s best experts that it may not use", "nats per token");
+    c.x_percent = true;
+    page_card_open(html, "Without the best experts",
+                   "Each token’s highest-scoring routed experts are masked, and it takes the next"
+                   " best instead. The faster the loss rises, the less can one expert stand in for"
+                   " another.");
+    put_probe_lines(html, a, a->mask_top, a->n_mask_top, c);
+    page_card_close(html);
+}
+
+static void put_fewer_active(FILE *html, const ablation *a)
+{
+    if (a->n_fewer_active == 0) return;
+    const ablation_probe *first = &a->fewer_active[0];
+    char level[128], label[64];
+    chart c = chart_make("Loss with fewer active experts", "routed experts for a token",
+                         "nats per token");
+    if (first->compare && isfinite(first->compare_loss)) {
+        snprintf(level, sizeof level, "%s as trained",
+                 page_shorten(label_of(a, first->compare), label, sizeof label));
+        c.level_name = level;
+        c.level = first->compare_loss;
+    }
+    page_card_open(html, "With fewer active experts",
+                   "Each token uses only the best few of the routed experts that it was trained"
+                   " with; the right end of a line is the model as trained.");
+    put_probe_lines(html, a, a->fewer_active, a->n_fewer_active, c);
+    page_card_close(html);
+}
+
+static void put_replace_shared(FILE *html, const ablation *a)
+{
+    if (a->n_replace_shared == 0) return;
+    chart_row rows[2 * ABLATION_PROBES];
+    size_t n = 0;
+    for (size_t i = 0; i < a->n_replace_shared; i++) {
+        const ablation_replacement *r = &a->replace_shared[i];
+        rows[n++] = (chart_row){label_of(a, r->name), tone_of(a, r->name), r->before, r->n_before};
+        rows[n++] = (chart_row){"… without it", tone_of(a, r->name), r->after, r->n_after};
+    }
+    page_card_open(html, "Without the shared expert",
+                   "The shared expert is switched off, and each token uses one more routed expert"
+                   " instead.");
+    chart_rows(html, "Loss with and without the shared expert", "nats per token", rows, n, 3);
+    for (size_t i = 0; i < a->n_replace_shared; i++) {
+        const ablation_replacement *r = &a->replace_shared[i];
+        if (isfinite(r->paper_before) && isfinite(r->paper_after))
+            fprintf(html, "<p class=\"note\">In the paper the loss goes from %.3f to %.3f.</p>\n",
+                    r->paper_before, r->paper_after);
+    }
+    page_card_close(html);
+}
+
+static void put_probes(FILE *html, const ablation *a)
+{
+    if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
+    fputs("<div class=\"grid2\">\n", html);
+    put_mask_top(html, a);
+    put_fewer_active(html, a);
+    put_replace_shared(html, a);
+    fputs("</div>\n", html);
+}
+
+/* ---- all numbers ---------------------------------------------------------------------------- */
+
+static void put_cell(FILE *html, const char *text) { fprintf(html, "<td>%s</td>", text); }
+
+static void put_spread(FILE *html, const double *values, size_t n)
+{
+    char digits[DIGITS];
+    series_spread s = series_measure(values, n);
+    fprintf(html, "<td>%s", digits_fixed(s.mean, 4, digits));
+    if (s.n > 1) fprintf(html, " ± %s", digits_fixed(s.deviation, 4, digits));
+    fputs("</td>", html);
+}
+
+static void put_model_row(FILE *html, const ablation *a, const ablation_model *m)
+{
+    char digits[DIGITS];
+    fputs("<tr><td>", html);
+    page_text_cut(html, m->label, 60);
+    fputs("</td><td>", html);
+    page_text_cut(html, m->experts ? m->experts : "–", 40);
+    fputs("</td>", html);
+    put_cell(html, digits_short(m->total_parameters, digits));
+    put_cell(html, digits_short(m->active_parameters, digits));
+    put_cell(html, digits_short(m->expert_parameters, digits));
+    put_cell(html, digits_short(m->active_expert_parameters, digits));
+    put_spread(html, m->final, m->n_runs);
+    for (size_t i = 0; i < a->n_seeds; i++)
+        put_cell(html, digits_fixed(i < m->n_runs ? m->final[i] : NAN, 4, digits));
+    put_cell(html, digits_fixed(m->paper_loss, 3, digits));
+    fputs("</tr>\n", html);
+}
+
+static void put_models(FILE *html, const ablation *a)
+{
+    char digits[DIGITS];
+    const json_node *seeds = line_array(a->root, "seeds");
+    page_card_open(html, "All numbers",
+                   "Parameters of the whole model and of its experts, and how many of them are"
+                   " active for a token. The paper’s losses are on other data.");
+    fputs("<div class=\"wide\"><table class=\"full\">\n<tr><th>architecture</th>"
+          "<th>experts</th><th>parameters</th><th>active for a token</th>"
+          "<th>in experts</th><th>active in experts</th>"
+          "<th>held-out loss</th>",
+          html);
+    for (size_t i = 0; i < a->n_seeds; i++)
+        fprintf(html, "<th>seed %s</th>", digits_group(line_item(seeds, i), digits));
+    fputs("<th>paper</th></tr>\n", html);
+    for (size_t i = 0; i < a->n_models; i++) put_model_row(html, a, &a->models[i]);
+    fputs("</table></div>\n", html);
+    page_card_close(html);
+}
+
+static void put_probe_rows(FILE *html, const ablation *a, const char *what,
+                           const ablation_probe *probes, size_t n, bool percent)
+{
+    char digits[DIGITS];
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < probes[i].n_points; j++) {
+            const series_point *p = &probes[i].points[j];
+            fputs("<tr><td>", html);
+            page_text_cut(html, label_of(a, probes[i].name), 60);
+            fprintf(html, "</td><td>%s %s%s</td><td>%s", what,
+                    digits_plain(percent ? 100 * p->x : p->x, 4, digits), percent ? " %" : "",
+                    digits_fixed(p->y, 4, digits));
+            if (p->n > 1) fprintf(html, " ± %s", digits_fixed(p->y - p->low, 4, digits));
+            fputs("</td></tr>\n", html);
+        }
+}
+
+static void put_probe_table(FILE *html, const ablation *a)
+{
+    if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
+    fputs("<details class=\"card\"><summary>Numbers of the probes</summary>\n"
+          "<div class=\"wide\"><table>\n<tr><th>architecture</th><th>probe</th>"
+          "<th>held-out loss</th></tr>\n",
+          html);
+    put_probe_rows(html, a, "best masked:", a->mask_top, a->n_mask_top, true);
+    put_probe_rows(html, a, "routed experts:", a->fewer_active, a->n_fewer_active, false);
+    for (size_t i = 0; i < a->n_replace_shared; i++) {
+        const ablation_replacement *r = &a->replace_shared[i];
+        for (int after = 0; after < 2; after++) {
+            fputs("<tr><td>", html);
+            page_text_cut(html, label_of(a, r->name), 60);
+            fprintf(html, "</td><td>%s</td>",
+                    after ? "one more routed for the shared expert" : "with the shared expert");
+            put_spread(html, after ? r->after : r->before, after ? r->n_after : r->n_before);
+            fputs("</tr>\n", html);
+        }
+    }
+    fputs("</table></div></details>\n", html);
+}
+
+/* ---- the page ------------------------------------------------------------------------------- */
+
+static void put_page(FILE *html, const void *context)
+{
+    const ablation *a = context;
+    page_open(html, "Architectures compared", line_flag(a->root, "finished") ? 0 : REFRESH_SECONDS);
+    put_head(html, a);
+    put_final(html, a);
+    put_curves(html, a);
+    put_probes(html, a);
+    put_models(html, a);
+    put_probe_table(html, a);
+    page_close(html);
+}
+
+dsmoe_status dsmoe_report_ablation(const char *json_path, const char *html_path, dsmoe_error *error)
+{
+    ablation a;
+    STATUS_TRY(ablation_read(&a, json_path, error));
+    const char *slash = strrchr(html_path, '/');
+    char *folder = slash ? strndup(html_path, slash == html_path ? 1 : (size_t)(slash - html_path))
+                         : strdup(".");
+    dsmoe_status status =
+        folder ? page_write(folder, slash ? slash + 1 : html_path, put_page, &a, error)
+               : status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", html_path);
+    free(folder);
+    ablation_free(&a);
+    return status;
+}

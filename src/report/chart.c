@@ -1,0 +1,300 @@
+/* chart.c - line charts.
+ *
+ * Axes and dots lie in an SVG without a viewBox, in per cent of whatever size it has; lines lie in one
+ * inside it that is stretched to the same size. So a chart fits every screen, with text of one size. */
+#include "report/chart.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "report/axis.h"
+#include "report/digits.h"
+#include "report/page.h"
+
+/* The stretched part; whole numbers are fine enough. */
+enum { WIDTH = 4000, HEIGHT = 2000 };
+enum { MAX_HITS = 120, MAX_DOTS = 64 };
+
+typedef struct frame {
+    axis x, y;
+} frame;
+
+chart chart_make(const char *name, const char *x_name, const char *y_name)
+{
+    return (chart){.name = name,
+                   .x_name = x_name,
+                   .y_name = y_name,
+                   .x_low = NAN,
+                   .x_high = NAN,
+                   .y_low = NAN,
+                   .y_high = NAN,
+                   .y_top = NAN};
+}
+
+/* ---- the frame ------------------------------------------------------------------------------ */
+
+typedef struct range {
+    double low, high;
+} range;
+
+static void cover(range *r, double value)
+{
+    r->low = fmin(r->low, value); /* fmin and fmax pass over NAN */
+    r->high = fmax(r->high, value);
+}
+
+/* What a line needs of the y axis: of a faint one not the extremes, which may be far out. */
+static void cover_line(range *x, range *y, const chart *c, const chart_line *line)
+{
+    bool extremes = line->form & (CHART_BAND | CHART_BARS) && !(line->form & CHART_FAINT);
+    for (size_t i = 0; i < line->n; i++) {
+        const series_point *point = &line->points[i];
+        if (point->x < c->x_low || point->x > c->x_high) continue; /* neither for NAN */
+        cover(x, point->x);
+        if (point->y > c->y_top || (c->log_y && !(point->y > 0))) continue;
+        cover(y, point->y);
+        if (!extremes || (c->log_y && !(point->low > 0))) continue;
+        cover(y, point->low);
+        cover(y, point->high);
+    }
+}
+
+/* False if there is nothing to be seen. */
+static bool make_frame(const chart *c, frame *f)
+{
+    range x = {INFINITY, -INFINITY}, y = {INFINITY, -INFINITY};
+    for (size_t i = 0; i < c->n_lines; i++) cover_line(&x, &y, c, &c->lines[i]);
+    if (!(x.low <= x.high) || !(y.low <= y.high)) return false;
+    cover(&x, c->x_low);
+    cover(&x, c->x_high);
+    cover(&y, c->y_low);
+    cover(&y, c->y_high);
+    if (c->level_name) cover(&y, c->level);
+    f->x = axis_linear(x.low, x.high, 5, false, !c->x_percent);
+    f->y = c->log_y && y.low > 0 ? axis_log(y.low, y.high)
+                                 : axis_linear(y.low, y.high, c->tall ? 6 : 4, true, false);
+    return true;
+}
+
+/* Places in per cent from the left and from the top; what is far outside stays just outside. */
+static double percent(double place)
+{
+    return 100 * (place < -0.05 ? -0.05 : place > 1.05 ? 1.05 : place);
+}
+
+static double x_percent(const frame *f, double x) { return percent(axis_place(&f->x, x)); }
+static double y_percent(const frame *f, double y) { return 100 - percent(axis_place(&f->y, y)); }
+
+/* The same in the stretched part. */
+static int x_unit(const frame *f, double x) { return (int)lrint(x_percent(f, x) / 100 * WIDTH); }
+static int y_unit(const frame *f, double y) { return (int)lrint(y_percent(f, y) / 100 * HEIGHT); }
+
+static bool is_visible(const frame *f, const series_point *point)
+{
+    return point->x >= f->x.low && point->x <= f->x.high;
+}
+
+/* ---- axes ----------------------------------------------------------------------------------- */
+
+static const char *x_label(const chart *c, double x, char out[DIGITS])
+{
+    if (c->x_percent) {
+        char share[DIGITS];
+        snprintf(out, DIGITS, "%.20s %%", digits_plain(100 * x, 4, share));
+        return out;
+    }
+    return fabs(x) >= 1e4 ? digits_short(x, out) : digits_plain(x, 6, out);
+}
+
+/* Small numbers all in one form, though some could be written out. */
+static const char *y_label(const axis *y, double tick, char out[DIGITS])
+{
+    double largest = fmax(fabs(y->low), fabs(y->high));
+    if (largest >= 1e4 && fabs(tick) >= 1e3) return digits_short(tick, out);
+    if (y->is_log || tick == 0 || largest >= 1e6) return digits_plain(tick, 6, out);
+    return largest < 0.01 ? digits_power(tick, out) : digits_fixed(tick, y->decimals, out);
+}
+
+static void put_grid(FILE *html, const chart *c, const frame *f)
+{
+    char digits[DIGITS];
+    for (int i = 0; i < f->y.n_ticks; i++) {
+        double y = y_percent(f, f->y.ticks[i]);
+        fprintf(html,
+                "<line class=\"grid\" x2=\"100%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>"
+                "<text class=\"end\" x=\"-8\" y=\"%.2f%%\" dy=\".35em\">%s</text>\n",
+                y, y, y, y_label(&f->y, f->y.ticks[i], digits));
+    }
+    for (int i = 0; i < f->x.n_ticks; i++) {
+        double x = x_percent(f, f->x.ticks[i]);
+        fprintf(html, "<text class=\"mid\" x=\"%.2f%%\" y=\"100%%\" dy=\"17\">%s</text>\n", x,
+                x_label(c, f->x.ticks[i], digits));
+    }
+    fputs("<line class=\"axis\" x2=\"100%\" y1=\"100%\" y2=\"100%\"/>\n", html);
+    fputs("<text class=\"name mid\" x=\"50%\" y=\"100%\" dy=\"34\">", html);
+    page_text(html, c->x_name);
+    fputs("</text><text class=\"name\" x=\"-44\" y=\"-14\">", html);
+    page_text(html, c->y_name);
+    fputs("</text>\n", html);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+/* A band that has no height anywhere is none. */
+static bool has_band(const chart_line *line)
+{
+    if (!(line->form & CHART_BAND)) return false;
+    for (size_t i = 0; i < line->n; i++)
+        if (line->points[i].high > line->points[i].low) return true;
+    return false;
+}
+
+/* Along the upper edge and back along the lower one. */
+static void put_band(FILE *html, const frame *f, const chart_line *line)
+{
+    fprintf(html, "<polygon class=\"band %s\" points=\"", line->tone);
+    for (size_t i = 0; i < line->n; i++)
+        if (is_visible(f, &line->points[i]))
+            fprintf(html, "%d,%d ", x_unit(f, line->points[i].x), y_unit(f, line->points[i].high));
+    for (size_t i = line->n; i-- > 0;)
+        if (is_visible(f, &line->points[i]))
+            fprintf(html, "%d,%d ", x_unit(f, line->points[i].x), y_unit(f, line->points[i].low));
+    fputs("\"/>\n", html);
+}
+
+static void put_line(FILE *html, const frame *f, const chart_line *line)
+{
+    fprintf(html, "<polyline class=\"%s %s\" points=\"",
+            line->form & CHART_FAINT ? "line faint" : "line", line->tone);
+    for (size_t i = 0; i < line->n; i++)
+        if (is_visible(f, &line->points[i]))
+            fprintf(html, "%d,%d ", x_unit(f, line->points[i].x), y_unit(f, line->points[i].y));
+    fputs("\"/>\n", html);
+}
+
+static void put_dots(FILE *html, const frame *f, const chart_line *line)
+{
+    for (size_t i = 0; i < line->n; i++) {
+        const series_point *p = &line->points[i];
+        if (!is_visible(f, p) || y_percent(f, p->y) < 0) continue;
+        double x = x_percent(f, p->x);
+        if (line->form & CHART_BARS && p->high > p->low)
+            fprintf(html,
+                    "<line class=\"bar %s\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.2f%%\""
+                    " y2=\"%.2f%%\"/>",
+                    line->tone, x, x, y_percent(f, p->low), y_percent(f, p->high));
+        if (line->n <= MAX_DOTS)
+            fprintf(html, "<circle class=\"dot %s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"3\"/>\n",
+                    line->tone, x, y_percent(f, p->y));
+    }
+}
+
+static void put_level(FILE *html, const chart *c, const frame *f)
+{
+    double y = y_percent(f, c->level);
+    fprintf(html,
+            "<line class=\"level\" x2=\"100%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>"
+            "<text class=\"end\" x=\"100%%\" y=\"%.2f%%\" dy=\"-6\">",
+            y, y, y);
+    page_text(html, c->level_name);
+    fputs("</text>\n", html);
+}
+
+static void put_marks(FILE *html, const chart *c, const frame *f)
+{
+    for (size_t i = 0; i < c->n_marks; i++) {
+        fprintf(html, "<circle class=\"mark\" cx=\"%.2f%%\" cy=\"100%%\" r=\"4\"><title>",
+                x_percent(f, c->marks[i].x));
+        page_text(html, c->marks[i].title);
+        fputs("</title></circle>\n", html);
+    }
+}
+
+/* ---- hovering ------------------------------------------------------------------------------- */
+
+static void put_hit_title(FILE *html, const chart *c, double x)
+{
+    char digits[DIGITS];
+    fputs("<title>", html);
+    if (!c->x_percent) fprintf(html, "%s ", c->x_name);
+    fputs(c->x_percent ? x_label(c, x, digits) : digits_group(x, digits), html);
+    for (size_t i = 0; i < c->n_lines; i++) {
+        const chart_line *line = &c->lines[i];
+        if (!line->name || line->n == 0) continue;
+        fputc('\n', html);
+        page_text(html, line->name);
+        fprintf(html, " %s", digits_plain(series_at(line->points, line->n, x), 4, digits));
+    }
+    fputs("</title>", html);
+}
+
+/* Strips side by side, each around some points of the line that has most. */
+static void put_hits(FILE *html, const chart *c, const frame *f)
+{
+    const chart_line *line = &c->lines[0];
+    for (size_t i = 1; i < c->n_lines; i++)
+        if (c->lines[i].n > line->n) line = &c->lines[i];
+    size_t every = (line->n + MAX_HITS - 1) / MAX_HITS;
+    int from = 0;
+    for (size_t i = every / 2; i < line->n; i += every) {
+        double x = line->points[i].x;
+        if (!is_visible(f, &line->points[i])) continue;
+        int to = WIDTH;
+        if (i + every < line->n) to = x_unit(f, (x + line->points[i + every].x) / 2);
+        if (to > WIDTH) to = WIDTH;
+        if (to <= from) continue;
+        fprintf(html, "<rect class=\"hit\" x=\"%d\" width=\"%d\" height=\"%d\">", from, to - from,
+                HEIGHT);
+        put_hit_title(html, c, x);
+        fputs("</rect>\n", html);
+        from = to;
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+void chart_legend(FILE *html, const chart_line *lines, size_t n)
+{
+    fputs("<ul class=\"legend\">", html);
+    for (size_t i = 0; i < n; i++) {
+        if (!lines[i].name || lines[i].n == 0) continue;
+        fprintf(html, "<li><i class=\"%s\"></i>", lines[i].tone);
+        page_text(html, lines[i].name);
+        fputs("</li>", html);
+    }
+    fputs("</ul>\n", html);
+}
+
+static void put_data(FILE *html, const chart *c, const frame *f)
+{
+    fprintf(html,
+            "<svg width=\"100%%\" height=\"100%%\" viewBox=\"0 0 %d %d\""
+            " preserveAspectRatio=\"none\">\n",
+            WIDTH, HEIGHT);
+    for (size_t i = 0; i < c->n_lines; i++)
+        if (has_band(&c->lines[i])) put_band(html, f, &c->lines[i]);
+    for (size_t i = 0; i < c->n_lines; i++) put_line(html, f, &c->lines[i]);
+    put_hits(html, c, f);
+    fputs("</svg>\n", html);
+}
+
+void chart_put(FILE *html, const chart *c)
+{
+    frame f;
+    if (!make_frame(c, &f)) return;
+    size_t n_named = 0;
+    for (size_t i = 0; i < c->n_lines; i++) n_named += c->lines[i].name && c->lines[i].n > 0;
+    if (n_named > 1 && !c->no_legend) chart_legend(html, c->lines, c->n_lines);
+    fputs("<div class=\"spring\"></div>", html); /* charts beside each other stand on one line */
+    fprintf(html, "<svg class=\"plot%s\" role=\"img\" aria-label=\"", c->tall ? " tall" : "");
+    page_text(html, c->name);
+    fputs("\">\n", html);
+    put_grid(html, c, &f);
+    if (c->level_name) put_level(html, c, &f);
+    put_data(html, c, &f);
+    for (size_t i = 0; i < c->n_lines; i++) /* a single point would not be seen as a line */
+        if (c->lines[i].form & (CHART_DOTS | CHART_BARS) || c->lines[i].n == 1)
+            put_dots(html, &f, &c->lines[i]);
+    put_marks(html, c, &f);
+    fputs("</svg>\n", html);
+}

@@ -1,0 +1,67 @@
+/* chart.h - charts as SVG that takes the width it is given: text keeps its size, data stretch. */
+#ifndef DSMOE_REPORT_CHART_H
+#define DSMOE_REPORT_CHART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "report/series.h"
+
+/* How a line is drawn, added up. */
+enum {
+    CHART_FAINT = 1, /* in the background */
+    CHART_BAND = 2,  /* with the area between low and high */
+    CHART_DOTS = 4,  /* with its points */
+    CHART_BARS = 8,  /* with a bar from low to high at each point */
+};
+
+typedef struct chart_line {
+    const char *name; /* plain text, for the legend and for hovering; NULL: in neither */
+    const char *tone; /* CSS class of the colour */
+    const series_point *points;
+    size_t n;
+    int form;
+} chart_line;
+
+typedef struct chart_mark {
+    double x;
+    char title[128]; /* plain text */
+} chart_mark;
+
+typedef struct chart {
+    const char *name, *x_name, *y_name; /* plain text */
+    const chart_line *lines;
+    size_t n_lines;
+    double x_low, x_high; /* NAN: those of the data */
+    double y_low, y_high; /* at least; NAN: those of the data */
+    double y_top;         /* what is higher may lie outside; NAN: nothing may */
+    bool log_y;
+    bool x_percent; /* x is a share */
+    bool no_legend; /* the page has one already */
+    bool tall;
+    const char *level_name; /* a value to compare with, drawn across; NULL: none */
+    double level;
+    const chart_mark *marks; /* below the axis */
+    size_t n_marks;
+} chart;
+
+chart chart_make(const char *name, const char *x_name, const char *y_name);
+/* Nothing at all if no line has a point. */
+void chart_put(FILE *html, const chart *c);
+
+/* Names and colours of lines, for a chart or for several. */
+void chart_legend(FILE *html, const chart_line *lines, size_t n);
+
+/* Rows of single values, their mean and standard deviation on one axis. */
+typedef struct chart_row {
+    const char *label; /* plain text */
+    const char *tone;
+    const double *values;
+    size_t n;
+} chart_row;
+/* `decimals` are those of the means beside the labels. */
+void chart_rows(FILE *html, const char *name, const char *x_name, const chart_row *rows, size_t n,
+                int decimals);
+
+#endif

@@ -1,0 +1,118 @@
+/* lines.c - the lines of metrics.jsonl one by one, as JSON. */
+#include "report/lines.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A line of a run with thousands of experts in each of a hundred layers has a few megabytes. */
+static const size_t max_line = (size_t)16 << 20;
+
+dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error)
+{
+    *reader = (line_reader){0};
+    return mapped_file_open(&reader->file, path, error);
+}
+
+static void read_object(line_reader *reader)
+{
+    json_node_free(reader->object);
+    reader->object = NULL;
+    if (reader->length > max_line) return;
+    json_node *node;
+    if (json_node_parse(reader->text, reader->length, "", &node, NULL) != DSMOE_OK) return;
+    if (json_node_kind(node) == JSON_KIND_OBJECT)
+        reader->object = node;
+    else
+        json_node_free(node);
+}
+
+bool line_reader_next(line_reader *reader)
+{
+    const char *bytes = (const char *)reader->file.bytes;
+    while (reader->next < reader->file.size) {
+        const char *start = bytes + reader->next;
+        size_t left = reader->file.size - reader->next;
+        const char *end = memchr(start, '\n', left);
+        reader->text = start;
+        reader->whole = end != NULL;
+        reader->length = end ? (size_t)(end - start) : left;
+        reader->next += reader->length + reader->whole;
+        reader->number++;
+        if (reader->length == 0) continue;
+        read_object(reader);
+        return true;
+    }
+    return false;
+}
+
+json_node *line_reader_take(line_reader *reader)
+{
+    json_node *object = reader->object;
+    reader->object = NULL;
+    return object;
+}
+
+void line_reader_close(line_reader *reader)
+{
+    json_node_free(reader->object);
+    mapped_file_close(&reader->file);
+    *reader = (line_reader){0};
+}
+
+static const json_node *member(const json_node *object, const char *key)
+{
+    return object ? json_node_member(object, key) : NULL;
+}
+
+static const json_node *of_kind(const json_node *node, json_kind kind)
+{
+    return node && json_node_kind(node) == kind ? node : NULL;
+}
+
+static double number_of(const json_node *node)
+{
+    if (!of_kind(node, JSON_KIND_INTEGER) && !of_kind(node, JSON_KIND_REAL)) return NAN;
+    double number = json_node_number(node);
+    return fabs(number) <= 1e30 ? number : NAN;
+}
+
+double line_number(const json_node *object, const char *key)
+{
+    return number_of(member(object, key));
+}
+
+const char *line_text(const json_node *object, const char *key)
+{
+    const json_node *node = of_kind(member(object, key), JSON_KIND_STRING);
+    return node ? json_node_string(node, NULL) : NULL;
+}
+
+bool line_flag(const json_node *object, const char *key)
+{
+    const json_node *node = of_kind(member(object, key), JSON_KIND_BOOL);
+    return node && json_node_bool(node);
+}
+
+const json_node *line_array(const json_node *object, const char *key)
+{
+    return of_kind(member(object, key), JSON_KIND_ARRAY);
+}
+
+const json_node *line_object(const json_node *object, const char *key)
+{
+    return of_kind(member(object, key), JSON_KIND_OBJECT);
+}
+
+static const json_node *item_of(const json_node *array, size_t index)
+{
+    return index < line_count(array) ? json_node_item(array, index) : NULL;
+}
+
+double line_item(const json_node *array, size_t index) { return number_of(item_of(array, index)); }
+
+const json_node *line_item_array(const json_node *array, size_t index)
+{
+    return of_kind(item_of(array, index), JSON_KIND_ARRAY);
+}
+
+size_t line_count(const json_node *array) { return array ? json_node_count(array) : 0; }

@@ -1,0 +1,40 @@
+/* lines.h - the lines of metrics.jsonl one by one, as JSON. */
+#ifndef DSMOE_REPORT_LINES_H
+#define DSMOE_REPORT_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "formats/json.h"
+#include "formats/mapped_file.h"
+
+typedef struct line_reader {
+    mapped_file file;
+    size_t next;
+    size_t number;     /* of the line below, from 1 */
+    const char *text;  /* without its newline */
+    size_t length;     /* its bytes */
+    bool whole;        /* a newline ended it */
+    json_node *object; /* what it says; NULL if that is no object, or the line is far too long */
+} line_reader;
+
+dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
+/* The next line that is not empty; false behind the last. */
+bool line_reader_next(line_reader *reader);
+/* The object of this line, from now on the caller's to free. */
+json_node *line_reader_take(line_reader *reader);
+void line_reader_close(line_reader *reader); /* allowed on zeros */
+
+/* Values as a file should have them. What is missing, of another kind, or of a size that no run comes
+ * to (beyond ±1e30) is NAN, NULL or false. `object` may be NULL. */
+double line_number(const json_node *object, const char *key);
+const char *line_text(const json_node *object, const char *key);
+bool line_flag(const json_node *object, const char *key);
+const json_node *line_array(const json_node *object, const char *key);
+const json_node *line_object(const json_node *object, const char *key);
+/* The same for an item of an array, which may be NULL, and the number of items. */
+double line_item(const json_node *array, size_t index);
+const json_node *line_item_array(const json_node *array, size_t index);
+size_t line_count(const json_node *array);
+
+#endif

@@ -1,0 +1,393 @@
+/* metrics.c - metrics.jsonl and the event file beside it, while a run goes on. */
+#include "report/metrics.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "formats/json_write.h"
+#include "formats/partial_file.h"
+#include "report/append_file.h"
+#include "report/events.h"
+#include "report/lines.h"
+
+struct metrics {
+    append_file lines;
+    events *events;
+};
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* The lines of an earlier part of the run that are still true. */
+static dsmoe_status copy_lines(const char *path, int64_t step, partial_file *out,
+                               dsmoe_error *error)
+{
+    struct stat info;
+    if (step == 0 || (stat(path, &info) != 0 && errno == ENOENT)) return DSMOE_OK;
+    if (S_ISREG(info.st_mode) && info.st_size == 0) return DSMOE_OK;
+    line_reader reader;
+    STATUS_TRY(line_reader_open(&reader, path, error));
+    dsmoe_status status = DSMOE_OK;
+    while (status == DSMOE_OK && line_reader_next(&reader)) {
+        if (!reader.object || !reader.whole) continue;
+        if (line_number(reader.object, "step") > (double)step) continue; /* NAN is not */
+        status = partial_file_write(out, reader.text, reader.length + 1, error);
+    }
+    line_reader_close(&reader);
+    return status;
+}
+
+/* Replaced rather than cut: a report may be reading the old file. */
+static dsmoe_status replace_lines(const char *path, int64_t step, dsmoe_error *error)
+{
+    partial_file out;
+    STATUS_TRY(partial_file_create(&out, path, error));
+    dsmoe_status status = copy_lines(path, step, &out, error);
+    if (status == DSMOE_OK) return partial_file_finish(&out, error);
+    partial_file_abandon(&out);
+    return status;
+}
+
+dsmoe_status metrics_open(const char *folder, int64_t step, metrics **out, dsmoe_error *error)
+{
+    *out = NULL;
+    metrics *m = calloc(1, sizeof *m);
+    char *path = m ? mapped_file_path(folder, "metrics.jsonl") : NULL;
+    if (!path) {
+        free(m);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    }
+    dsmoe_status status = replace_lines(path, step, error);
+    if (status == DSMOE_OK)
+        status = append_file_open(&m->lines, path, false, error);
+    else
+        free(path);
+    if (status == DSMOE_OK) status = events_open(folder, step, &m->events, error);
+    if (status != DSMOE_OK) {
+        metrics_close(m);
+        return status;
+    }
+    *out = m;
+    return DSMOE_OK;
+}
+
+void metrics_close(metrics *m)
+{
+    if (!m) return;
+    append_file_close(&m->lines);
+    events_close(m->events);
+    free(m);
+}
+
+/* ---- values -------------------------------------------------------------------------------- */
+
+static void put_number(FILE *text, double number)
+{
+    if (isfinite(number))
+        json_write_number(text, number);
+    else
+        fputs("null", text);
+}
+
+/* As many digits as anyone looks at. */
+static void put_rounded(FILE *text, double number)
+{
+    char digits[32];
+    snprintf(digits, sizeof digits, "%.6g", number);
+    put_number(text, isfinite(number) ? strtod(digits, NULL) : number);
+}
+
+static void put_step_number(FILE *text, int64_t step) { fprintf(text, ",\"step\":%" PRId64, step); }
+
+static void put_member(FILE *text, const char *key, double number)
+{
+    fprintf(text, ",\"%s\":", key);
+    put_rounded(text, number);
+}
+
+/* Bytes of the UTF-8 character at the start of a string that is not empty; 0 if there is none. */
+static size_t character_size(const unsigned char *at)
+{
+    if (at[0] < 0x80) return 1;
+    size_t size = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < size; i++)
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90)) return 0; /* overlong */
+    if ((at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf4 && at[1] > 0x8f))
+        return 0; /* none such */
+    return size;
+}
+
+/* The same text in memory to free(), each byte that belongs to no character replaced by U+FFFD: a
+ * model may write half a character, and neither JSON nor an event may have it. */
+static char *whole_text(const char *string)
+{
+    char *whole = malloc(3 * strlen(string) + 1), *next = whole;
+    if (!whole) return NULL;
+    for (const char *at = string; *at;) {
+        size_t size = character_size((const unsigned char *)at);
+        const char *from = size ? at : "\xef\xbf\xbd";
+        size_t n = size ? size : 3;
+        memcpy(next, from, n);
+        next += n;
+        at += size ? size : 1;
+    }
+    *next = '\0';
+    return whole;
+}
+
+/* ---- lines --------------------------------------------------------------------------------- */
+
+dsmoe_status metrics_put_line(metrics *m, const char *type, metrics_members_fn *put,
+                              const void *context, dsmoe_error *error)
+{
+    char *line = NULL;
+    size_t length = 0;
+    FILE *text = open_memstream(&line, &length);
+    bool complete = text != NULL;
+    if (text) {
+        fputs("{\"type\":", text);
+        json_write_string(text, type);
+        put(text, context);
+        fputs("}\n", text);
+        complete = !ferror(text);
+        complete = fclose(text) == 0 && complete;
+    }
+    char *whole = complete ? whole_text(line) : NULL;
+    dsmoe_status status =
+        whole ? append_file_write(&m->lines, whole, strlen(whole), error)
+              : status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", m->lines.path);
+    free(whole);
+    free(line);
+    return status;
+}
+
+static void put_step(FILE *text, const void *context)
+{
+    const metrics_step *s = context;
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    put_step_number(text, s->step);
+    fprintf(text, ",\"tokens\":%" PRId64 ",\"loss\":", s->tokens);
+    put_number(text, s->loss);
+    put_member(text, "aux_loss", s->aux_loss);
+    fputs(",\"aux_loss_layers\":[", text);
+    for (int64_t i = 0; i < s->n_layers; i++) {
+        if (i) fputc(',', text);
+        put_rounded(text, (double)s->layers[i].aux_loss);
+    }
+    fputc(']', text);
+    put_member(text, "device_loss", s->device_loss);
+    put_member(text, "lr", s->lr);
+    put_member(text, "grad_norm", s->grad_norm);
+    put_member(text, "tokens_per_s", s->tokens_per_s);
+    put_member(text, "imbalance", s->imbalance);
+    fprintf(text, ",\"skipped\":%" PRId64 ",\"time\":%lld.%03ld", s->skipped, (long long)now.tv_sec,
+            now.tv_nsec / 1000000);
+}
+
+dsmoe_status metrics_put_step(metrics *m, const metrics_step *s, dsmoe_error *error)
+{
+    STATUS_TRY(metrics_put_line(m, "step", put_step, s, error));
+    events_begin(m->events, s->step);
+    events_scalar(m->events, "loss/train", s->loss);
+    events_scalar(m->events, "learning_rate", s->lr);
+    events_scalar(m->events, "grad_norm", s->grad_norm);
+    events_scalar(m->events, "tokens_per_s", s->tokens_per_s);
+    events_scalar(m->events, "skipped", (double)s->skipped);
+    events_scalar(m->events, "balance/imbalance", s->imbalance);
+    events_scalar(m->events, "balance/aux_loss", s->aux_loss);
+    events_scalar(m->events, "balance/device_loss", s->device_loss);
+    for (int64_t i = 0; i < s->n_layers; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "balance_by_layer/moe_layer_%02" PRId64, i);
+        events_scalar(m->events, tag, (double)s->layers[i].aux_loss);
+    }
+    return events_end(m->events, error);
+}
+
+/* ---- load ---------------------------------------------------------------------------------- */
+
+typedef struct load_line {
+    int64_t step;
+    const int64_t *load;
+    int64_t n_layers, n_experts;
+} load_line;
+
+/* The mean of a row of counts; 1 where nothing was chosen, so that all are 0 of it. */
+static double mean_count(const int64_t *counts, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)counts[i];
+    return sum > 0 ? sum / (double)n : 1;
+}
+
+/* [..]: the counts over `unit`, with four digits behind the point. */
+static void put_ratios(FILE *text, const int64_t *counts, int64_t n, double unit)
+{
+    fputc('[', text);
+    for (int64_t i = 0; i < n; i++) {
+        if (i) fputc(',', text);
+        put_number(text, rint(1e4 * (double)counts[i] / unit) / 1e4);
+    }
+    fputc(']', text);
+}
+
+static void put_load(FILE *text, const void *context)
+{
+    const load_line *line = context;
+    put_step_number(text, line->step);
+    fputs(",\"load\":[", text);
+    for (int64_t l = 0; l < line->n_layers; l++) {
+        const int64_t *counts = line->load + l * line->n_experts;
+        if (l) fputc(',', text);
+        put_ratios(text, counts, line->n_experts, mean_count(counts, line->n_experts));
+    }
+    fputc(']', text);
+}
+
+dsmoe_status metrics_put_load(metrics *m, int64_t step, const int64_t *load, int64_t n_layers,
+                              int64_t n_experts, dsmoe_error *error)
+{
+    if (n_layers <= 0 || n_experts <= 0) return DSMOE_OK; /* every layer is dense */
+    load_line line = {step, load, n_layers, n_experts};
+    STATUS_TRY(metrics_put_line(m, "load", put_load, &line, error));
+    double *ratios = calloc((size_t)n_experts, sizeof *ratios);
+    if (!ratios) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", m->lines.path);
+    events_begin(m->events, step);
+    for (int64_t l = 0; l < n_layers; l++) {
+        char tag[64];
+        const int64_t *counts = load + l * n_experts;
+        double mean = mean_count(counts, n_experts);
+        for (int64_t e = 0; e < n_experts; e++) ratios[e] = (double)counts[e] / mean;
+        snprintf(tag, sizeof tag, "expert_load/moe_layer_%02" PRId64, l);
+        events_histogram(m->events, tag, ratios, (size_t)n_experts);
+    }
+    free(ratios);
+    return events_end(m->events, error);
+}
+
+typedef struct routing_line {
+    int64_t step;
+    const char *const *kinds;
+    int n_kinds;
+    const int64_t *counts;
+    int64_t n_layers, n_experts;
+} routing_line;
+
+static void put_routing(FILE *text, const void *context)
+{
+    const routing_line *line = context;
+    put_step_number(text, line->step);
+    fputs(",\"kinds\":[", text);
+    for (int k = 0; k < line->n_kinds; k++) {
+        if (k) fputc(',', text);
+        json_write_string(text, line->kinds[k]);
+    }
+    fputs("],\"load\":[", text);
+    for (int64_t l = 0; l < line->n_layers; l++) {
+        fputs(l ? ",[" : "[", text);
+        for (int k = 0; k < line->n_kinds; k++) {
+            const int64_t *counts = line->counts + (l * line->n_kinds + k) * line->n_experts;
+            double sum = mean_count(counts, line->n_experts) * (double)line->n_experts;
+            if (k) fputc(',', text);
+            put_ratios(text, counts, line->n_experts, sum);
+        }
+        fputc(']', text);
+    }
+    fputc(']', text);
+}
+
+dsmoe_status metrics_put_routing(metrics *m, int64_t step, const char *const *kinds, int n_kinds,
+                                 const int64_t *counts, int64_t n_layers, int64_t n_experts,
+                                 dsmoe_error *error)
+{
+    routing_line line = {step, kinds, n_kinds, counts, n_layers, n_experts};
+    return metrics_put_line(m, "routing", put_routing, &line, error);
+}
+
+/* ---- held-out loss, samples, skipped steps ------------------------------------------------- */
+
+typedef struct eval_line {
+    int64_t step;
+    double loss;
+    const char *const *kinds;
+    const double *losses;
+    int n_kinds;
+} eval_line;
+
+/* A kind whose name came before would make the line one that JSON readers refuse. */
+static bool is_repeated(const char *const *names, int index)
+{
+    for (int i = 0; i < index; i++)
+        if (!strcmp(names[i], names[index])) return true;
+    return false;
+}
+
+static void put_eval(FILE *text, const void *context)
+{
+    const eval_line *line = context;
+    put_step_number(text, line->step);
+    fputs(",\"loss\":", text);
+    put_number(text, line->loss);
+    if (line->n_kinds == 0) return;
+    fputs(",\"kinds\":{", text);
+    for (int k = 0; k < line->n_kinds; k++) {
+        if (is_repeated(line->kinds, k)) continue;
+        if (k) fputc(',', text);
+        json_write_string(text, line->kinds[k]);
+        fputc(':', text);
+        put_number(text, line->losses[k]);
+    }
+    fputc('}', text);
+}
+
+dsmoe_status metrics_put_eval(metrics *m, int64_t step, double loss, const char *const *kinds,
+                              const double *losses, int n_kinds, dsmoe_error *error)
+{
+    eval_line line = {step, loss, kinds, losses, n_kinds};
+    STATUS_TRY(metrics_put_line(m, "eval", put_eval, &line, error));
+    events_begin(m->events, step);
+    events_scalar(m->events, "loss/held_out", loss);
+    for (int k = 0; k < n_kinds; k++) {
+        char cut[128];
+        snprintf(cut, sizeof cut, "loss_by_kind/%s", kinds[k]);
+        char *tag = whole_text(cut);
+        if (tag) events_scalar(m->events, tag, losses[k]);
+        free(tag);
+    }
+    return events_end(m->events, error);
+}
+
+typedef struct text_line {
+    int64_t step;
+    const char *keys[2], *texts[2];
+    int n;
+} text_line;
+
+static void put_texts(FILE *text, const void *context)
+{
+    const text_line *line = context;
+    put_step_number(text, line->step);
+    for (int i = 0; i < line->n; i++) {
+        fprintf(text, ",\"%s\":", line->keys[i]);
+        json_write_string(text, line->texts[i]);
+    }
+}
+
+dsmoe_status metrics_put_sample(metrics *m, int64_t step, const char *prompt, const char *sample,
+                                dsmoe_error *error)
+{
+    text_line line = {step, {"prompt", "text"}, {prompt, sample}, 2};
+    return metrics_put_line(m, "sample", put_texts, &line, error);
+}
+
+dsmoe_status metrics_put_skip(metrics *m, int64_t step, const char *reason, dsmoe_error *error)
+{
+    text_line line = {step, {"reason"}, {reason}, 1};
+    return metrics_put_line(m, "skip", put_texts, &line, error);
+}

@@ -1,0 +1,57 @@
+/* metrics.h - what a run tells about itself while it runs: metrics.jsonl, a line of JSON for everything
+ * of note, and a TensorBoard event file with the same numbers. report.html is made from the former.
+ *
+ * Lines have a "type":
+ *   start    time, version, step (where it begins), parameters, active_parameters, threads, config
+ *            {…}, settings {…}, data {n_tokens, n_train, n_held_out, …}
+ *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss, lr,
+ *            grad_norm, tokens_per_s, imbalance, skipped (so far), time
+ *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean
+ *   eval     step, loss, kinds {"name": loss, …} (may be absent)
+ *   sample   step, prompt, text
+ *   skip     step, reason
+ *   routing  step, kinds ["name", …], load [layer][kind][expert]: share of the kind's choices
+ *   end      step, finished, loss, held_out_loss
+ * Numbers that are not finite are null; times are seconds since 1970. */
+#ifndef DSMOE_REPORT_METRICS_H
+#define DSMOE_REPORT_METRICS_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+
+typedef struct metrics metrics;
+
+/* A run that goes on after `step` steps: lines of later steps are dropped, together with a half
+ * line at the end. 0: a new run; an old file is replaced. */
+dsmoe_status metrics_open(const char *folder, int64_t step, metrics **m, dsmoe_error *error);
+void metrics_close(metrics *m); /* NULL is allowed */
+
+typedef struct metrics_step {
+    int64_t step, tokens, skipped;
+    double loss, aux_loss, device_loss, lr, grad_norm, tokens_per_s, imbalance;
+    const dsmoe_layer_losses *layers; /* [n_layers] */
+    int64_t n_layers;
+} metrics_step;
+
+/* Each appends one line and flushes it. A failed write is an error that names the file. */
+dsmoe_status metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error);
+/* load [n_layers, n_experts]: tokens that chose each expert. */
+dsmoe_status metrics_put_load(metrics *m, int64_t step, const int64_t *load, int64_t n_layers,
+                              int64_t n_experts, dsmoe_error *error);
+/* kinds: names and losses, n_kinds may be 0. */
+dsmoe_status metrics_put_eval(metrics *m, int64_t step, double loss, const char *const *kinds,
+                              const double *losses, int n_kinds, dsmoe_error *error);
+dsmoe_status metrics_put_sample(metrics *m, int64_t step, const char *prompt, const char *text,
+                                dsmoe_error *error);
+dsmoe_status metrics_put_skip(metrics *m, int64_t step, const char *reason, dsmoe_error *error);
+/* counts [n_layers, n_kinds, n_experts] */
+dsmoe_status metrics_put_routing(metrics *m, int64_t step, const char *const *kinds, int n_kinds,
+                                 const int64_t *counts, int64_t n_layers, int64_t n_experts,
+                                 dsmoe_error *error);
+/* A line of another type: `put` writes its members behind "type", beginning with a comma. */
+typedef void metrics_members_fn(FILE *text, const void *context);
+dsmoe_status metrics_put_line(metrics *m, const char *type, metrics_members_fn *put,
+                              const void *context, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,120 @@
+/* page.c - the frame of a report. */
+#include "report/page.h"
+
+#include <locale.h>
+#include <math.h>
+#include <string.h>
+
+dsmoe_status page_write(const char *folder, const char *name, partial_file_put_fn *put,
+                        const void *context, dsmoe_error *error)
+{
+    locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (!plain) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    locale_t before = uselocale(plain);
+    dsmoe_status status = partial_file_write_text(folder, name, put, context, error);
+    uselocale(before);
+    freelocale(plain);
+    return status;
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* One byte; multi-byte characters go through as they are. */
+static void put_byte(FILE *html, unsigned char byte)
+{
+    switch (byte) {
+    case '&': fputs("&amp;", html); break;
+    case '<': fputs("&lt;", html); break;
+    case '>': fputs("&gt;", html); break;
+    case '"': fputs("&quot;", html); break;
+    case '\'': fputs("&#39;", html); break;
+    case '\n':
+    case '\t': fputc(byte, html); break;
+    default:
+        if (byte < 0x20 || byte == 0x7f)
+            fputs("\xef\xbf\xbd", html);
+        else
+            fputc(byte, html);
+    }
+}
+
+void page_text(FILE *html, const char *text) { page_text_cut(html, text, (size_t)-1); }
+
+void page_text_cut(FILE *html, const char *text, size_t max_characters)
+{
+    size_t n = 0;
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        bool begins = (*c & 0xc0) != 0x80;
+        if (begins && n++ == max_characters) {
+            fputs("…", html);
+            return;
+        }
+        put_byte(html, *c);
+    }
+}
+
+const char *page_shorten(const char *text, char *out, size_t size)
+{
+    size_t length = strlen(text);
+    if (length >= size)
+        for (length = size - 1; length > 0 && (text[length] & 0xc0) == 0x80;) length--;
+    memcpy(out, text, length);
+    out[length] = '\0';
+    return out;
+}
+
+/* ---- the frame ------------------------------------------------------------------------------ */
+
+void page_open(FILE *html, const char *title, int refresh)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+          "<meta name=\"referrer\" content=\"no-referrer\">\n",
+          html);
+    if (refresh > 0) fprintf(html, "<meta http-equiv=\"refresh\" content=\"%d\">\n", refresh);
+    fputs("<title>", html);
+    page_text(html, title);
+    fprintf(html, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n", page_style);
+}
+
+void page_close(FILE *html)
+{
+    fprintf(html, "<footer>Made by dsmoe %s.</footer>\n</main>\n</body>\n</html>\n", DSMOE_VERSION);
+}
+
+void page_card_open(FILE *html, const char *title, const char *about)
+{
+    fprintf(html, "<section class=\"card\">\n<h2>%s</h2>\n", title);
+    if (about) fprintf(html, "<p class=\"about\">%s</p>\n", about);
+}
+
+void page_card_close(FILE *html) { fputs("</section>\n", html); }
+
+void page_fact(FILE *html, const char *name, const char *value, const char *more)
+{
+    fprintf(html, "<div><dt>%s</dt><dd>%s<small>%s</small></dd></div>\n", name, value, more);
+}
+
+/* ---- colours -------------------------------------------------------------------------------- */
+
+const char *page_tone(size_t index)
+{
+    static const char *const tones[PAGE_TONES] = {"t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7"};
+    return tones[index % PAGE_TONES];
+}
+
+const char *page_depth(size_t index, size_t count)
+{
+    static const char *const depths[PAGE_DEPTHS] = {"d0", "d1", "d2", "d3", "d4",
+                                                    "d5", "d6", "d7", "d8"};
+    if (count < 2) return depths[PAGE_DEPTHS / 2];
+    return depths[index * (PAGE_DEPTHS - 1) / (count - 1)];
+}
+
+int page_shade(double ratio)
+{
+    if (!(ratio >= 0)) return -1;
+    if (ratio < 1e-6) return 0;
+    double shade = rint(PAGE_SHADES_OF_TWO * log2(ratio)) + PAGE_SHADES / 2;
+    return shade < 0 ? 0 : shade > PAGE_SHADES - 1 ? PAGE_SHADES - 1 : (int)shade;
+}

@@ -1,0 +1,256 @@
+/* run_history.c - a metrics.jsonl as a report needs it. */
+#include "report/run_history.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/lines.h"
+
+enum {
+    CHART_POINTS = 1024, /* more than a chart has pixels */
+    LAYER_POINTS = 128,  /* of a line among many */
+};
+
+/* What is only needed while reading. */
+typedef struct reading {
+    run_history *run;
+    line_reader lines;
+    double last_time; /* of the step before; NAN where a run begins */
+    bool out_of_memory;
+} reading;
+
+/* ---- one kind of line each ------------------------------------------------------------------ */
+
+/* The new line takes the place of an older one. */
+static void keep(reading *r, json_node **place)
+{
+    json_node_free(*place);
+    *place = line_reader_take(&r->lines);
+}
+
+static void read_start(reading *r, const json_node *line)
+{
+    r->run->n_starts++;
+    r->run->ended = r->run->finished = false;
+    r->last_time = line_number(line, "time");
+    keep(r, &r->run->start);
+}
+
+static void read_end(reading *r, const json_node *line)
+{
+    r->run->ended = true;
+    r->run->finished = line_flag(line, "finished");
+}
+
+static void read_layers(reading *r, double step, const json_node *losses)
+{
+    run_history *run = r->run;
+    size_t n = line_count(losses);
+    for (size_t i = 0; i < n && i < RUN_MAX_LAYERS; i++) {
+        if (i >= run->n_aux_layers) {
+            if (!series_init(&run->aux_layers[i], LAYER_POINTS)) {
+                r->out_of_memory = true;
+                return;
+            }
+            run->n_aux_layers = i + 1;
+        }
+        series_add(&run->aux_layers[i], step, line_item(losses, i));
+    }
+}
+
+static void read_step(reading *r, const json_node *line)
+{
+    static const struct {
+        const char *key;
+        run_number number;
+    } keys[] = {{"loss", RUN_LOSS},
+                {"aux_loss", RUN_AUX_LOSS},
+                {"device_loss", RUN_DEVICE_LOSS},
+                {"lr", RUN_LR},
+                {"grad_norm", RUN_GRAD_NORM},
+                {"tokens_per_s", RUN_TOKENS_PER_S},
+                {"imbalance", RUN_IMBALANCE}};
+    run_history *run = r->run;
+    double step = line_number(line, "step"), now = line_number(line, "time");
+    if (!(step >= 0)) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        series_add(&run->numbers[keys[i].number], step, line_number(line, keys[i].key));
+    read_layers(r, step, line_array(line, "aux_loss_layers"));
+    run->step = step;
+    run->tokens = line_number(line, "tokens");
+    run->skipped = line_number(line, "skipped");
+    if (now > r->last_time) run->seconds += now - r->last_time; /* neither is NAN */
+    r->last_time = now;
+}
+
+static size_t find_kind(reading *r, const char *name)
+{
+    run_history *run = r->run;
+    for (size_t k = 0; k < run->n_kinds; k++)
+        if (!strcmp(run->kinds[k], name)) return k;
+    if (run->n_kinds == RUN_MAX_KINDS) return RUN_MAX_KINDS;
+    char *copy = strdup(name);
+    if (!copy || !series_init(&run->kind_loss[run->n_kinds], LAYER_POINTS)) {
+        free(copy);
+        r->out_of_memory = true;
+        return RUN_MAX_KINDS;
+    }
+    run->kinds[run->n_kinds] = copy;
+    return run->n_kinds++;
+}
+
+typedef struct eval_visit {
+    reading *reading;
+    double step;
+    const json_node *kinds;
+} eval_visit;
+
+static dsmoe_status visit_kind(void *context, const char *name, const json_node *value,
+                               dsmoe_error *error)
+{
+    eval_visit *visit = context;
+    (void)value;
+    (void)error;
+    size_t k = find_kind(visit->reading, name);
+    if (k < RUN_MAX_KINDS)
+        series_add(&visit->reading->run->kind_loss[k], visit->step,
+                   line_number(visit->kinds, name));
+    return DSMOE_OK;
+}
+
+static void read_eval(reading *r, const json_node *line)
+{
+    run_history *run = r->run;
+    double step = line_number(line, "step"), loss = line_number(line, "loss");
+    if (!(step >= 0)) return;
+    series_add(&run->numbers[RUN_HELD_OUT], step, loss);
+    if (loss < run->best || (isnan(run->best) && isfinite(loss))) {
+        run->best = loss;
+        run->best_step = step;
+    }
+    const json_node *kinds = line_object(line, "kinds");
+    eval_visit visit = {r, step, kinds};
+    if (kinds) json_node_each(kinds, visit_kind, &visit, NULL);
+}
+
+/* Every sample_every-th is kept; the last one of all lies behind them. */
+static void read_sample(reading *r, const json_node *line)
+{
+    run_history *run = r->run;
+    if (!line_text(line, "text") || !(line_number(line, "step") >= 0)) return;
+    bool last_is_extra = run->samples_seen > 0 && (run->samples_seen - 1) % run->sample_every != 0;
+    if (last_is_extra) json_node_free(run->samples[--run->n_samples]);
+    if (run->n_samples == RUN_MAX_SAMPLES) {
+        for (size_t i = 1; i < run->n_samples; i += 2) json_node_free(run->samples[i]);
+        for (size_t i = 0; 2 * i < run->n_samples; i++) run->samples[i] = run->samples[2 * i];
+        run->n_samples = (run->n_samples + 1) / 2;
+        run->sample_every *= 2;
+    }
+    run->samples[run->n_samples++] = line_reader_take(&r->lines);
+    run->samples_seen++;
+}
+
+static void read_skip(reading *r, const json_node *line)
+{
+    if (r->run->n_skips == RUN_MAX_SKIPS || !(line_number(line, "step") >= 0)) return;
+    r->run->skips[r->run->n_skips++] = line_reader_take(&r->lines);
+}
+
+static void read_load(reading *r, const json_node *line)
+{
+    if (!load_history_add(&r->run->load, line_number(line, "step"), line_array(line, "load")))
+        r->out_of_memory = true;
+}
+
+static void read_routing(reading *r, const json_node *line)
+{
+    (void)line;
+    keep(r, &r->run->routing);
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+/* False if it is no line of a run. */
+static bool read_line(reading *r)
+{
+    static const struct {
+        const char *type;
+        void (*read)(reading *r, const json_node *line);
+    } types[] = {{"step", read_step}, {"load", read_load},      {"eval", read_eval},
+                 {"skip", read_skip}, {"sample", read_sample},  {"start", read_start},
+                 {"end", read_end},   {"routing", read_routing}};
+    const json_node *line = r->lines.object;
+    const char *type = line_text(line, "type");
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i].type)) {
+            types[i].read(r, line);
+            return true;
+        }
+    return type != NULL; /* a type that later versions write */
+}
+
+static bool prepare(run_history *run)
+{
+    *run =
+        (run_history){.step = NAN, .tokens = NAN, .skipped = NAN, .best = NAN, .sample_every = 1};
+    for (int i = 0; i < RUN_NUMBERS; i++)
+        if (!series_init(&run->numbers[i], CHART_POINTS)) return false;
+    return true;
+}
+
+static void read_lines(reading *r)
+{
+    run_history *run = r->run;
+    while (!r->out_of_memory && line_reader_next(&r->lines)) {
+        run->n_lines++;
+        if (read_line(r) || !r->lines.whole) continue;
+        if (run->n_unreadable++ == 0) run->first_unreadable = r->lines.number;
+    }
+}
+
+dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error)
+{
+    reading r = {.run = run, .last_time = NAN};
+    dsmoe_status status = DSMOE_OK;
+    if (!prepare(run))
+        r.out_of_memory = true;
+    else
+        status = line_reader_open(&r.lines, path, error);
+    if (status == DSMOE_OK && !r.out_of_memory) read_lines(&r);
+    line_reader_close(&r.lines);
+    if (r.out_of_memory) status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    if (status == DSMOE_OK && !run->start && isnan(run->step))
+        status = status_fail(error, DSMOE_ERROR_FORMAT,
+                             "%s: not the metrics of a run: no line that tells of its start or of"
+                             " a step",
+                             path);
+    if (status != DSMOE_OK) run_history_free(run);
+    return status;
+}
+
+void run_history_free(run_history *run)
+{
+    json_node_free(run->start);
+    json_node_free(run->routing);
+    for (int i = 0; i < RUN_NUMBERS; i++) series_free(&run->numbers[i]);
+    for (size_t i = 0; i < RUN_MAX_LAYERS; i++) series_free(&run->aux_layers[i]);
+    for (size_t i = 0; i < RUN_MAX_KINDS; i++) {
+        free(run->kinds[i]);
+        series_free(&run->kind_loss[i]);
+    }
+    for (size_t i = 0; i < run->n_samples; i++) json_node_free(run->samples[i]);
+    for (size_t i = 0; i < run->n_skips; i++) json_node_free(run->skips[i]);
+    load_history_free(&run->load);
+    *run = (run_history){0};
+}
+
+size_t run_history_layer(const run_history *run, size_t i)
+{
+    const json_node *config = line_object(run->start, "config");
+    double first = line_number(config, "first_k_dense_replace");
+    double every = line_number(config, "moe_layer_freq");
+    if (!(first >= 0 && first < 1e6)) first = 0;
+    if (!(every >= 1 && every < 1e6)) every = 1;
+    return (size_t)(ceil(first / every) * every) + i * (size_t)every;
+}

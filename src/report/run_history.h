@@ -1,0 +1,59 @@
+/* run_history.h - a metrics.jsonl as a report needs it: everything thinned to what can be seen, in memory
+ * that does not grow with the file. */
+#ifndef DSMOE_REPORT_RUN_HISTORY_H
+#define DSMOE_REPORT_RUN_HISTORY_H
+
+#include "formats/json.h"
+#include "report/load_history.h"
+#include "report/series.h"
+
+/* Numbers of the step lines, and the held-out loss of the eval lines. */
+typedef enum run_number {
+    RUN_LOSS,
+    RUN_AUX_LOSS,
+    RUN_DEVICE_LOSS,
+    RUN_LR,
+    RUN_GRAD_NORM,
+    RUN_TOKENS_PER_S,
+    RUN_IMBALANCE,
+    RUN_HELD_OUT,
+    RUN_NUMBERS,
+} run_number;
+
+enum { RUN_MAX_LAYERS = 128, RUN_MAX_KINDS = 16, RUN_MAX_SAMPLES = 12, RUN_MAX_SKIPS = 64 };
+
+typedef struct run_history {
+    json_node *start;   /* the last such line, or NULL */
+    json_node *routing; /* the same */
+    size_t n_starts;
+    bool ended, finished; /* what the last start or end line says */
+
+    double step, tokens, skipped; /* of the last step line */
+    double seconds;               /* spent on steps */
+    double best, best_step;       /* held-out loss; NAN if there is none */
+    series numbers[RUN_NUMBERS];
+    series aux_layers[RUN_MAX_LAYERS];
+    size_t n_aux_layers;
+    load_history load;
+
+    char *kinds[RUN_MAX_KINDS];
+    series kind_loss[RUN_MAX_KINDS];
+    size_t n_kinds;
+
+    /* Lines: samples spread over the run, with the first and the last, and the first skips. */
+    json_node *samples[RUN_MAX_SAMPLES + 1];
+    size_t n_samples, sample_every, samples_seen;
+    json_node *skips[RUN_MAX_SKIPS];
+    size_t n_skips;
+
+    size_t n_lines, n_unreadable, first_unreadable; /* the half line at the end does not count */
+} run_history;
+
+/* An unreadable line is counted and left out; a file without any line of a run is an error. */
+dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error);
+void run_history_free(run_history *run);
+
+/* The number in the model of the i-th MoE layer. */
+size_t run_history_layer(const run_history *run, size_t i);
+
+#endif

@@ -1,0 +1,15 @@
+/* run_page.h - the parts of a run's page that are not charts over steps. Each writes nothing if the run
+ * does not tell of it. */
+#ifndef DSMOE_REPORT_RUN_PAGE_H
+#define DSMOE_REPORT_RUN_PAGE_H
+
+#include <stdio.h>
+
+#include "report/run_history.h"
+
+void run_page_load(FILE *html, const run_history *run);     /* of each expert over time */
+void run_page_kinds(FILE *html, const run_history *run);    /* loss and routing by kind of text */
+void run_page_samples(FILE *html, const run_history *run);  /* text over time */
+void run_page_settings(FILE *html, const run_history *run); /* folded tables */
+
+#endif

@@ -1,0 +1,131 @@
+/* bpe_train.c - a tokenizer from text: count words, learn merges, write the files. */
+#include "text/bpe_train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/threads.h"
+#include "formats/folder.h"
+#include "text/pre_tokenizer.h"
+#include "text/train_count.h"
+#include "text/vocabulary.h"
+
+static const int64_t default_vocab_size = 8192, default_max_bytes = 100000000;
+
+typedef struct job {
+    const dsmoe_tokenizer_train_options *options;
+    int64_t vocab_size, max_bytes;
+    int n_threads;
+    dsmoe_progress_fn *progress;
+    void *context;
+} job;
+
+static dsmoe_status check_options(const dsmoe_tokenizer_train_options *o, const char *folder,
+                                  dsmoe_error *error)
+{
+    const int64_t least = TRAIN_BYTES + TRAIN_SPECIAL;
+    if (!o || !o->paths || o->n_paths < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no text to train a tokenizer on is given");
+    if (!folder || !*folder)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no folder for the tokenizer is given");
+    if (o->vocab_size != 0 && (o->vocab_size < least || o->vocab_size > VOCABULARY_MAX_IDS))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "vocab_size must be from %" PRId64 " (every byte and the special tokens)"
+                           " to %d, not %" PRId64,
+                           least, VOCABULARY_MAX_IDS, o->vocab_size);
+    if (o->max_bytes < 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "max_bytes must not be negative");
+    if (o->n_threads < 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work", o->n_threads);
+    return DSMOE_OK;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static dsmoe_status read_pre_tokenizer(pre_tokenizer *pre, dsmoe_error *error)
+{
+    json_node *node = NULL;
+    STATUS_TRY(json_node_parse(train_pre_tokenizer, strlen(train_pre_tokenizer), "pre_tokenizer",
+                               &node, error));
+    dsmoe_status status = pre_tokenizer_read(pre, node, error);
+    json_node_free(node);
+    return status;
+}
+
+static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_bytes,
+                                dsmoe_error *error)
+{
+    document_list list = {0};
+    pre_tokenizer pre = {0};
+    train_count_options options = {.pre = &pre,
+                                   .max_bytes = (double)j->max_bytes,
+                                   .n_threads = j->n_threads,
+                                   .progress = j->progress,
+                                   .context = j->context};
+    dsmoe_status status = document_list_open(j->options->paths, j->options->n_paths, &list, error);
+    if (status == DSMOE_OK) status = read_pre_tokenizer(&pre, error);
+    if (status == DSMOE_OK) status = train_count(&list, &options, words, n_bytes, error);
+    if (status == DSMOE_OK && *n_bytes == 0)
+        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: no text to learn from",
+                             j->options->paths[0]);
+    document_list_close(&list);
+    pre_tokenizer_free(&pre);
+    return status;
+}
+
+/* ---- the tokens ------------------------------------------------------------------------------ */
+
+static dsmoe_status learn(const job *j, train_vocabulary *v, dsmoe_error *error)
+{
+    train_words words = {0};
+    int64_t n_bytes = 0;
+    size_t n_tokens = (size_t)j->vocab_size - TRAIN_SPECIAL;
+    dsmoe_status status = count_words(j, &words, &n_bytes, error);
+    if (status == DSMOE_OK)
+        status = train_merges(&words, n_tokens, j->progress, j->context, v, error);
+    train_words_free(&words);
+    if (status == DSMOE_OK && v->count < n_tokens)
+        status =
+            status_fail(error, DSMOE_ERROR_ARGUMENT,
+                        "%s: %" PRId64 " bytes of text allow a vocab_size of %zu at most, not"
+                        " %" PRId64,
+                        j->options->paths[0], n_bytes, v->count + TRAIN_SPECIAL, j->vocab_size);
+    if (j->options->n_text_bytes) *j->options->n_text_bytes = n_bytes;
+    if (j->options->n_text_tokens) *j->options->n_text_tokens = v->n_text_tokens;
+    return status;
+}
+
+/* Before the long work: who cannot write should not have to wait for that news. */
+static dsmoe_status make_folder(const char *folder, bool *created, dsmoe_error *error)
+{
+    *created = access(folder, F_OK) != 0;
+    dsmoe_status status = folder_make(folder, error);
+    if (status == DSMOE_OK && access(folder, W_OK | X_OK) != 0)
+        status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot write to the folder: %s", folder,
+                             strerror(errno));
+    if (status != DSMOE_OK && *created) rmdir(folder);
+    return status;
+}
+
+dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options *options, const char *folder,
+                                   dsmoe_progress_fn *progress, void *context, dsmoe_error *error)
+{
+    STATUS_TRY(check_options(options, folder, error));
+    job j = {options,
+             options->vocab_size ? options->vocab_size : default_vocab_size,
+             options->max_bytes ? options->max_bytes : default_max_bytes,
+             options->n_threads ? options->n_threads : threads_available(),
+             progress,
+             context};
+    bool created;
+    STATUS_TRY(make_folder(folder, &created, error));
+    train_vocabulary v = {0};
+    dsmoe_status status = learn(&j, &v, error);
+    if (status == DSMOE_OK) status = train_write(folder, &v, error);
+    if (status != DSMOE_OK && created) rmdir(folder);
+    train_vocabulary_free(&v);
+    return status;
+}

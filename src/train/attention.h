@@ -1,0 +1,35 @@
+/* attention.h - causal attention over whole sequences, forward and backward. */
+#ifndef DSMOE_TRAIN_ATTENTION_H
+#define DSMOE_TRAIN_ATTENTION_H
+
+#include "model/weights.h"
+
+/* What backward needs of forward, [n_tokens, …]. */
+typedef struct attention_saved {
+    float *q, *k, *v; /* turned by their position; q scaled by 1/sqrt(head_dim) */
+    float *heads;     /* what o_proj gets */
+} attention_saved;
+
+/* A batch of sequences of one length. */
+typedef struct attention_batch {
+    const dsmoe_config *config;
+    const kernels *kernels;
+    int64_t n_sequences, sequence_length;
+    const float *cos, *sin; /* [sequence_length, head_dim / 2] */
+    const float *sin_back;  /* -sin: turns gradients back */
+    int n_threads;
+} attention_batch;
+
+attention_saved attention_saved_place(arena *a, const attention_batch *batch);
+/* Bytes of workspace. */
+size_t attention_train_size(const attention_batch *batch);
+
+/* y = Attention(x) */
+void attention_train_forward(const attention_batch *batch, const block_weights *w, const float *x,
+                             attention_saved saved, float *y, void *workspace);
+/* dx = gradient by x of sum(y·dy); those of the weights are added to or written. */
+void attention_train_backward(const attention_batch *batch, const block_weights *w, const float *x,
+                              attention_saved saved, const float *dy, float *dx,
+                              const block_weights *gradients, bool accumulate, void *workspace);
+
+#endif

@@ -1,0 +1,59 @@
+/* checkpoint.h - a trainer on disk: an ordinary model folder, with what resuming needs beside it.
+ *
+ *   RUN/checkpoints/step-00000200/
+ *     config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json
+ *     training.safetensors   both moments, flat; the state below and hashes as metadata
+ *   RUN/latest, RUN/best     links to one of them each
+ *
+ * A checkpoint is written under a temporary name, synced, and renamed: a folder with its final name is
+ * whole, whatever happened. What an interrupted writer left behind is swept up by checkpoint_prune. */
+#ifndef DSMOE_TRAIN_CHECKPOINT_H
+#define DSMOE_TRAIN_CHECKPOINT_H
+
+#include "train/trainer.h"
+
+enum { CHECKPOINT_PATH = DSMOE_PATH + 64 }; /* bytes; the path of a run is below DSMOE_PATH */
+
+/* What a run knows beside weights and moments. Doubles come back bit for bit. */
+typedef struct checkpoint_state {
+    int64_t step;      /* steps of the run, skipped ones included */
+    int64_t n_updates; /* AdamW's t; the trainer's when it is written */
+    int64_t n_skipped;
+    int64_t sequences;    /* of the data that were used */
+    uint64_t data_hash;   /* dsmoe_dataset_info.hash */
+    double loss;          /* of the last step; NaN: it was skipped */
+    double held_out_loss; /* at this step; NaN: not measured */
+    double best_loss;     /* of all checkpoints so far; NaN: none was measured */
+    int64_t best_step;    /* -1: none */
+} checkpoint_state;
+
+/* Writes RUN/checkpoints/step-…, in place of one that is there; `tokenizer` is a folder with a
+ * tokenizer.json to copy, or NULL. Puts its path into `path`. On failure the older checkpoints are as
+ * they were. Then `latest` is set, where that can be done. */
+dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer, const char *tokenizer,
+                              const checkpoint_state *state, char path[CHECKPOINT_PATH],
+                              dsmoe_error *error);
+
+/* Points `best` to the checkpoint of a step (best_step < 0: there is none) and removes all checkpoints
+ * but the last `keep`, at least one, and the best, and what interrupted writers left. A checkpoint with a
+ * file in it that is not a checkpoint's stays as it is. */
+dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, dsmoe_error *error);
+
+/* The newest checkpoint of a step below `below`: its step, and its path into `path`; -1 if there is
+ * none. */
+int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_PATH]);
+
+/* Reads every byte and compares the hashes: the state if all is well, else a message that names the
+ * file at fault. */
+dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_error *error);
+
+/* The same, and fills a trainer of the checkpoint's configuration (that of its config.json) with
+ * weights, moments and n_updates. After a failure the trainer's numbers are any. */
+dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoint_state *state,
+                             dsmoe_error *error);
+
+/* Renames a checkpoint that does not read well to damaged-step-…, so that nobody takes it for the
+ * newest. */
+dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error);
+
+#endif

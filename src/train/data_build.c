@@ -1,0 +1,322 @@
+/* data_build.c - documents become tokens in a cache file.
+ *
+ * Texts are cut into pieces, and pieces gathered into a batch, which is encoded on all threads and then
+ * written piece by piece in the order of the text. Where a text is cut depends on the text alone, so
+ * the file does not depend on threads or batches; memory is that of a batch, whatever the files' sizes. */
+#include "train/data_build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/threads.h"
+#include "formats/mapped_file.h"
+#include "text/unicode.h"
+#include "train/data_cache.h"
+#include "train/tokenizer_hash.h"
+
+enum {
+    BUILD_FORM = 1,           /* changes when other tokens come of the same text */
+    MAX_PIECES = 1024,        /* of a batch */
+    PIECES_PER_THREAD = 8,    /* so that no thread waits long for the last one */
+    BATCH_MIN = 2 << 20,      /* bytes of its text; no piece is larger */
+    HASH_STRETCH = 256 << 20, /* bytes between two looks at whether to stop */
+};
+
+_Static_assert((int)DATA_PIECE_MAX <= (int)BATCH_MIN, "a piece must fit into a batch");
+
+/* ---- where a text is cut ------------------------------------------------------------------- */
+
+static bool is_space_at(const char *text, size_t length)
+{
+    uint32_t code;
+    return unicode_decode(text, length, &code) > 0 && unicode_is_whitespace(code);
+}
+
+/* Whether the space or line end at `at` stands alone between two other characters. */
+static bool stands_alone(const char *text, size_t length, size_t at)
+{
+    if (at == 0 || at + 1 >= length) return false;
+    size_t before = at - 1;
+    while (before > 0 && at - before < 4 && ((unsigned char)text[before] & 0xc0) == 0x80) before--;
+    return !is_space_at(text + before, at - before) && !is_space_at(text + at + 1, length - at - 1);
+}
+
+/* The first place in [from, to) of a kind of border; `to` if there is none. */
+typedef bool border_fn(const char *text, size_t length, size_t at);
+
+static size_t find_border(const char *text, size_t length, size_t from, size_t to,
+                          border_fn *border)
+{
+    while (from < to && !border(text, length, from)) from++;
+    return from;
+}
+
+static bool line_alone(const char *text, size_t length, size_t at)
+{
+    return text[at - 1] == '\n' && stands_alone(text, length, at - 1);
+}
+
+static bool line_start(const char *text, size_t length, size_t at)
+{
+    return text[at - 1] == '\n' && !is_space_at(text + at, length - at);
+}
+
+static bool space_alone(const char *text, size_t length, size_t at)
+{
+    return text[at] == ' ' && stands_alone(text, length, at);
+}
+
+static bool character_start(const char *text, size_t length, size_t at)
+{
+    (void)length;
+    return ((unsigned char)text[at] & 0xc0) != 0x80;
+}
+
+size_t data_piece_length(const char *text, size_t length)
+{
+    static border_fn *const borders[] = {line_alone, line_start, space_alone, character_start};
+    enum { N_BORDERS = sizeof borders / sizeof *borders };
+    if (length <= DATA_PIECE) return length;
+    size_t limit = length < DATA_PIECE_MAX ? length : DATA_PIECE_MAX;
+    for (int i = 0; i < N_BORDERS; i++) {
+        size_t at = find_border(text, length, DATA_PIECE, limit, borders[i]);
+        if (at < limit || limit == length) return at;
+    }
+    return limit;
+}
+
+/* ---- a batch ------------------------------------------------------------------------------- */
+
+typedef struct piece {
+    const char *text;
+    size_t length;
+    const document_source *source;
+    bool ends; /* its document: EOS comes next */
+    int32_t *ids;
+    size_t n_ids;
+    dsmoe_status status;
+    dsmoe_error error;
+} piece;
+
+typedef struct builder {
+    const data_build_options *options;
+    data_cache_writer writer;
+    int32_t eos; /* -1: none */
+    char *text;  /* of the batch */
+    size_t text_length, text_capacity;
+    piece *pieces; /* [MAX_PIECES] */
+    size_t n_pieces;
+    const document_source *source;  /* whose documents are being visited */
+    const document_source *written; /* whose tokens were written last */
+    size_t n_written;               /* of its tokens */
+    double done_before, done;       /* bytes of the files before it, and of it */
+    double total;
+} builder;
+
+static dsmoe_status report(const builder *b, dsmoe_error *error)
+{
+    const data_build_options *o = b->options;
+    double done = b->done_before + b->done;
+    if (!o->progress || o->progress(o->context, done < b->total ? done : b->total, b->total))
+        return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO, "stopped");
+}
+
+/* What is written from now on belongs to `source`, which is not before the one it belonged to. */
+static void enter_source(builder *b, const document_source *source)
+{
+    if (b->written == source) return;
+    const document_source *from = b->written ? b->written : b->options->list->sources;
+    for (; from < source; from++) b->done_before += (double)from->size;
+    b->written = source;
+    b->n_written = 0;
+    b->done = 0;
+}
+
+static dsmoe_status write_tokens(builder *b, const int32_t *tokens, size_t n, dsmoe_error *error)
+{
+    const document_source *source = b->written;
+    int64_t vocab_size = b->options->vocab_size;
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= vocab_size)
+            return status_fail(
+                error, DSMOE_ERROR_FORMAT, "%s: token %zu is id %u, but vocab_size is %lld: %s",
+                source->path, b->n_written + i, (unsigned)tokens[i], (long long)vocab_size,
+                source->form == DOCUMENT_SHARD ? "the shard was made for another model"
+                                               : "the tokenizer belongs to another model");
+    b->n_written += n;
+    return data_cache_append(&b->writer, tokens, n, source->kind, error);
+}
+
+static void encode_piece(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const builder *b = context;
+    piece *p = &b->pieces[task];
+    p->status = dsmoe_tokenizer_encode(b->options->tokenizer, p->text, p->length, 0, &p->ids,
+                                       &p->n_ids, &p->error);
+}
+
+static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
+{
+    enter_source(b, p->source);
+    if (p->status != DSMOE_OK)
+        return status_fail(error, p->status, "%s: %s", p->source->path, p->error.message);
+    STATUS_TRY(write_tokens(b, p->ids, p->n_ids, error));
+    if (p->ends && b->eos >= 0) STATUS_TRY(write_tokens(b, &b->eos, 1, error));
+    b->done += (double)p->length;
+    b->writer.n_bytes += (int64_t)p->length;
+    b->writer.n_documents += p->ends;
+    return DSMOE_OK;
+}
+
+/* Encodes and writes what is in the batch, and empties it. */
+static dsmoe_status flush(builder *b, dsmoe_error *error)
+{
+    if (b->n_pieces == 0) return DSMOE_OK;
+    threads_for(b->options->n_threads, (int64_t)b->n_pieces, encode_piece, b);
+    dsmoe_status status = DSMOE_OK;
+    for (size_t i = 0; i < b->n_pieces; i++) {
+        if (status == DSMOE_OK) status = write_piece(b, &b->pieces[i], error);
+        free(b->pieces[i].ids);
+    }
+    b->n_pieces = b->text_length = 0;
+    return status == DSMOE_OK ? report(b, error) : status;
+}
+
+/* ---- documents ----------------------------------------------------------------------------- */
+
+static dsmoe_status add_text(builder *b, const char *text, size_t length, dsmoe_error *error)
+{
+    while (length > 0) {
+        size_t n = data_piece_length(text, length);
+        if (b->n_pieces == MAX_PIECES || n > b->text_capacity - b->text_length)
+            STATUS_TRY(flush(b, error));
+        char *copy = b->text + b->text_length;
+        memcpy(copy, text, n);
+        b->text_length += n;
+        b->pieces[b->n_pieces++] =
+            (piece){.text = copy, .length = n, .source = b->source, .ends = n == length};
+        text += n;
+        length -= n;
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
+{
+    enum { AT_ONCE = 1 << 10, BETWEEN_REPORTS = 1 << 24 };
+    int32_t tokens[AT_ONCE];
+    token_shard shard = {.tokens = d->tokens, .n_tokens = d->n_tokens, .token_size = d->token_size};
+    STATUS_TRY(flush(b, error)); /* texts that come before it */
+    enter_source(b, b->source);
+    for (size_t begin = 0; begin < d->n_tokens; begin += AT_ONCE) {
+        size_t n = d->n_tokens - begin < AT_ONCE ? d->n_tokens - begin : AT_ONCE;
+        for (size_t i = 0; i < n; i++) tokens[i] = (int32_t)token_shard_token(&shard, begin + i);
+        STATUS_TRY(write_tokens(b, tokens, n, error));
+        b->done += (double)n * d->token_size;
+        if (begin % BETWEEN_REPORTS == 0) STATUS_TRY(report(b, error));
+    }
+    b->writer.n_documents++;
+    return report(b, error);
+}
+
+static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
+{
+    builder *b = context;
+    if (!d->text) return add_shard(b, d, error);
+    if (!b->options->tokenizer)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: text needs a tokenizer; without one there can only be shards of "
+                           "tokens (.bin)",
+                           b->source->path);
+    return add_text(b, d->text, d->length, error);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+static double total_size(const document_list *list)
+{
+    double total = 0;
+    for (size_t i = 0; i < list->n_sources; i++) total += (double)list->sources[i].size;
+    return total;
+}
+
+static dsmoe_status build_all(builder *b, dsmoe_error *error)
+{
+    const data_build_options *o = b->options;
+    if (!b->text || !b->pieces)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu bytes of text",
+                           b->text_capacity);
+    STATUS_TRY(report(b, error));
+    for (size_t i = 0; i < o->list->n_sources; i++) {
+        b->source = &o->list->sources[i];
+        STATUS_TRY(document_each(b->source, add_document, b, error));
+    }
+    STATUS_TRY(flush(b, error));
+    if (b->writer.n_tokens == 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s%s: no token in it; give files with text",
+                           o->list->sources[0].path, o->list->n_sources > 1 ? " and others" : "");
+    b->done = b->total; /* blank lines and what surrounds the texts of JSON lines included */
+    return report(b, error);
+}
+
+dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,
+                        dsmoe_error *error)
+{
+    builder b = {.options = options, .eos = -1, .total = total_size(options->list)};
+    if (options->tokenizer) b.eos = dsmoe_tokenizer_eos(options->tokenizer);
+    STATUS_TRY(data_cache_create(&b.writer, path, options->vocab_size, error));
+    size_t wanted = (size_t)options->n_threads * PIECES_PER_THREAD * DATA_PIECE;
+    b.text_capacity = wanted > BATCH_MIN ? wanted : BATCH_MIN;
+    b.text = malloc(b.text_capacity);
+    b.pieces = malloc(MAX_PIECES * sizeof *b.pieces);
+    dsmoe_status status = build_all(&b, error);
+    if (status == DSMOE_OK)
+        status =
+            data_cache_finish(&b.writer, key, options->list->kinds, options->list->n_kinds, error);
+    data_cache_abandon(&b.writer);
+    free(b.text);
+    free(b.pieces);
+    return status;
+}
+
+/* ---- what it depends on -------------------------------------------------------------------- */
+
+static dsmoe_status hash_source(const data_build_options *o, const document_source *source,
+                                double total, hash_state *h, dsmoe_error *error)
+{
+    mapped_file file;
+    STATUS_TRY(mapped_file_open(&file, source->path, error));
+    hash_add_number(h, (uint64_t)source->form);
+    hash_add_number(h, (uint64_t)source->kind);
+    hash_add_number(h, file.size);
+    dsmoe_status status = DSMOE_OK;
+    for (size_t at = 0; at < file.size && status == DSMOE_OK; at += HASH_STRETCH) {
+        size_t n = file.size - at < HASH_STRETCH ? file.size - at : HASH_STRETCH;
+        hash_add(h, file.bytes + at, n);
+        if (o->progress && !o->progress(o->context, 0, total))
+            status = status_fail(error, DSMOE_ERROR_IO, "stopped");
+    }
+    mapped_file_close(&file);
+    return status;
+}
+
+dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
+{
+    const document_list *list = options->list;
+    double total = total_size(list);
+    hash_state h;
+    hash_begin(&h, BUILD_FORM);
+    uint64_t tokenizer = 0;
+    if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
+    hash_add_number(&h, tokenizer);
+    hash_add_number(&h, (uint64_t)options->vocab_size);
+    for (int i = 0; i < list->n_kinds; i++)
+        hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
+    for (size_t i = 0; i < list->n_sources; i++)
+        STATUS_TRY(hash_source(options, &list->sources[i], total, &h, error));
+    *key = hash_end(&h);
+    return DSMOE_OK;
+}

@@ -1,0 +1,262 @@
+/* data_cache.c - tokens of all documents in one file.
+ *
+ *   header   1024 bytes: the public fields, zeros up to OWN_FIELDS, the fields below as 64-bit numbers,
+ *            zeros, and in the last eight bytes the hash of all that lies before them
+ *   tokens   2 or 4 bytes each
+ *   list     n_ranges × (end, kind) as 32-bit numbers, then n_kinds names with a NUL behind each */
+#include "train/data_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN_FIELDS = 64, HEADER_HASHED = TOKEN_SHARD_HEADER_SIZE - 8 };
+
+static const uint64_t signature = 0x00617461442d4d44u; /* "DM-Data" as bytes */
+
+enum {
+    FIELD_SIGNATURE,
+    FIELD_KEY,
+    FIELD_VOCAB_SIZE,
+    FIELD_DOCUMENTS,
+    FIELD_BYTES,
+    FIELD_RANGES,
+    FIELD_KINDS,
+    FIELD_LIST_SIZE,
+    FIELD_TOKEN_HASH,
+    FIELD_LIST_HASH,
+    N_FIELDS,
+};
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+static bool read_header(data_cache *cache, uint64_t key, int64_t vocab_size,
+                        uint64_t fields[N_FIELDS])
+{
+    const unsigned char *bytes = cache->file.bytes;
+    uint64_t hash;
+    token_shard *tokens = &cache->tokens;
+    if (token_shard_parse_head(bytes, cache->file.size, "", tokens, NULL) != DSMOE_OK) return false;
+    memcpy(&hash, bytes + HEADER_HASHED, sizeof hash);
+    memcpy(fields, bytes + OWN_FIELDS, N_FIELDS * sizeof *fields);
+    return hash == hash_bytes(bytes, HEADER_HASHED, 0) && fields[FIELD_SIGNATURE] == signature &&
+           fields[FIELD_KEY] == key && fields[FIELD_VOCAB_SIZE] == (uint64_t)vocab_size &&
+           tokens->token_size == token_shard_size_for(vocab_size) && tokens->n_tokens > 0 &&
+           fields[FIELD_DOCUMENTS] <= INT64_MAX && fields[FIELD_BYTES] <= INT64_MAX;
+}
+
+static bool read_ranges(data_cache *cache, const unsigned char *list, size_t n_ranges)
+{
+    cache->ranges = malloc(n_ranges * sizeof *cache->ranges);
+    if (!cache->ranges) return false;
+    memcpy(cache->ranges, list, n_ranges * sizeof *cache->ranges);
+    cache->n_ranges = n_ranges;
+    uint32_t before = 0;
+    for (size_t i = 0; i < n_ranges; i++) {
+        const data_range *range = &cache->ranges[i];
+        if (range->end <= before || range->kind >= (uint32_t)cache->n_kinds) return false;
+        before = range->end;
+    }
+    return before == cache->tokens.n_tokens;
+}
+
+static bool read_kinds(data_cache *cache, const unsigned char *names, size_t size, uint64_t n_kinds)
+{
+    if (n_kinds < 1 || n_kinds > DOCUMENT_MAX_KINDS) return false;
+    while ((uint64_t)cache->n_kinds < n_kinds) {
+        const unsigned char *end = size > 0 ? memchr(names, '\0', size) : NULL;
+        char *copy = end ? strdup((const char *)names) : NULL;
+        if (!copy) return false;
+        cache->kinds[cache->n_kinds++] = copy;
+        size -= (size_t)(end + 1 - names);
+        names = end + 1;
+    }
+    return size == 0;
+}
+
+static bool read_list(data_cache *cache, const uint64_t fields[N_FIELDS])
+{
+    /* No product below can overflow: tokens are fewer than 2^31, and ranges are no more than tokens. */
+    const token_shard *tokens = &cache->tokens;
+    size_t token_bytes = tokens->n_tokens * (size_t)tokens->token_size;
+    size_t behind = cache->file.size - TOKEN_SHARD_HEADER_SIZE;
+    if (behind < token_bytes || fields[FIELD_LIST_SIZE] != behind - token_bytes ||
+        fields[FIELD_RANGES] < 1 || fields[FIELD_RANGES] > tokens->n_tokens)
+        return false;
+    const unsigned char *list = tokens->tokens + token_bytes;
+    size_t size = behind - token_bytes, n_ranges = (size_t)fields[FIELD_RANGES];
+    size_t range_bytes = n_ranges * sizeof(data_range);
+    return range_bytes <= size && fields[FIELD_LIST_HASH] == hash_bytes(list, size, 0) &&
+           fields[FIELD_TOKEN_HASH] == hash_bytes(tokens->tokens, token_bytes, 0) &&
+           read_kinds(cache, list + range_bytes, size - range_bytes, fields[FIELD_KINDS]) &&
+           read_ranges(cache, list, n_ranges);
+}
+
+bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size)
+{
+    *cache = (data_cache){0};
+    uint64_t fields[N_FIELDS];
+    if (mapped_file_open(&cache->file, path, NULL) != DSMOE_OK) return false;
+    if (!read_header(cache, key, vocab_size, fields) || !read_list(cache, fields) ||
+        token_shard_find_above(&cache->tokens, vocab_size) < cache->tokens.n_tokens) {
+        data_cache_close(cache);
+        return false;
+    }
+    cache->token_hash = fields[FIELD_TOKEN_HASH];
+    cache->n_documents = (int64_t)fields[FIELD_DOCUMENTS];
+    cache->n_bytes = (int64_t)fields[FIELD_BYTES];
+    return true;
+}
+
+void data_cache_close(data_cache *cache)
+{
+    mapped_file_close(&cache->file);
+    free(cache->ranges);
+    for (int i = 0; i < cache->n_kinds; i++) free(cache->kinds[i]);
+    *cache = (data_cache){0};
+}
+
+int data_cache_kind(const data_cache *cache, int64_t token)
+{
+    size_t low = 0, high = cache->n_ranges - 1; /* the range is among these */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (token < (int64_t)cache->ranges[middle].end)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return (int)cache->ranges[low].kind;
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static dsmoe_status no_memory(const data_cache_writer *w, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", w->file.path);
+}
+
+dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t vocab_size,
+                               dsmoe_error *error)
+{
+    *w = (data_cache_writer){.vocab_size = vocab_size,
+                             .token_size = token_shard_size_for(vocab_size)};
+    hash_begin(&w->hash, 0);
+    STATUS_TRY(partial_file_create(&w->file, path, error));
+    w->waiting = malloc(DATA_CACHE_WAITING * sizeof *w->waiting);
+    w->packed = malloc(DATA_CACHE_WAITING * (size_t)w->token_size);
+    /* The header's place; what it says is known at the end. Until then it is no header at all. */
+    static const unsigned char zeros[TOKEN_SHARD_HEADER_SIZE];
+    dsmoe_status status = w->waiting && w->packed
+                              ? partial_file_write(&w->file, zeros, sizeof zeros, error)
+                              : no_memory(w, error);
+    if (status != DSMOE_OK) data_cache_abandon(w);
+    return status;
+}
+
+static dsmoe_status write_waiting(data_cache_writer *w, dsmoe_error *error)
+{
+    size_t size = w->n_waiting * (size_t)w->token_size;
+    token_shard_pack(w->waiting, w->n_waiting, w->token_size, w->packed);
+    hash_add(&w->hash, w->packed, size);
+    w->n_waiting = 0;
+    return partial_file_write(&w->file, w->packed, size, error);
+}
+
+/* The last range goes on, or a new one begins. */
+static dsmoe_status extend_range(data_cache_writer *w, int kind, dsmoe_error *error)
+{
+    if (w->n_ranges > 0 && w->ranges[w->n_ranges - 1].kind == (uint32_t)kind) {
+        w->ranges[w->n_ranges - 1].end = (uint32_t)w->n_tokens;
+        return DSMOE_OK;
+    }
+    if (w->n_ranges == w->range_capacity) {
+        size_t capacity = w->range_capacity ? 2 * w->range_capacity : 64;
+        data_range *ranges = realloc(w->ranges, capacity * sizeof *ranges);
+        if (!ranges) return no_memory(w, error);
+        w->ranges = ranges;
+        w->range_capacity = capacity;
+    }
+    w->ranges[w->n_ranges++] = (data_range){.end = (uint32_t)w->n_tokens, .kind = (uint32_t)kind};
+    return DSMOE_OK;
+}
+
+dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
+                               dsmoe_error *error)
+{
+    if (n == 0) return DSMOE_OK;
+    if (n > TOKEN_SHARD_MAX_TOKENS - w->n_tokens)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: more than %d tokens; give less text, or train on parts of it one "
+                           "after the other",
+                           w->file.path, TOKEN_SHARD_MAX_TOKENS);
+    w->n_tokens += n;
+    STATUS_TRY(extend_range(w, kind, error));
+    while (n > 0) {
+        size_t room = DATA_CACHE_WAITING - w->n_waiting, count = n < room ? n : room;
+        memcpy(w->waiting + w->n_waiting, tokens, count * sizeof *tokens);
+        w->n_waiting += count;
+        tokens += count;
+        n -= count;
+        if (w->n_waiting == DATA_CACHE_WAITING) STATUS_TRY(write_waiting(w, error));
+    }
+    return DSMOE_OK;
+}
+
+/* The list behind the tokens; its hash and size go into the fields. */
+static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_kinds,
+                               uint64_t fields[N_FIELDS], dsmoe_error *error)
+{
+    hash_state hash;
+    hash_begin(&hash, 0);
+    size_t size = w->n_ranges * sizeof *w->ranges;
+    hash_add(&hash, w->ranges, size);
+    STATUS_TRY(partial_file_write(&w->file, w->ranges, size, error));
+    for (int i = 0; i < n_kinds; i++) {
+        size_t length = strlen(kinds[i]) + 1;
+        hash_add(&hash, kinds[i], length);
+        STATUS_TRY(partial_file_write(&w->file, kinds[i], length, error));
+        size += length;
+    }
+    fields[FIELD_RANGES] = w->n_ranges;
+    fields[FIELD_KINDS] = (uint64_t)n_kinds;
+    fields[FIELD_LIST_SIZE] = size;
+    fields[FIELD_LIST_HASH] = hash_end(&hash);
+    return DSMOE_OK;
+}
+
+static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
+                               dsmoe_error *error)
+{
+    STATUS_TRY(write_waiting(w, error));
+    uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = signature,
+                                 [FIELD_KEY] = key,
+                                 [FIELD_VOCAB_SIZE] = (uint64_t)w->vocab_size,
+                                 [FIELD_DOCUMENTS] = (uint64_t)w->n_documents,
+                                 [FIELD_BYTES] = (uint64_t)w->n_bytes,
+                                 [FIELD_TOKEN_HASH] = hash_end(&w->hash)};
+    STATUS_TRY(write_list(w, kinds, n_kinds, fields, error));
+    unsigned char header[TOKEN_SHARD_HEADER_SIZE];
+    token_shard_fill_header(header, w->token_size, (int32_t)w->n_tokens);
+    memcpy(header + OWN_FIELDS, fields, sizeof fields);
+    uint64_t hash = hash_bytes(header, HEADER_HASHED, 0);
+    memcpy(header + HEADER_HASHED, &hash, sizeof hash);
+    return partial_file_rewrite_head(&w->file, header, sizeof header, error);
+}
+
+dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
+                               dsmoe_error *error)
+{
+    dsmoe_status status = write_rest(w, key, kinds, n_kinds, error);
+    if (status == DSMOE_OK) status = partial_file_finish(&w->file, error);
+    data_cache_abandon(w);
+    return status;
+}
+
+void data_cache_abandon(data_cache_writer *w)
+{
+    partial_file_abandon(&w->file);
+    free(w->ranges);
+    free(w->waiting);
+    free(w->packed);
+    *w = (data_cache_writer){.file.descriptor = -1};
+}

@@ -1,0 +1,66 @@
+/* data_cache.h - tokens of all documents in one file, mapped when it is used.
+ *
+ * The file begins as a public shard of tokens does, and who reads as many tokens as its header says
+ * finds them all. Behind the count the header has fields of our own; behind the tokens lies a list of
+ * the kinds of text. What the file was made from is one number, the key; hashes of header, tokens and
+ * list tell whether it is still the file that was written. */
+#ifndef DSMOE_TRAIN_DATA_CACHE_H
+#define DSMOE_TRAIN_DATA_CACHE_H
+
+#include "base/hash.h"
+#include "formats/documents.h"
+#include "formats/mapped_file.h"
+#include "formats/partial_file.h"
+#include "formats/token_shard.h"
+
+/* Tokens from the end of the range before up to `end` are of one kind. */
+typedef struct data_range {
+    uint32_t end, kind;
+} data_range;
+
+typedef struct data_cache {
+    mapped_file file;
+    token_shard tokens; /* all below vocab_size */
+    uint64_t token_hash;
+    int64_t n_documents, n_bytes;
+    data_range *ranges; /* up to the last token, ends rising */
+    size_t n_ranges;
+    char *kinds[DOCUMENT_MAX_KINDS];
+    int n_kinds;
+} data_cache;
+
+/* False if there is no such file, it was made from something else, or it is damaged: it must be made
+ * anew. */
+bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size);
+void data_cache_close(data_cache *cache); /* allowed on zeros */
+/* The kind of text that a token is in. */
+int data_cache_kind(const data_cache *cache, int64_t token);
+
+/* Writing one front to back. The file appears when it is finished. */
+enum { DATA_CACHE_WAITING = 1 << 16 };
+typedef struct data_cache_writer {
+    partial_file file;
+    int64_t vocab_size;
+    int token_size;
+    size_t n_tokens;
+    int64_t n_documents, n_bytes; /* for the writer's user to count */
+    hash_state hash;
+    data_range *ranges;
+    size_t n_ranges, range_capacity;
+    int32_t *waiting; /* [DATA_CACHE_WAITING] tokens that are not yet in the file */
+    unsigned char *packed;
+    size_t n_waiting;
+} data_cache_writer;
+
+dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t vocab_size,
+                               dsmoe_error *error);
+/* Tokens below vocab_size of one kind of text. */
+dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
+                               dsmoe_error *error);
+/* On failure nothing is left but the file that was there before. */
+dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
+                               dsmoe_error *error);
+/* Removes what was written. Allowed after finish, after a failed create, and on zeros. */
+void data_cache_abandon(data_cache_writer *w);
+
+#endif

@@ -1,0 +1,110 @@
+/* head.c - logits = x·Wᵀ, loss = mean of log Σ e^logit - logit of the target, and back. */
+#include "train/head.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "model/linear.h"
+#include "train/linear_backward.h"
+
+enum {
+    MOST_LOGITS = 16 << 20, /* numbers; */
+    MOST_ROWS = 2 * GEMM_ROWS,
+};
+
+typedef struct head_space {
+    thread_scratch *threads;
+    float *logits;  /* [stretch, vocab_size]; their gradient takes their place */
+    double *losses; /* [n_tokens] */
+} head_space;
+
+/* Tokens of a stretch: equal ones that need few logits, but enough rows for a product. */
+static int64_t stretch_of(const head_job *job)
+{
+    int64_t most = MOST_LOGITS / job->vocab_size;
+    if (most < GEMM_ROWS / 2) most = GEMM_ROWS / 2;
+    if (most > MOST_ROWS) most = MOST_ROWS;
+    return moe_parts(job->n_tokens, moe_parts(job->n_tokens, most));
+}
+
+static head_space space_place(arena *a, const head_job *job)
+{
+    return (head_space){
+        .threads = scratch_place(a, job->kernels, job->hidden_size, job->n_threads),
+        .logits = arena_take(a, stretch_of(job) * job->vocab_size, sizeof(float)),
+        .losses = arena_take(a, job->n_tokens, sizeof(double)),
+    };
+}
+
+size_t head_size(const head_job *job)
+{
+    arena measure = arena_over(NULL);
+    space_place(&measure, job);
+    return arena_size(&measure);
+}
+
+typedef struct row_job {
+    const head_job *head;
+    head_space space;
+    const int32_t *targets;
+    int64_t first;
+    float share; /* of one target in the mean */
+} row_job;
+
+/* Logits of one token become their gradient: (softmax - one at the target) · share. */
+static void row_task(void *context, int64_t row, int thread)
+{
+    (void)thread;
+    const row_job *j = context;
+    const kernels *kn = j->head->kernels;
+    int64_t n = j->head->vocab_size;
+    float *logits = j->space.logits + row * n;
+    double *loss = &j->space.losses[j->first + row];
+    int32_t target = j->targets[j->first + row];
+    *loss = 0.0;
+    if (target < 0) {
+        memset(logits, 0, (size_t)n * sizeof *logits);
+        return;
+    }
+    float wanted = logits[target], max = -INFINITY, sum = 0.0f;
+    kn->softmax_part(n, logits, &max, &sum);
+    *loss = (double)max - wanted + log((double)sum);
+    kn->scale(n, j->share / sum, logits);
+    logits[target] -= j->share;
+}
+
+double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
+                 float *d_weight, bool accumulate, void *workspace)
+{
+    int64_t n_targets = 0, hidden = job->hidden_size, stretch = stretch_of(job);
+    for (int64_t i = 0; i < job->n_tokens; i++) n_targets += targets[i] >= 0;
+    arena a = arena_over(workspace);
+    row_job rows_of = {.head = job,
+                       .space = space_place(&a, job),
+                       .targets = targets,
+                       .share = n_targets ? 1.0f / (float)n_targets : 0.0f};
+    for (int64_t first = 0; first < job->n_tokens; first += stretch) {
+        int64_t n = moe_min(stretch, job->n_tokens - first);
+        const float *in = x + first * hidden;
+        const product forward = {{in, hidden, NULL},  n, hidden, job->weight, NULL, job->vocab_size,
+                                 rows_of.space.logits};
+        linear_run(&forward, 1, rows_of.space.threads, job->n_threads);
+        rows_of.first = first;
+        threads_for(job->n_threads, n, row_task, &rows_of);
+        const linear_gradient back = {job->weight, job->vocab_size, rows_of.space.logits, d_weight,
+                                      NULL};
+        linear_backward(&(linear_backward_job){.n_rows = n,
+                                               .n_in = hidden,
+                                               .x = in,
+                                               .layers = &back,
+                                               .n_layers = 1,
+                                               .dx = dx + first * hidden,
+                                               .accumulate = accumulate || first > 0,
+                                               .threads = rows_of.space.threads,
+                                               .n_threads = job->n_threads});
+    }
+    double sum = 0.0;
+    for (int64_t i = 0; i < job->n_tokens; i++) sum += rows_of.space.losses[i];
+    return n_targets ? sum / (double)n_targets : 0.0;
+}

@@ -1,0 +1,23 @@
+/* head.h - the head of the model and the cross entropy of what it predicts, forward and backward at
+ * once: of the logits only those of a stretch of tokens exist at a time. */
+#ifndef DSMOE_TRAIN_HEAD_H
+#define DSMOE_TRAIN_HEAD_H
+
+#include "moe/moe.h"
+
+typedef struct head_job {
+    const kernels *kernels;
+    int64_t n_tokens, hidden_size, vocab_size;
+    matrix weight; /* [vocab_size, hidden_size] */
+    int n_threads;
+} head_job;
+
+size_t head_size(const head_job *job); /* bytes of workspace */
+
+/* The mean -log probability of the targets (-1: none) after x [n_tokens, hidden_size]; its gradient by
+ * x is written to dx, that by the weight added or written. NaN if something is not finite; 0 if there
+ * is no target. */
+double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
+                 float *d_weight, bool accumulate, void *workspace);
+
+#endif

@@ -1,0 +1,231 @@
+/* run.c - a training run: the loop, and when what is due.
+ *
+ * Checkpoints are written every `save_every` steps and at the end; each of those is measured on the
+ * held-out text before (unless eval_every is 0), and the one with the lowest loss is the best. One that
+ * is written because the run is stopped does not wait to be measured and does not compete: so a run
+ * that was stopped has the same best as one that was not. None is written at a step that was skipped,
+ * for the model may be lost: only at the end, and on request. */
+#include "train/run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum { MAX_SKIPPED_IN_ROW = 10 };
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void add_losses(run *r, const dsmoe_batch_losses *batch)
+{
+    double share = 1.0 / (double)r->settings.accumulate;
+    r->losses.loss += share * batch->loss;
+    r->losses.aux_loss += share * batch->aux_loss;
+    r->losses.device_loss += share * batch->device_loss;
+    for (int64_t i = 0; i < r->plan.n_moe_layers; i++) {
+        r->layer_losses[i].aux_loss += (float)(share * (double)batch->layers[i].aux_loss);
+        r->layer_losses[i].device_loss += (float)(share * (double)batch->layers[i].device_loss);
+    }
+}
+
+/* The batches of a step. What is not finite fills `reason`; the update then skips. */
+static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
+{
+    r->losses = (dsmoe_batch_losses){.layers = r->layer_losses};
+    memset(r->layer_losses, 0, (size_t)r->plan.n_moe_layers * sizeof *r->layer_losses);
+    for (int64_t i = 0; i < r->settings.accumulate; i++) {
+        dsmoe_dataset_train(r->dataset, r->state.sequences, r->settings.batch, r->tokens,
+                            r->targets);
+        r->state.sequences += r->settings.batch;
+        dsmoe_batch_losses losses;
+        dsmoe_error why;
+        dsmoe_status status =
+            dsmoe_trainer_backward(r->trainer, r->tokens, r->targets, &losses, &why);
+        if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE)
+            return status_fail(error, status, "%s", why.message);
+        if (status != DSMOE_OK && !reason->status) *reason = why;
+        add_losses(r, &losses);
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status count_skip(run *r, const dsmoe_error *reason, dsmoe_error *error)
+{
+    const char *why = reason->status ? reason->message : "the gradient is not finite";
+    r->state.n_skipped++;
+    STATUS_TRY(run_log_skip(r, why, error));
+    if (++r->n_skipped_in_row < MAX_SKIPPED_IN_ROW) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_NONFINITE,
+                       "%d steps in a row were skipped (%s): a lower learning rate may help",
+                       MAX_SKIPPED_IN_ROW, why);
+}
+
+static dsmoe_status run_step(run *r, dsmoe_error *error)
+{
+    double start = clock_seconds();
+    dsmoe_error reason = {0};
+    dsmoe_update update = {0};
+    r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
+    STATUS_TRY(run_batches(r, &reason, error));
+    STATUS_TRY(dsmoe_trainer_update(r->trainer, r->lr, &update, error));
+    r->grad_norm = update.grad_norm;
+    r->state.step++;
+    r->state.loss = update.skipped ? NAN : r->losses.loss;
+    r->state.held_out_loss = NAN;
+    if (update.skipped)
+        STATUS_TRY(count_skip(r, &reason, error));
+    else
+        r->n_skipped_in_row = 0;
+    return run_log_step(r, clock_seconds() - start, error);
+}
+
+/* ---- what is due after it -------------------------------------------------------------------- */
+
+static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+static bool is_end(const run *r) { return r->state.step >= r->settings.steps; }
+
+static bool is_enough(const run *r)
+{
+    return r->options.stop_after > 0 && r->state.step >= r->options.stop_after;
+}
+
+bool run_is_done(const run *r) { return r->saved_step >= 0 && (is_end(r) || is_enough(r)); }
+
+/* Of no consequence for the run: whoever looks at it sees an older one. */
+static void refresh_report(run *r)
+{
+    dsmoe_error error;
+    if (dsmoe_report_run(r->folder, &error) == DSMOE_OK)
+        run_path(r->folder, "report.html", r->report, NULL);
+    else
+        run_message(r, "the report could not be written: %s", error.message);
+}
+
+static dsmoe_status save(run *r, dsmoe_error *error)
+{
+    const checkpoint_state *s = &r->state;
+    char path[CHECKPOINT_PATH];
+    STATUS_TRY(
+        checkpoint_write(r->folder, r->trainer, r->tokenizer ? r->folder : NULL, s, path, error));
+    memcpy(r->checkpoint, path, sizeof path);
+    r->saved_step = s->step;
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_CHECKPOINT);
+    event.path = r->checkpoint;
+    run_emit(r, &event);
+    dsmoe_error reason;
+    if (checkpoint_prune(r->folder, r->settings.keep, s->best_step, &reason) != DSMOE_OK)
+        run_message(r, "older checkpoints could not be removed: %s", reason.message);
+    return DSMOE_OK;
+}
+
+static dsmoe_status evaluate(run *r, bool competes, dsmoe_error *error)
+{
+    checkpoint_state *s = &r->state;
+    STATUS_TRY(run_evaluate(r, is_end(r), error));
+    if (isnan(s->held_out_loss)) return DSMOE_OK;
+    if (competes && !(s->best_loss <= s->held_out_loss)) { /* also if there is none yet */
+        s->best_loss = s->held_out_loss;
+        s->best_step = s->step;
+    }
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_EVAL);
+    run_emit(r, &event);
+    return DSMOE_OK;
+}
+
+static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    int64_t step = r->state.step;
+    bool end = is_end(r), saves = end || (is_due(s->save_every, step) && r->n_skipped_in_row == 0);
+    bool evaluates = s->eval_every > 0 && r->data.n_held_out > 0;
+    if (evaluates && (saves || is_due(s->eval_every, step))) STATUS_TRY(evaluate(r, saves, error));
+    if (is_due(s->sample_every, step) || (end && s->sample_every > 0))
+        STATUS_TRY(run_sample(r, error));
+    if (saves) STATUS_TRY(save(r, error));
+    if (is_due(s->report_every, step) && !end) refresh_report(r);
+    return DSMOE_OK;
+}
+
+/* ---- all steps ------------------------------------------------------------------------------- */
+
+static dsmoe_status loop(run *r, dsmoe_error *error)
+{
+    while (!is_end(r) && !is_enough(r) && !run_asks_stop(r)) {
+        STATUS_TRY(run_step(r, error));
+        STATUS_TRY(do_what_is_due(r, error));
+    }
+    if (r->saved_step != r->state.step && r->state.step > 0) STATUS_TRY(save(r, error));
+    return DSMOE_OK;
+}
+
+/* What helps after a failure is to know what is left. */
+static void name_checkpoint(const run *r, dsmoe_error *error)
+{
+    dsmoe_error reason = *error;
+    status_fail(error, reason.status, "%s; last good checkpoint: %s", reason.message,
+                *r->checkpoint ? r->checkpoint : "none yet");
+}
+
+static dsmoe_status train(run *r, dsmoe_error *error)
+{
+    if (run_is_done(r)) {
+        run_message(r, "%s: %lld of %lld steps of this run are done", r->folder,
+                    (long long)r->state.step, (long long)r->settings.steps);
+        return run_path(r->folder, "report.html", r->report, error);
+    }
+    dsmoe_status status = run_start(r, error);
+    if (status != DSMOE_OK || !r->metrics) return status;
+    status = loop(r, error);
+    if (status == DSMOE_OK) status = run_log_end(r, is_end(r), error);
+    if (status != DSMOE_OK) name_checkpoint(r, error);
+    /* Where the disk failed, that has been said. */
+    if (status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE) refresh_report(r);
+    return status;
+}
+
+static void close_run(run *r)
+{
+    metrics_close(r->metrics);
+    dsmoe_trainer_free(r->trainer);
+    dsmoe_dataset_free(r->dataset);
+    dsmoe_tokenizer_free(r->tokenizer);
+    free(r->tokens);
+    free(r->targets);
+    free(r->layer_losses);
+    if (r->lock >= 0) close(r->lock);
+    free(r);
+}
+
+static void fill_result(const run *r, dsmoe_run_result *result)
+{
+    result->step = r->state.step;
+    result->finished = r->settings.steps > 0 && is_end(r);
+    result->loss = r->state.loss;
+    result->held_out_loss = r->state.held_out_loss;
+    result->best_loss = r->state.best_loss;
+    snprintf(result->checkpoint, sizeof result->checkpoint, "%s", r->checkpoint);
+    snprintf(result->report, sizeof result->report, "%s", r->report);
+}
+
+dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
+                       dsmoe_run_result *result, dsmoe_error *error)
+{
+    if (!settings && !(options && options->resume))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no settings and no run to resume given");
+    run *r = calloc(1, sizeof *r);
+    if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
+    if (options) r->options = *options;
+    r->lock = r->saved_step = -1;
+    r->losses.loss = r->state.loss = r->state.held_out_loss = r->state.best_loss = NAN;
+    dsmoe_error reason = {0};
+    dsmoe_status status = run_prepare(r, settings, &reason);
+    if (status == DSMOE_OK && !r->stopped) status = train(r, &reason);
+    if (result) fill_result(r, result);
+    close_run(r);
+    if (status != DSMOE_OK && error) *error = reason;
+    return status;
+}

@@ -1,0 +1,116 @@
+/* run.h - a training run while it runs, as its own files see it.
+ *
+ *   run_folder.c   the folder
+ *   run_prepare.c  the tokenizer, the configuration, the data
+ *   run_start.c    the checkpoint to go on from, the trainer
+ *   run.c          the loop: steps, when what is due, checkpoints
+ *   run_watch.c    held-out loss, samples, routing by kind of text
+ *   run_log.c      events and metrics
+ *
+ * What a run computes is a function of its settings and the data alone: the data of a step and its
+ * learning rate follow from its number, and looking at the model (held-out loss, samples) changes
+ * nothing in it. That is why a stopped run can go on bit for bit. */
+#ifndef DSMOE_TRAIN_RUN_H
+#define DSMOE_TRAIN_RUN_H
+
+#include "report/metrics.h"
+#include "train/checkpoint.h"
+#include "train/settings.h"
+
+/* How long steps take. */
+typedef struct run_clock {
+    double step_seconds;  /* of one step, smoothed over the last ones; 0 before the first */
+    double other_seconds; /* between steps, all together */
+    double last;          /* when the last step ended */
+    int64_t n_steps;      /* that were timed */
+} run_clock;
+
+typedef struct run {
+    dsmoe_run_settings settings;
+    dsmoe_run_options options;
+    char folder[DSMOE_PATH];
+    int lock; /* the folder, opened: one process at a time trains there; -1: not open */
+    bool stopped;
+    dsmoe_tokenizer *tokenizer; /* NULL if the data are tokens already */
+    dsmoe_config config;
+    dsmoe_dataset *dataset;
+    dsmoe_dataset_info data;
+    dsmoe_model_plan plan;
+    dsmoe_trainer_options trainer_options;
+    dsmoe_trainer_memory memory;
+    dsmoe_trainer *trainer;
+    metrics *metrics;
+    dsmoe_schedule schedule;
+
+    checkpoint_state state;           /* after the last step */
+    int64_t first_step;               /* steps that were done before */
+    int64_t saved_step;               /* of the last checkpoint; -1: there is none */
+    char checkpoint[CHECKPOINT_PATH]; /* the last one; "": there is none */
+    char report[CHECKPOINT_PATH];
+    int n_skipped_in_row;
+
+    int32_t *tokens, *targets;        /* [batch, seq] */
+    dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
+    dsmoe_batch_losses losses;        /* the same */
+    double lr, grad_norm, tokens_per_s, imbalance;
+    int64_t n_load_steps; /* since the expert load was last written down */
+    run_clock clock;
+} run;
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+/* Joins two parts of a path; too long a one is an error. */
+dsmoe_status run_path(const char *folder, const char *name, char path[CHECKPOINT_PATH],
+                      dsmoe_error *error);
+/* Whether the folder has something of that name. */
+bool run_has(const run *r, const char *name);
+/* Whether the tokenizer that the settings name is the folder's. */
+bool run_has_own_tokenizer(const run *r);
+/* The folder of the settings, which must hold nothing that a run would replace. */
+dsmoe_status run_open_new_folder(run *r, dsmoe_error *error);
+/* The folder to resume; the settings become those of its settings.json. */
+dsmoe_status run_open_old_folder(run *r, dsmoe_error *error);
+/* From now on it holds a run, which can be resumed. */
+dsmoe_status run_commit_folder(run *r, dsmoe_error *error);
+
+/* ---- getting ready: each may leave with `stopped` set ---------------------------------------- */
+
+/* Everything small: settings, folder, tokenizer, configuration, data. */
+dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error);
+/* Finds the newest checkpoint that reads well; saved_step is -1 if there is none. */
+dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
+/* The trainer with its weights, and the files that say that this is a run. */
+dsmoe_status run_start(run *r, dsmoe_error *error);
+
+/* Whether a run that is resumed has nothing left to do. */
+bool run_is_done(const run *r);
+/* Whether the caller wants an end; sets `stopped`. */
+bool run_asks_stop(run *r);
+
+/* ---- looking at the model -------------------------------------------------------------------- */
+
+/* state.held_out_loss of the model as it is; `with_routing` also writes down who chose whom. It stays
+ * NaN if the caller wants an end meanwhile, or the model overflows. */
+dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error);
+dsmoe_status run_sample(run *r, dsmoe_error *error);
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+/* An event with all that is known of the run and its last step. */
+dsmoe_run_event run_event(const run *r, dsmoe_run_event_kind kind);
+void run_emit(const run *r, const dsmoe_run_event *event);
+void run_message(const run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For long work: shows `what` is being done, and whether to go on. */
+typedef struct run_progress {
+    run *run;
+    const char *what;
+} run_progress;
+bool run_show_progress(void *context, double done, double total); /* a dsmoe_progress_fn */
+
+dsmoe_status run_log_start(run *r, dsmoe_error *error);
+/* A step is done, after so many seconds. */
+dsmoe_status run_log_step(run *r, double seconds, dsmoe_error *error);
+dsmoe_status run_log_skip(run *r, const char *reason, dsmoe_error *error);
+dsmoe_status run_log_end(run *r, bool finished, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,256 @@
+/* run_log.c - what a run tells: events to the caller, lines to metrics.jsonl. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/threads.h"
+#include "formats/json_write.h"
+#include "train/run.h"
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static double seconds_left(const run *r)
+{
+    const run_clock *c = &r->clock;
+    if (c->n_steps == 0) return NAN;
+    double between = c->other_seconds / (double)c->n_steps;
+    return (double)(r->settings.steps - r->state.step) * (c->step_seconds + between);
+}
+
+dsmoe_run_event run_event(const run *r, dsmoe_run_event_kind kind)
+{
+    return (dsmoe_run_event){
+        .kind = kind,
+        .config = &r->config,
+        .data = &r->data,
+        .memory = &r->memory,
+        .first_step = r->first_step,
+        .parameters = r->plan.total,
+        .active_parameters = r->plan.active,
+        .step = r->state.step,
+        .n_steps = r->settings.steps,
+        .loss = r->losses.loss,
+        .aux_loss = r->losses.aux_loss,
+        .device_loss = r->losses.device_loss,
+        .lr = r->lr,
+        .grad_norm = r->grad_norm,
+        .imbalance = r->imbalance,
+        .tokens_per_s = r->tokens_per_s,
+        .seconds_left = seconds_left(r),
+        .n_skipped = r->state.n_skipped,
+        .held_out_loss = r->state.held_out_loss,
+        .best_loss = r->state.best_loss,
+    };
+}
+
+void run_emit(const run *r, const dsmoe_run_event *event)
+{
+    if (r->options.event) r->options.event(r->options.context, event);
+}
+
+void run_message(const run *r, const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_MESSAGE);
+    event.text = text;
+    run_emit(r, &event);
+}
+
+bool run_asks_stop(run *r)
+{
+    if (r->options.stop && r->options.stop(r->options.context)) r->stopped = true;
+    return r->stopped;
+}
+
+bool run_show_progress(void *context, double done, double total)
+{
+    const run_progress *p = context;
+    dsmoe_run_event event = run_event(p->run, DSMOE_RUN_PROGRESS);
+    event.what = p->what;
+    event.done = done;
+    event.total = total;
+    run_emit(p->run, &event);
+    return !run_asks_stop(p->run);
+}
+
+/* ---- the line "start" ------------------------------------------------------------------------ */
+
+static void put_text(FILE *text, const char *key, const char *value)
+{
+    fprintf(text, ",\"%s\":", key);
+    json_write_string(text, value);
+}
+
+static void put_integer(FILE *text, const char *key, int64_t value)
+{
+    fprintf(text, ",\"%s\":%" PRId64, key, value);
+}
+
+static void put_number(FILE *text, const char *key, double value)
+{
+    fprintf(text, ",\"%s\":", key);
+    if (isfinite(value))
+        json_write_number(text, value);
+    else
+        fputs("null", text);
+}
+
+/* The keys that say what kind of model it is. */
+static void put_config(FILE *text, const dsmoe_config *c)
+{
+    fprintf(text, ",\"config\":{\"vocab_size\":%" PRId64, c->vocab_size);
+    put_integer(text, "hidden_size", c->hidden_size);
+    put_integer(text, "intermediate_size", c->intermediate_size);
+    put_integer(text, "moe_intermediate_size", c->moe_intermediate_size);
+    put_integer(text, "num_hidden_layers", c->num_hidden_layers);
+    put_integer(text, "num_attention_heads", c->num_attention_heads);
+    put_integer(text, "num_key_value_heads", c->num_key_value_heads);
+    put_integer(text, "n_shared_experts", c->n_shared_experts);
+    put_integer(text, "n_routed_experts", c->n_routed_experts);
+    put_integer(text, "num_experts_per_tok", c->num_experts_per_tok);
+    put_integer(text, "moe_layer_freq", c->moe_layer_freq);
+    put_integer(text, "first_k_dense_replace", c->first_k_dense_replace);
+    put_number(text, "aux_loss_alpha", c->aux_loss_alpha);
+    fputc('}', text);
+}
+
+static void put_data(FILE *text, const run *r)
+{
+    const dsmoe_dataset_info *d = &r->data;
+    fprintf(text, ",\"data\":{\"n_tokens\":%" PRId64, d->n_tokens);
+    put_integer(text, "n_documents", d->n_documents);
+    put_integer(text, "n_bytes", d->n_bytes);
+    put_integer(text, "n_train", d->n_train);
+    put_integer(text, "n_held_out", d->n_held_out);
+    put_integer(text, "sequence_length", d->sequence_length);
+    fprintf(text, ",\"hash\":\"%016" PRIx64 "\"}", d->hash);
+}
+
+static void put_start(FILE *text, const void *context)
+{
+    const run *r = context;
+    put_number(text, "time", (double)time(NULL));
+    put_text(text, "version", dsmoe_version());
+    put_integer(text, "step", r->state.step);
+    put_integer(text, "parameters", r->plan.total);
+    put_integer(text, "active_parameters", r->plan.active);
+    put_integer(text, "threads", r->options.n_threads ? r->options.n_threads : threads_available());
+    put_text(text, "kernels", dsmoe_kernels_name());
+    put_config(text, &r->config);
+    fputs(",\"settings\":", text);
+    settings_put(text, &r->settings);
+    put_data(text, r);
+}
+
+dsmoe_status run_log_start(run *r, dsmoe_error *error)
+{
+    r->clock.last = clock_seconds();
+    return metrics_put_line(r->metrics, "start", put_start, r, error);
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+/* Heat maps need no more columns than a screen has. */
+static int64_t load_every(const run *r)
+{
+    int64_t every = r->settings.steps / 200;
+    return every < r->settings.log_every ? r->settings.log_every : every;
+}
+
+/* Few tokens are never balanced: for half of the time the last number stands. */
+static void measure_imbalance(run *r)
+{
+    if (2 * ++r->n_load_steps >= load_every(r) || r->imbalance == 0)
+        r->imbalance = dsmoe_trainer_imbalance(r->trainer);
+}
+
+static dsmoe_status put_load(run *r, dsmoe_error *error)
+{
+    int64_t step = r->state.step;
+    bool due = step % load_every(r) == 0 || step == r->settings.steps;
+    if (r->plan.n_moe_layers == 0 || !due) return DSMOE_OK;
+    STATUS_TRY(metrics_put_load(r->metrics, step, dsmoe_trainer_expert_load(r->trainer),
+                                r->plan.n_moe_layers, r->config.n_routed_experts, error));
+    dsmoe_trainer_reset_load(r->trainer);
+    r->n_load_steps = 0;
+    return DSMOE_OK;
+}
+
+static void keep_time(run *r, double seconds)
+{
+    static const double share_of_newest = 0.1;
+    run_clock *c = &r->clock;
+    double now = clock_seconds();
+    c->other_seconds += fmax(0, now - c->last - seconds);
+    c->last = now;
+    c->n_steps++;
+    /* The mean of the first ones, as the very first step is slow; then of about the last ten. */
+    c->step_seconds +=
+        fmax(share_of_newest, 1.0 / (double)c->n_steps) * (seconds - c->step_seconds);
+    const dsmoe_run_settings *s = &r->settings;
+    double n_tokens = (double)(s->batch * s->accumulate) * (double)s->seq;
+    r->tokens_per_s = c->step_seconds > 0 ? n_tokens / c->step_seconds : 0;
+}
+
+dsmoe_status run_log_step(run *r, double seconds, dsmoe_error *error)
+{
+    keep_time(r, seconds);
+    measure_imbalance(r);
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_STEP);
+    run_emit(r, &event);
+    int64_t step = r->state.step;
+    if (step == 1 || step % r->settings.log_every == 0 || step == r->settings.steps) {
+        metrics_step line = {
+            .step = step,
+            .tokens = r->state.sequences * r->settings.seq,
+            .skipped = r->state.n_skipped,
+            .loss = event.loss,
+            .aux_loss = event.aux_loss,
+            .device_loss = event.device_loss,
+            .lr = event.lr,
+            .grad_norm = event.grad_norm,
+            .tokens_per_s = event.tokens_per_s,
+            .imbalance = event.imbalance,
+            .layers = r->layer_losses,
+            .n_layers = r->plan.n_moe_layers,
+        };
+        STATUS_TRY(metrics_put_step(r->metrics, &line, error));
+    }
+    return put_load(r, error);
+}
+
+dsmoe_status run_log_skip(run *r, const char *reason, dsmoe_error *error)
+{
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_SKIP);
+    event.text = reason;
+    run_emit(r, &event);
+    return metrics_put_skip(r->metrics, r->state.step, reason, error);
+}
+
+typedef struct end_line {
+    const run *run;
+    bool finished;
+} end_line;
+
+static void put_end(FILE *text, const void *context)
+{
+    const end_line *line = context;
+    put_integer(text, "step", line->run->state.step);
+    fprintf(text, ",\"finished\":%s", line->finished ? "true" : "false");
+    put_number(text, "loss", line->run->state.loss);
+    put_number(text, "held_out_loss", line->run->state.held_out_loss);
+}
+
+dsmoe_status run_log_end(run *r, bool finished, dsmoe_error *error)
+{
+    end_line line = {r, finished};
+    return metrics_put_line(r->metrics, "end", put_end, &line, error);
+}

@@ -1,0 +1,201 @@
+/* run_prepare.c - what a run needs before it can start: the tokenizer, the configuration of the model,
+ * the data. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/documents.h"
+#include "formats/folder.h"
+#include "model/config.h"
+#include "train/run.h"
+
+enum { VOCAB_MULTIPLE = 64 }; /* a head of whole cache lines, whatever the tokenizer's size */
+
+/* ---- the tokenizer --------------------------------------------------------------------------- */
+
+static int list_data(const dsmoe_run_settings *s, const char *paths[DSMOE_MAX_DATA])
+{
+    int n = 0;
+    for (; n < DSMOE_MAX_DATA && *s->data[n]; n++) paths[n] = s->data[n];
+    return n;
+}
+
+/* Whether there is text among the data: shards alone need no tokenizer. */
+static dsmoe_status find_text(const run *r, bool *has_text, dsmoe_error *error)
+{
+    const char *paths[DSMOE_MAX_DATA];
+    int n_paths = list_data(&r->settings, paths);
+    document_list list = {0};
+    dsmoe_status status = document_list_open(paths, n_paths, &list, error);
+    *has_text = false;
+    for (size_t i = 0; status == DSMOE_OK && i < list.n_sources; i++)
+        *has_text = *has_text || list.sources[i].form != DOCUMENT_SHARD;
+    document_list_close(&list);
+    return status;
+}
+
+/* Where the tokenizer comes from; NULL if one is to be trained, or none is needed. */
+static const char *tokenizer_source(const run *r)
+{
+    char path[CHECKPOINT_PATH];
+    struct stat info;
+    if (*r->settings.tokenizer) return r->settings.tokenizer;
+    if (!*r->settings.init || run_path(r->settings.init, "tokenizer.json", path, NULL)) return NULL;
+    return stat(path, &info) == 0 ? r->settings.init : NULL;
+}
+
+static dsmoe_status copy_tokenizer(const run *r, const char *source, dsmoe_error *error)
+{
+    struct stat info;
+    if (run_has_own_tokenizer(r)) return DSMOE_OK;
+    STATUS_TRY(folder_copy(source, "tokenizer.json", r->folder, true, error));
+    if (stat(source, &info) != 0 || !S_ISDIR(info.st_mode)) return DSMOE_OK;
+    return folder_copy(source, "tokenizer_config.json", r->folder, false, error);
+}
+
+static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
+{
+    const char *paths[DSMOE_MAX_DATA];
+    dsmoe_tokenizer_train_options options = {.paths = paths,
+                                             .n_paths = list_data(&r->settings, paths),
+                                             .vocab_size = r->settings.vocab_size,
+                                             .n_threads = r->options.n_threads};
+    run_progress progress = {r, "training a tokenizer"};
+    return dsmoe_tokenizer_train(&options, r->folder, run_show_progress, &progress, error);
+}
+
+/* Puts it into the folder. */
+static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
+{
+    const char *source = tokenizer_source(r);
+    if (source) return copy_tokenizer(r, source, error);
+    bool has_text;
+    STATUS_TRY(find_text(r, &has_text, error));
+    if (!has_text) return DSMOE_OK;
+    if (*r->settings.init)
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: has no tokenizer.json; name the model's tokenizer beside it",
+                           r->settings.init);
+    return train_tokenizer(r, error);
+}
+
+static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
+{
+    if (!r->options.resume) STATUS_TRY(make_tokenizer(r, error));
+    return run_has(r, "tokenizer.json") ? dsmoe_tokenizer_open(r->folder, &r->tokenizer, error)
+                                        : DSMOE_OK;
+}
+
+/* ---- the configuration ----------------------------------------------------------------------- */
+
+/* Its file, for messages as well; "" for a preset. */
+static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmoe_error *error)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    if (r->saved_step >= 0) return run_path(r->checkpoint, "config.json", path, error);
+    if (*s->init) return run_path(s->init, "config.json", path, error);
+    struct stat info;
+    if (*s->config && stat(s->config, &info) == 0 && S_ISDIR(info.st_mode))
+        return run_path(s->config, "config.json", path, error);
+    snprintf(path, CHECKPOINT_PATH, "%s", s->config);
+    return DSMOE_OK;
+}
+
+/* Ids of the tokenizer must be ids of the model. */
+static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
+{
+    char path[CHECKPOINT_PATH];
+    STATUS_TRY(config_source(r, path, error));
+    dsmoe_config *c = &r->config;
+    int64_t needed = r->tokenizer ? dsmoe_tokenizer_size(r->tokenizer) : r->settings.vocab_size;
+    if (!*path)
+        c->vocab_size = (needed + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE;
+    else if (r->tokenizer && c->vocab_size < needed)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: a vocab_size of %lld is too small for the %lld tokens of the "
+                           "tokenizer",
+                           path, (long long)c->vocab_size, (long long)needed);
+    if (r->tokenizer) {
+        int32_t bos = dsmoe_tokenizer_bos(r->tokenizer), eos = dsmoe_tokenizer_eos(r->tokenizer);
+        if (bos >= 0) c->bos_token_id = bos;
+        if (eos >= 0) c->eos_token_id = eos;
+    }
+    /* A preset's tokens are those of its own tokenizer. */
+    if (c->bos_token_id >= c->vocab_size) c->bos_token_id = -1;
+    if (c->eos_token_id >= c->vocab_size) c->eos_token_id = -1;
+    return DSMOE_OK;
+}
+
+/* Before anything that takes time. */
+static dsmoe_status read_config(run *r, dsmoe_error *error)
+{
+    char path[CHECKPOINT_PATH];
+    STATUS_TRY(config_source(r, path, error));
+    return *path ? dsmoe_config_read(path, &r->config, error)
+                 : dsmoe_config_preset(r->settings.preset, &r->config, error);
+}
+
+/* What settings and tokenizer ask of it. */
+static dsmoe_status fit_config(run *r, dsmoe_error *error)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    dsmoe_config *c = &r->config;
+    if (r->saved_step >= 0) return DSMOE_OK; /* all of this has been done */
+    STATUS_TRY(fit_vocabulary(r, error));
+    if (c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
+    if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
+    if (s->init_std >= 0) c->initializer_range = s->init_std;
+    return config_check(c, error);
+}
+
+/* ---- the data -------------------------------------------------------------------------------- */
+
+static dsmoe_status prepare_data(run *r, dsmoe_error *error)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    const char *paths[DSMOE_MAX_DATA];
+    dsmoe_dataset_options options = {
+        .paths = paths,
+        .n_paths = list_data(s, paths),
+        .tokenizer = r->tokenizer,
+        .cache = r->folder,
+        .vocab_size = r->config.vocab_size,
+        .sequence_length = s->seq,
+        .held_out = s->held_out,
+        .seed = (uint64_t)s->seed,
+        .n_threads = r->options.n_threads,
+    };
+    run_progress progress = {r, "reading the data"};
+    STATUS_TRY(dsmoe_dataset_open(&options, run_show_progress, &progress, &r->dataset, error));
+    r->data = dsmoe_dataset_get_info(r->dataset);
+    if (r->saved_step < 0 || r->state.data_hash == r->data.hash) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: the data have changed since this run began, it cannot go on with them: "
+                       "bring them back, or begin a new run from %s",
+                       s->data[0], r->checkpoint);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static dsmoe_status prepare(run *r, dsmoe_error *error)
+{
+    if (r->options.resume) {
+        STATUS_TRY(run_open_old_folder(r, error));
+        STATUS_TRY(run_find_checkpoint(r, error));
+        if (run_is_done(r)) return DSMOE_OK;
+    } else {
+        STATUS_TRY(run_open_new_folder(r, error));
+    }
+    STATUS_TRY(read_config(r, error));
+    STATUS_TRY(prepare_tokenizer(r, error));
+    STATUS_TRY(fit_config(r, error));
+    return prepare_data(r, error);
+}
+
+dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
+{
+    if (settings) r->settings = *settings;
+    dsmoe_status status = prepare(r, error);
+    /* Long work ends with an error if it is told to end. */
+    return r->stopped ? DSMOE_OK : status;
+}

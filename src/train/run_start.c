@@ -1,0 +1,140 @@
+/* run_start.c - the last things before the first step: the checkpoint to go on from, the trainer with
+ * its weights, the files that make the folder a run's. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "train/run.h"
+
+/* ---- where to go on -------------------------------------------------------------------------- */
+
+/* What could be read is taken; what is newer and could not is named and kept under another name. */
+static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *error)
+{
+    char path[CHECKPOINT_PATH];
+    for (int64_t step = INT64_MAX;
+         (step = checkpoint_newest(r->folder, step, path)) > r->saved_step;)
+        STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
+    run_message(r,
+                "the newest checkpoint does not read well and was set aside (%s); going on from %s",
+                reason, r->checkpoint);
+    return DSMOE_OK;
+}
+
+dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
+{
+    dsmoe_error first = {0};
+    for (int64_t step = INT64_MAX;
+         (step = checkpoint_newest(r->folder, step, r->checkpoint)) >= 0;) {
+        dsmoe_error reason;
+        dsmoe_status status = checkpoint_check(r->checkpoint, &r->state, &reason);
+        if (status == DSMOE_OK) {
+            r->saved_step = r->first_step = step;
+            return first.status ? set_damaged_aside(r, first.message, error) : DSMOE_OK;
+        }
+        if (status == DSMOE_ERROR_MEMORY) return status_fail(error, status, "%s", reason.message);
+        if (!first.status) first = reason;
+    }
+    *r->checkpoint = '\0';
+    if (first.status)
+        return status_fail(error, first.status, "no checkpoint reads well: %s", first.message);
+    return DSMOE_OK;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static dsmoe_status load_init(run *r, dsmoe_error *error)
+{
+    dsmoe_model *model;
+    STATUS_TRY(dsmoe_model_open(r->settings.init, &model, error));
+    dsmoe_error reason;
+    dsmoe_status status = dsmoe_trainer_load(r->trainer, model, &reason);
+    dsmoe_model_free(model);
+    return status ? status_fail(error, status, "%s: %s", r->settings.init, reason.message)
+                  : DSMOE_OK;
+}
+
+static dsmoe_status fill_weights(run *r, dsmoe_error *error)
+{
+    if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &r->state, error);
+    r->state = (checkpoint_state){.data_hash = r->data.hash,
+                                  .loss = NAN,
+                                  .held_out_loss = NAN,
+                                  .best_loss = NAN,
+                                  .best_step = -1};
+    if (*r->settings.init) return load_init(r, error);
+    dsmoe_trainer_init(r->trainer, (uint64_t)r->settings.seed);
+    return DSMOE_OK;
+}
+
+/* ---- what it takes --------------------------------------------------------------------------- */
+
+static dsmoe_trainer_options trainer_options(const run *r)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    return (dsmoe_trainer_options){
+        .n_sequences = s->batch,
+        .sequence_length = s->seq,
+        .beta1 = s->beta1,
+        .beta2 = s->beta2,
+        .eps = s->eps,
+        .weight_decay = s->weight_decay,
+        .clip_norm = s->clip,
+        .n_device_groups = s->device_groups,
+        .device_loss_alpha = s->device_groups ? s->device_loss_alpha : 0,
+        .recompute = s->recompute,
+        .n_threads = r->options.n_threads,
+    };
+}
+
+/* Weights and two moments; the kept ones, the best and the one being written. */
+static void warn_of_disk(const run *r)
+{
+    struct statvfs disk;
+    if (statvfs(r->folder, &disk) != 0) return;
+    double needed = 12.0 * (double)r->plan.total * (double)(r->settings.keep + 2);
+    double left = (double)disk.f_bavail * (double)disk.f_frsize;
+    if (needed > left)
+        run_message(r, "checkpoints can take up to %.1f GB, and the disk has %.1f GB left",
+                    needed / 1e9, left / 1e9);
+}
+
+static dsmoe_status tell_start(run *r, dsmoe_error *error)
+{
+    STATUS_TRY(dsmoe_model_plan_make(&r->config, r->settings.seq, &r->plan, error));
+    r->trainer_options = trainer_options(r);
+    r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
+    if (r->memory.weights == 0) /* such a trainer cannot be, for a reason that it tells */
+        return dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error);
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
+    run_emit(r, &event);
+    warn_of_disk(r);
+    return DSMOE_OK;
+}
+
+static dsmoe_status allocate(run *r, dsmoe_error *error)
+{
+    if (!r->trainer)
+        STATUS_TRY(dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error));
+    size_t n = (size_t)(r->settings.batch * r->settings.seq);
+    r->tokens = malloc(n * sizeof *r->tokens);
+    r->targets = malloc(n * sizeof *r->targets);
+    r->layer_losses = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
+    if (r->tokens && r->targets && r->layer_losses) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
+}
+
+dsmoe_status run_start(run *r, dsmoe_error *error)
+{
+    STATUS_TRY(tell_start(r, error));
+    if (run_asks_stop(r)) return DSMOE_OK;
+    STATUS_TRY(allocate(r, error));
+    STATUS_TRY(fill_weights(r, error));
+    STATUS_TRY(run_commit_folder(r, error));
+    r->schedule = settings_schedule(&r->settings);
+    STATUS_TRY(metrics_open(r->folder, r->state.step, &r->metrics, error));
+    return run_log_start(r, error);
+}

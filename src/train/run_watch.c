@@ -1,0 +1,207 @@
+/* run_watch.c - looking at the model while it learns: its loss on text it never sees, which experts
+ * serve which kind of text, and what it writes. Nothing here changes the model. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/buffer.h"
+#include "text/unicode.h"
+#include "train/run.h"
+
+/* ---- held-out loss and routing by kind ------------------------------------------------------- */
+
+typedef struct evaluation {
+    run *run;
+    int64_t n;        /* sequences */
+    int *kinds;       /* [n]; NULL: the routing is not wanted */
+    int64_t *counts;  /* [n_moe_layers, n_kinds, n_routed_experts] */
+    int64_t *moe_row; /* [num_hidden_layers] the number of a layer among the MoE layers */
+} evaluation;
+
+static void count_choices(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+                          const dsmoe_routing *routing)
+{
+    const evaluation *e = context;
+    const run *r = e->run;
+    int64_t k = r->config.num_experts_per_tok, n_experts = r->config.n_routed_experts;
+    int64_t *of_layer = e->counts + e->moe_row[layer] * r->data.n_kinds * n_experts;
+    for (int64_t i = 0; i < n_tokens; i++) {
+        int kind = e->kinds[(first + i) / r->settings.seq];
+        for (int64_t j = 0; j < k; j++) of_layer[kind * n_experts + routing->topk_idx[i * k + j]]++;
+    }
+}
+
+/* What count_choices needs; without memory the routing is simply not looked at. */
+static void watch_routing(evaluation *e)
+{
+    const run *r = e->run;
+    size_t n_counts = (size_t)(r->plan.n_moe_layers * r->data.n_kinds * r->config.n_routed_experts);
+    if (n_counts == 0) return;
+    e->counts = calloc(n_counts, sizeof *e->counts);
+    e->moe_row = calloc((size_t)r->config.num_hidden_layers, sizeof *e->moe_row);
+    int *kinds = calloc((size_t)e->n, sizeof *kinds);
+    if (!e->counts || !e->moe_row || !kinds) {
+        free(kinds);
+        return;
+    }
+    for (int64_t i = 0, row = 0; i < r->config.num_hidden_layers; i++)
+        if (dsmoe_config_layer_is_moe(&r->config, i)) e->moe_row[i] = row++;
+    for (int64_t i = 0; i < e->n; i++)
+        dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, &kinds[i]);
+    e->kinds = kinds;
+}
+
+static dsmoe_status put_routing(const evaluation *e, dsmoe_error *error)
+{
+    const run *r = e->run;
+    const char **names = malloc((size_t)r->data.n_kinds * sizeof *names);
+    if (!names) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
+    for (int i = 0; i < r->data.n_kinds; i++) names[i] = dsmoe_dataset_kind_name(r->dataset, i);
+    dsmoe_status status =
+        metrics_put_routing(r->metrics, r->state.step, names, r->data.n_kinds, e->counts,
+                            r->plan.n_moe_layers, r->config.n_routed_experts, error);
+    free(names);
+    return status;
+}
+
+static bool show_evaluation(void *context, double done, double total)
+{
+    const evaluation *e = context;
+    run_progress progress = {e->run, "measuring the held-out loss"};
+    return run_show_progress(&progress, done, total);
+}
+
+static dsmoe_status measure(evaluation *e, dsmoe_error *error)
+{
+    run *r = e->run;
+    dsmoe_held_out_options options = {.n = e->n,
+                                      .n_threads = r->options.n_threads,
+                                      .watch = e->kinds ? count_choices : NULL,
+                                      .progress = show_evaluation,
+                                      .context = e};
+    double loss = NAN;
+    dsmoe_status status =
+        dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss, error);
+    if (r->stopped && status != DSMOE_OK) return DSMOE_OK; /* told to end: not measured */
+    /* A model that overflows on a text it has not seen may still recover. */
+    if (status == DSMOE_ERROR_NONFINITE) return DSMOE_OK;
+    STATUS_TRY(status);
+    r->state.held_out_loss = loss;
+    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, NULL, NULL, 0, error));
+    return e->kinds ? put_routing(e, error) : DSMOE_OK;
+}
+
+dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error)
+{
+    evaluation e = {.run = r, .n = r->settings.eval_sequences};
+    if (e.n == 0 || e.n > r->data.n_held_out) e.n = r->data.n_held_out;
+    if (with_routing) watch_routing(&e);
+    dsmoe_status status = measure(&e, error);
+    free(e.kinds);
+    free(e.counts);
+    free(e.moe_row);
+    return status;
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+typedef struct writing {
+    const run *run;
+    dsmoe_session *session;
+    dsmoe_sampler *sampler;
+    float *logits;
+    int32_t *ids; /* of the prompt */
+    size_t n_ids;
+    byte_buffer bytes; /* what was written */
+} writing;
+
+/* A text begins with what the tokenizer puts before it, or behind the end of another one. */
+static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
+{
+    const run *r = w->run;
+    const char *prompt = r->settings.sample_prompt;
+    STATUS_TRY(dsmoe_tokenizer_encode(r->tokenizer, prompt, strlen(prompt), DSMOE_ENCODE_BOS,
+                                      &w->ids, &w->n_ids, error));
+    if (w->n_ids > 0) return DSMOE_OK;
+    free(w->ids);
+    w->ids = calloc(1, sizeof *w->ids);
+    if (!w->ids) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+    w->n_ids = 1;
+    if (r->config.eos_token_id >= 0) *w->ids = (int32_t)r->config.eos_token_id;
+    return DSMOE_OK;
+}
+
+static dsmoe_status open_session(writing *w, dsmoe_error *error)
+{
+    const run *r = w->run;
+    const dsmoe_model *model = dsmoe_trainer_model(r->trainer);
+    dsmoe_session_options options = {.n_ctx = (int64_t)w->n_ids + r->settings.sample_tokens,
+                                     .n_threads = r->options.n_threads};
+    STATUS_TRY(dsmoe_session_create(model, &options, &w->session, error));
+    dsmoe_sampler_options sampler = dsmoe_sampler_options_default();
+    sampler.seed = (uint64_t)(r->settings.seed + r->state.step);
+    STATUS_TRY(
+        dsmoe_sampler_create(&sampler, dsmoe_tokenizer_size(r->tokenizer), &w->sampler, error));
+    w->logits = malloc((size_t)r->config.vocab_size * sizeof *w->logits);
+    return w->logits ? DSMOE_OK : status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+}
+
+static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
+{
+    const run *r = w->run;
+    STATUS_TRY(dsmoe_session_prefill(w->session, w->ids, (int64_t)w->n_ids, w->logits, error));
+    for (int64_t i = 0; i < r->settings.sample_tokens; i++) {
+        int32_t token;
+        STATUS_TRY(dsmoe_sampler_pick(w->sampler, w->logits, &token, error));
+        if (token == r->config.eos_token_id) break;
+        size_t length = 0;
+        const char *piece = dsmoe_tokenizer_piece(r->tokenizer, token, &length);
+        if (piece) STATUS_TRY(byte_buffer_append(&w->bytes, piece, length, error));
+        STATUS_TRY(dsmoe_session_decode(w->session, token, w->logits, error));
+    }
+    return DSMOE_OK;
+}
+
+/* The bytes of a model that knows little as a text ended by a NUL: what is no character becomes
+ * U+FFFD. */
+static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, dsmoe_error *error)
+{
+    size_t end = dsmoe_utf8_complete(bytes->bytes, bytes->length);
+    for (size_t at = 0, size; at < end; at += size) {
+        uint32_t code = 0;
+        size = unicode_decode(bytes->bytes + at, end - at, &code);
+        bool shown = size > 0 && code != 0;
+        if (size == 0) size = 1;
+        STATUS_TRY(byte_buffer_append(text, shown ? bytes->bytes + at : "\xef\xbf\xbd",
+                                      shown ? size : 3, error));
+    }
+    return byte_buffer_append(text, "", 1, error);
+}
+
+static dsmoe_status show_sample(run *r, const char *text, dsmoe_error *error)
+{
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_SAMPLE);
+    event.text = text;
+    run_emit(r, &event);
+    return metrics_put_sample(r->metrics, r->state.step, r->settings.sample_prompt, text, error);
+}
+
+dsmoe_status run_sample(run *r, dsmoe_error *error)
+{
+    if (!r->tokenizer || r->settings.sample_tokens == 0) return DSMOE_OK;
+    writing w = {.run = r};
+    byte_buffer text = {0};
+    dsmoe_status status = encode_prompt(&w, error);
+    if (status == DSMOE_OK) status = open_session(&w, error);
+    if (status == DSMOE_OK) status = write_tokens(&w, error);
+    if (status == DSMOE_OK) status = make_readable(&w.bytes, &text, error);
+    if (status == DSMOE_OK) status = show_sample(r, text.bytes, error);
+    if (status == DSMOE_ERROR_NONFINITE) status = DSMOE_OK; /* there is nothing to see */
+    byte_buffer_free(&text);
+    byte_buffer_free(&w.bytes);
+    free(w.ids);
+    free(w.logits);
+    dsmoe_sampler_free(w.sampler);
+    dsmoe_session_free(w.session);
+    return status;
+}

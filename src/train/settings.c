@@ -1,0 +1,364 @@
+/* settings.c - the settings of a run: defaults, a file, and what each of them may be. */
+#include "train/settings.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "formats/json.h"
+#include "formats/json_write.h"
+#include "formats/partial_file.h"
+#include "text/unicode.h"
+
+enum { MAX_SIZE = 1 << 20 }; /* bytes of a file of settings; one has about two thousand */
+
+typedef enum setting_kind {
+    SETTING_INTEGER, /* int64_t in [min, max] */
+    SETTING_NUMBER,  /* double in [min, max] */
+    SETTING_FLAG,    /* bool */
+    SETTING_TEXT,    /* char [size] */
+    SETTING_TEXTS,   /* char [count][size], "" behind the last; an array in the file */
+} setting_kind;
+
+typedef struct setting {
+    const char *key;
+    size_t offset;
+    setting_kind kind;
+    double min, max;
+    size_t size; /* of a text, its NUL included */
+    int count;
+    bool or_minus_one; /* which then means: decide for me */
+} setting;
+
+#define AT(name) #name, offsetof(dsmoe_run_settings, name)
+#define INTEGER(name, low, high)                                                                   \
+    {                                                                                              \
+        AT(name), SETTING_INTEGER, low, high, 0, 0, false                                          \
+    }
+#define NUMBER(name, low, high)                                                                    \
+    {                                                                                              \
+        AT(name), SETTING_NUMBER, low, high, 0, 0, false                                           \
+    }
+#define FLAG(name)                                                                                 \
+    {                                                                                              \
+        AT(name), SETTING_FLAG, 0, 0, 0, 0, false                                                  \
+    }
+#define TEXT(name)                                                                                 \
+    {                                                                                              \
+        AT(name), SETTING_TEXT, 0, 0, sizeof((dsmoe_run_settings *)NULL)->name, 1, false           \
+    }
+static const setting table[] = {
+    {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false},
+    TEXT(out),
+    TEXT(tokenizer),
+    TEXT(config),
+    TEXT(preset),
+    TEXT(init),
+    INTEGER(vocab_size, 258, 1 << 24),
+    INTEGER(steps, 1, 1000000000),
+    INTEGER(batch, 1, 65536),
+    INTEGER(seq, 1, 1 << 20),
+    INTEGER(accumulate, 1, 65536),
+    NUMBER(lr, 0, 10),
+    TEXT(schedule),
+    {AT(warmup), SETTING_INTEGER, 0, 1000000000, 0, 0, true},
+    NUMBER(weight_decay, 0, 0.999999),
+    NUMBER(clip, 0, 1e6),
+    NUMBER(beta1, 0, 0.999999),
+    NUMBER(beta2, 0, 0.999999),
+    NUMBER(eps, 1e-30, 1),
+    {AT(aux_loss_alpha), SETTING_NUMBER, 0, 1000, 0, 0, true},
+    INTEGER(device_groups, 0, 65536),
+    NUMBER(device_loss_alpha, 0, 1000),
+    {AT(init_std), SETTING_NUMBER, 0, 10, 0, 0, true},
+    FLAG(recompute),
+    INTEGER(seed, 0, 0x1p53),
+    NUMBER(held_out, 0, 0.9),
+    INTEGER(eval_every, 0, 1000000000),
+    INTEGER(eval_sequences, 0, 1000000000),
+    INTEGER(sample_every, 0, 1000000000),
+    INTEGER(sample_tokens, 0, 1 << 20),
+    TEXT(sample_prompt),
+    INTEGER(save_every, 0, 1000000000),
+    INTEGER(keep, 1, 1000000),
+    INTEGER(log_every, 1, 1000000000),
+    INTEGER(report_every, 1, 1000000000),
+};
+enum { N_SETTINGS = sizeof table / sizeof *table };
+
+static const char *const schedules[] = {
+    [DSMOE_SCHEDULE_STEP] = "step",
+    [DSMOE_SCHEDULE_COSINE] = "cosine",
+    [DSMOE_SCHEDULE_CONSTANT] = "constant",
+};
+enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
+dsmoe_run_settings dsmoe_run_settings_default(void)
+{
+    dsmoe_trainer_options trainer = dsmoe_trainer_options_default();
+    return (dsmoe_run_settings){
+        .vocab_size = 8192,
+        .steps = 1000,
+        .batch = trainer.n_sequences,
+        .seq = trainer.sequence_length,
+        .accumulate = 1,
+        .lr = 1e-3,
+        .schedule = "step",
+        .warmup = -1,
+        .weight_decay = trainer.weight_decay,
+        .clip = trainer.clip_norm,
+        .beta1 = trainer.beta1,
+        .beta2 = trainer.beta2,
+        .eps = trainer.eps,
+        .aux_loss_alpha = -1,
+        .device_loss_alpha = 0.05,
+        .init_std = -1,
+        .held_out = 0.05,
+        .eval_every = 100,
+        .eval_sequences = 64,
+        .sample_every = 250,
+        .sample_tokens = 64,
+        .save_every = 250,
+        .keep = 2,
+        .log_every = 10,
+        .report_every = 50,
+    };
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+static double load_number(const setting *s, const dsmoe_run_settings *settings)
+{
+    const char *field = (const char *)settings + s->offset;
+    return s->kind == SETTING_INTEGER ? (double)*(const int64_t *)field : *(const double *)field;
+}
+
+static dsmoe_status check_number(const setting *s, double value, const char *source,
+                                 dsmoe_error *error)
+{
+    if (value >= s->min && value <= s->max) return DSMOE_OK; /* not so for a NaN */
+    if (s->or_minus_one && value == -1) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %.16g, outside %.16g to %.16g%s",
+                       source, s->key, value, s->min, s->max, s->or_minus_one ? " and not -1" : "");
+}
+
+/* A text ends within its field. JSON has no other bytes than UTF-8. */
+static dsmoe_status check_text(const setting *s, const char *text, const char *source,
+                               dsmoe_error *error)
+{
+    const char *end = memchr(text, '\0', s->size);
+    if (!end)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s has more than %zu bytes", source,
+                           s->key, s->size - 1);
+    size_t length = (size_t)(end - text);
+    if (unicode_valid_length(text, length) == length) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is not UTF-8", source, s->key);
+}
+
+static dsmoe_status check_setting(const setting *s, const dsmoe_run_settings *settings,
+                                  const char *source, dsmoe_error *error)
+{
+    const char *text = (const char *)settings + s->offset;
+    switch (s->kind) {
+    case SETTING_INTEGER:
+    case SETTING_NUMBER: return check_number(s, load_number(s, settings), source, error);
+    case SETTING_FLAG: return DSMOE_OK;
+    case SETTING_TEXT:
+    case SETTING_TEXTS:
+        for (int i = 0; i < s->count; i++)
+            STATUS_TRY(check_text(s, text + (size_t)i * s->size, source, error));
+        return DSMOE_OK;
+    }
+    return DSMOE_OK;
+}
+
+/* What one setting says about another. */
+static dsmoe_status check_together(const dsmoe_run_settings *s, const char *source,
+                                   dsmoe_error *error)
+{
+    if (!!*s->config + !!*s->preset + !!*s->init > 1)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: only one of config, preset and init can say what the model is",
+                           source);
+    int kind = 0;
+    while (kind < N_SCHEDULES && strcmp(s->schedule, schedules[kind])) kind++;
+    if (kind == N_SCHEDULES)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: schedule is '%s', not step, cosine or constant", source,
+                           s->schedule);
+    int64_t n;
+    if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: steps, batch, accumulate and seq make too many tokens", source);
+    return DSMOE_OK;
+}
+
+dsmoe_status settings_check(const dsmoe_run_settings *settings, const char *source,
+                            dsmoe_error *error)
+{
+    for (int i = 0; i < N_SETTINGS; i++)
+        STATUS_TRY(check_setting(&table[i], settings, source, error));
+    return check_together(settings, source, error);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+typedef struct settings_reader {
+    const char *path;
+    dsmoe_run_settings *settings;
+} settings_reader;
+
+static dsmoe_status wrong_kind(const settings_reader *r, const setting *s, const char *wanted,
+                               const json_node *value, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s must be %s, not %s", r->path, s->key,
+                       wanted, json_kind_name(json_node_kind(value)));
+}
+
+static dsmoe_status read_text(const settings_reader *r, const setting *s, const json_node *value,
+                              char *field, dsmoe_error *error)
+{
+    if (json_node_kind(value) != JSON_KIND_STRING)
+        return wrong_kind(r, s, "a string", value, error);
+    size_t length;
+    const char *text = json_node_string(value, &length);
+    if (length >= s->size)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s has %zu bytes, more than %zu",
+                           r->path, s->key, length, s->size - 1);
+    memset(field, 0, s->size);
+    memcpy(field, text, length);
+    return DSMOE_OK;
+}
+
+static dsmoe_status read_texts(const settings_reader *r, const setting *s, const json_node *value,
+                               char *field, dsmoe_error *error)
+{
+    if (json_node_kind(value) != JSON_KIND_ARRAY)
+        return wrong_kind(r, s, "an array of strings", value, error);
+    size_t n = json_node_count(value);
+    if (n > (size_t)s->count)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s has %zu entries, more than %d",
+                           r->path, s->key, n, s->count);
+    memset(field, 0, (size_t)s->count * s->size);
+    for (size_t i = 0; i < n; i++)
+        STATUS_TRY(read_text(r, s, json_node_item(value, i), field + i * s->size, error));
+    return DSMOE_OK;
+}
+
+static dsmoe_status read_setting(const settings_reader *r, const setting *s, const json_node *value,
+                                 dsmoe_error *error)
+{
+    char *field = (char *)r->settings + s->offset;
+    json_kind kind = json_node_kind(value);
+    switch (s->kind) {
+    case SETTING_INTEGER:
+        if (kind != JSON_KIND_INTEGER) return wrong_kind(r, s, "an integer", value, error);
+        *(int64_t *)field = json_node_integer(value);
+        return DSMOE_OK;
+    case SETTING_NUMBER:
+        if (kind != JSON_KIND_INTEGER && kind != JSON_KIND_REAL)
+            return wrong_kind(r, s, "a number", value, error);
+        *(double *)field = json_node_number(value);
+        return DSMOE_OK;
+    case SETTING_FLAG:
+        if (kind != JSON_KIND_BOOL) return wrong_kind(r, s, "true or false", value, error);
+        *(bool *)field = json_node_bool(value);
+        return DSMOE_OK;
+    case SETTING_TEXT: return read_text(r, s, value, field, error);
+    case SETTING_TEXTS: return read_texts(r, s, value, field, error);
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status read_member(void *context, const char *key, const json_node *value,
+                                dsmoe_error *error)
+{
+    const settings_reader *r = context;
+    for (int i = 0; i < N_SETTINGS; i++)
+        if (!strcmp(key, table[i].key)) return read_setting(r, &table[i], value, error);
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: there is no setting '%.64s'", r->path, key);
+}
+
+dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_settings *settings,
+                                     dsmoe_error *error)
+{
+    if (!path || !settings)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no place for settings given");
+    json_node *root;
+    STATUS_TRY(json_node_read(path, MAX_SIZE, &root, error));
+    dsmoe_run_settings read = *settings;
+    settings_reader reader = {path, &read};
+    dsmoe_status status;
+    if (json_node_kind(root) != JSON_KIND_OBJECT)
+        status =
+            status_fail(error, DSMOE_ERROR_FORMAT, "%s: the top level must be an object, not %s",
+                        path, json_kind_name(json_node_kind(root)));
+    else
+        status = json_node_each(root, read_member, &reader, error);
+    json_node_free(root);
+    if (status == DSMOE_OK) status = settings_check(&read, path, error);
+    if (status == DSMOE_OK) *settings = read;
+    return status;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void put_value(FILE *text, const setting *s, const dsmoe_run_settings *settings)
+{
+    const char *field = (const char *)settings + s->offset;
+    switch (s->kind) {
+    case SETTING_INTEGER: fprintf(text, "%" PRId64, *(const int64_t *)field); break;
+    case SETTING_NUMBER: json_write_number(text, *(const double *)field); break;
+    case SETTING_FLAG: fputs(*(const bool *)field ? "true" : "false", text); break;
+    case SETTING_TEXT: json_write_string(text, field); break;
+    case SETTING_TEXTS:
+        fputc('[', text);
+        for (int i = 0; i < s->count && field[(size_t)i * s->size]; i++) {
+            if (i) fputs(", ", text);
+            json_write_string(text, field + (size_t)i * s->size);
+        }
+        fputc(']', text);
+        break;
+    }
+}
+
+static void put_all(FILE *text, const dsmoe_run_settings *settings, const char *between,
+                    const char *end)
+{
+    fputc('{', text);
+    for (int i = 0; i < N_SETTINGS; i++) {
+        fprintf(text, "%s%s\"%s\": ", i ? "," : "", between, table[i].key);
+        put_value(text, &table[i], settings);
+    }
+    fprintf(text, "%s}", end);
+}
+
+void settings_put(FILE *text, const dsmoe_run_settings *settings)
+{
+    put_all(text, settings, "", "");
+}
+
+static void put_file(FILE *text, const void *context)
+{
+    put_all(text, context, "\n  ", "\n");
+    fputc('\n', text);
+}
+
+dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settings,
+                            dsmoe_error *error)
+{
+    return partial_file_write_text(folder, "settings.json", put_file, settings, error);
+}
+
+dsmoe_schedule settings_schedule(const dsmoe_run_settings *s)
+{
+    dsmoe_schedule schedule = {.lr = s->lr, .n_steps = s->steps, .n_warmup = s->warmup};
+    for (int i = 0; i < N_SCHEDULES; i++)
+        if (!strcmp(s->schedule, schedules[i])) schedule.kind = (dsmoe_schedule_kind)i;
+    int64_t twentieth = s->steps / 20;
+    if (s->warmup < 0) schedule.n_warmup = twentieth < 2000 ? twentieth : 2000;
+    return schedule;
+}

@@ -1,0 +1,380 @@
+/* step.c - the layers of the model over a batch, forward and backward:
+ *
+ *   middle = x + Attention(norm(x))
+ *   next   = middle + FFN(norm(middle))     FFN: one SwiGLU network, or the MoE layer
+ *
+ * Backward walks the same way back. The norms are cheap and made again rather than kept; with
+ * `recompute` so is the whole layer, of which only the input is kept. */
+#include "train/step.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/threads.h"
+#include "model/config.h"
+#include "model/rope.h"
+#include "train/head.h"
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+typedef struct dense_space {
+    experts experts; /* the network as the only expert */
+    float *h;        /* [n_tokens, intermediate_size] */
+} dense_space;
+
+static dense_space dense_place(arena *a, const dsmoe_trainer *t, int64_t n_tokens)
+{
+    const dsmoe_config *c = &t->config;
+    int64_t hidden = c->hidden_size, width = c->intermediate_size;
+    dense_space s = {.experts = experts_place(a, t->kernels, hidden, 1, n_tokens),
+                     .h = arena_take(a, n_tokens * width, sizeof(float))};
+    s.experts.threads =
+        scratch_place(a, t->kernels, width > hidden ? width : hidden, t->options.n_threads);
+    s.experts.n_threads = t->options.n_threads;
+    return s;
+}
+
+static head_job head_of(const dsmoe_trainer *t)
+{
+    return (head_job){.kernels = t->kernels,
+                      .n_tokens = t->options.n_sequences * t->options.sequence_length,
+                      .hidden_size = t->config.hidden_size,
+                      .vocab_size = t->config.vocab_size,
+                      .weight = t->weight_slots->lm_head,
+                      .n_threads = t->options.n_threads};
+}
+
+/* The largest part of the work; 0 if it cannot fit. */
+static size_t phase_size(const dsmoe_trainer *t, const attention_batch *batch, int64_t n_tokens)
+{
+    head_job head = head_of(t);
+    size_t attention = attention_train_size(batch), largest = head_size(&head);
+    if (!attention || !largest) return 0;
+    if (attention > largest) largest = attention;
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+        arena dense = arena_over(NULL);
+        dense_place(&dense, t, n_tokens);
+        const dsmoe_layer *moe = t->model->layers[i];
+        size_t size = moe ? dsmoe_layer_train_workspace_size(moe, n_tokens, t->options.n_threads)
+                          : arena_size(&dense);
+        if (!size) return 0;
+        if (size > largest) largest = size;
+    }
+    return largest;
+}
+
+static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
+                        int64_t layer, int64_t n_tokens, layer_saved *out)
+{
+    const dsmoe_config *c = &t->config;
+    const dsmoe_layer *moe = t->model->layers[layer];
+    out->middle = arena_take(a, n_tokens * c->hidden_size, sizeof(float));
+    out->attention = attention_saved_place(a, batch);
+    if (moe) {
+        out->moe_size = dsmoe_layer_saved_size(moe, n_tokens);
+        a->overflow = a->overflow || out->moe_size == 0;
+        out->moe = arena_take(a, 1, out->moe_size);
+    } else {
+        out->g = arena_take(a, n_tokens * c->intermediate_size, sizeof(float));
+        out->u = arena_take(a, n_tokens * c->intermediate_size, sizeof(float));
+    }
+}
+
+/* The layers' memory one behind the other, or, with recomputation, all in one place. */
+static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
+                         int64_t n_tokens, layer_saved *layers)
+{
+    arena start = *a, furthest = *a;
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+        layer_saved nowhere = {0}, *layer = layers ? &layers[i] : &nowhere;
+        if (t->options.recompute) *a = start;
+        layer_place(a, t, batch, i, n_tokens, layer);
+        if (a->used > furthest.used || a->overflow) furthest = *a;
+    }
+    *a = furthest;
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+        float *x = arena_take(a, n_tokens * t->config.hidden_size, sizeof(float));
+        if (layers) layers[i].x = x;
+    }
+}
+
+step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
+{
+    const dsmoe_config *c = &t->config;
+    int64_t length = t->options.sequence_length, n = t->options.n_sequences * length;
+    int64_t hidden = c->hidden_size, half = config_head_dim(c) / 2, layers = c->num_hidden_layers;
+    step_space *placed = arena_take(a, 1, sizeof *placed), s = {.n_tokens = n};
+    s.attention = (attention_batch){.config = c,
+                                    .kernels = t->kernels,
+                                    .n_sequences = t->options.n_sequences,
+                                    .sequence_length = length,
+                                    .n_threads = t->options.n_threads};
+    s.layers = arena_take(a, layers, sizeof *s.layers);
+    size_t before = a->used;
+    layers_place(a, t, &s.attention, n, s.layers);
+    *activations = a->used - before;
+    s.norm = norm_place(a, t->kernels, n, hidden, (float)c->rms_norm_eps, t->options.n_threads);
+    float **rows_of_hidden[] = {&s.x_last, &s.normed, &s.y, &s.dx, &s.d_normed};
+    for (size_t i = 0; i < sizeof rows_of_hidden / sizeof *rows_of_hidden; i++)
+        *rows_of_hidden[i] = arena_take(a, n * hidden, sizeof(float));
+    float **angles[] = {&s.cos, &s.sin, &s.sin_back};
+    for (int i = 0; i < 3; i++) *angles[i] = arena_take(a, length * half, sizeof(float));
+    s.moe_gradients = arena_take(a, layers, sizeof *s.moe_gradients);
+    s.expert_gradients =
+        arena_take(a, t->n_moe_layers * c->n_routed_experts, sizeof *s.expert_gradients);
+    s.phase_size = phase_size(t, &s.attention, n);
+    s.phase = arena_take(a, 1, s.phase_size);
+    a->overflow = a->overflow || s.phase_size == 0;
+    s.attention.cos = s.cos;
+    s.attention.sin = s.sin;
+    s.attention.sin_back = s.sin_back;
+    if (placed) *placed = s;
+    return placed;
+}
+
+static dsmoe_expert_weights expert_pointers(const moe_expert *e)
+{
+    return (dsmoe_expert_weights){(float *)e->gate_proj.data, (float *)e->up_proj.data,
+                                  (float *)e->down_proj.data};
+}
+
+void step_begin(dsmoe_trainer *t)
+{
+    const dsmoe_config *c = &t->config;
+    step_space *s = t->space;
+    int64_t half = config_head_dim(c) / 2, length = t->options.sequence_length;
+    for (int64_t i = 0; i < length; i++)
+        rope_angles(c, i, length, s->cos + i * half, s->sin + i * half);
+    for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
+    dsmoe_expert_weights *gradients = s->expert_gradients;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const moe_weights *g = &t->gradient_slots->blocks[i].moe;
+        if (!t->model->layers[i]) continue;
+        for (int64_t e = 0; e < c->n_routed_experts; e++)
+            gradients[e] = expert_pointers(&g->experts[e]);
+        s->moe_gradients[i] = (dsmoe_layer_weights){(float *)g->gate.data, gradients,
+                                                    expert_pointers(&g->shared_experts)};
+        gradients += c->n_routed_experts;
+    }
+}
+
+/* ---- the FFN --------------------------------------------------------------------------------- */
+
+/* The dense network as an expert that gets every token. */
+static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved *kept, float *out)
+{
+    arena a = arena_over(t->space->phase);
+    dense_space s = dense_place(&a, t, t->space->n_tokens);
+    experts_begin(&s.experts, t->space->n_tokens);
+    experts_add(&s.experts,
+                (group){.weights = t->weight_slots->blocks[layer].mlp,
+                        .gradients = expert_pointers(&t->gradient_slots->blocks[layer].mlp),
+                        .width = t->config.intermediate_size,
+                        .n_rows = t->space->n_tokens,
+                        .g = kept->g,
+                        .u = kept->u,
+                        .h = s.h,
+                        .out = out});
+    return s.experts;
+}
+
+static dsmoe_status name_layer(dsmoe_status status, int64_t layer, const dsmoe_error *why,
+                               dsmoe_error *error)
+{
+    if (status == DSMOE_OK) return status;
+    return status_fail(error, status, "layer %lld: %s", (long long)layer, why->message);
+}
+
+static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, dsmoe_layer_losses *losses,
+                                dsmoe_error *error)
+{
+    step_space *s = t->space;
+    layer_saved *kept = &s->layers[layer];
+    const dsmoe_layer *moe = t->model->layers[layer];
+    if (!moe) {
+        experts e = dense_experts(t, layer, kept, s->y);
+        experts_forward(&e, s->normed);
+        return DSMOE_OK;
+    }
+    dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
+    dsmoe_error why;
+    return name_layer(layer_forward_train(
+                          moe, s->normed, t->options.n_sequences, t->options.sequence_length, s->y,
+                          kept->moe, kept->moe_size, losses, &workspace, &t->times.router, &why),
+                      layer, &why, error);
+}
+
+static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
+{
+    step_space *s = t->space;
+    layer_saved *kept = &s->layers[layer];
+    const dsmoe_layer *moe = t->model->layers[layer];
+    bool accumulate = t->n_batches > 0;
+    if (!moe) {
+        experts e = dense_experts(t, layer, kept, s->d_normed);
+        experts_backward(&e, s->normed, s->dx, accumulate);
+        return DSMOE_OK;
+    }
+    dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
+    dsmoe_error why;
+    return name_layer(layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed,
+                                     &s->moe_gradients[layer], accumulate, &workspace,
+                                     &t->times.router, &why),
+                      layer, &why, error);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* Adds what has passed since *last to a part. */
+static void lap(double *part, double *last)
+{
+    double now = clock_seconds();
+    *part += now - *last;
+    *last = now;
+}
+
+/* The same for the experts, without what the router has counted for itself meanwhile. */
+static void lap_experts(dsmoe_trainer *t, double router_before, double *last)
+{
+    t->times.experts -= t->times.router - router_before;
+    lap(&t->times.experts, last);
+}
+
+/* ---- one layer ------------------------------------------------------------------------------- */
+
+/* The layer's input, unless it is there already: what the layer before made of it. */
+static void take_over(dsmoe_trainer *t, int64_t layer, bool again)
+{
+    step_space *s = t->space;
+    const float *weight = t->weight_slots->blocks[layer].input_layernorm;
+    float *x = s->layers[layer].x;
+    if (layer == 0 || again)
+        norm_forward(&s->norm, x, weight, s->normed);
+    else
+        norm_add_forward(&s->norm, s->layers[layer - 1].middle, s->y, x, weight, s->normed);
+}
+
+/* Leaves what the FFN adds to `middle` in s->y. `again`: for backward, the input being known. */
+static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
+                              dsmoe_layer_losses *losses, dsmoe_error *error)
+{
+    step_space *s = t->space;
+    layer_saved *kept = &s->layers[layer];
+    const block_weights *w = &t->weight_slots->blocks[layer];
+    double last = clock_seconds(), router = t->times.router;
+    take_over(t, layer, again);
+    lap(&t->times.rest, &last);
+    attention_train_forward(&s->attention, w, s->normed, kept->attention, s->y, s->phase);
+    lap(&t->times.attention, &last);
+    norm_add_forward(&s->norm, kept->x, s->y, kept->middle, w->post_attention_layernorm, s->normed);
+    lap(&t->times.rest, &last);
+    STATUS_TRY(ffn_forward(t, layer, losses, error));
+    lap_experts(t, router, &last);
+    return DSMOE_OK;
+}
+
+/* From the gradient by the layer's output, in s->dx, to that by its input. */
+static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
+{
+    step_space *s = t->space;
+    layer_saved *kept = &s->layers[layer];
+    const block_weights *w = &t->weight_slots->blocks[layer],
+                        *g = &t->gradient_slots->blocks[layer];
+    bool accumulate = t->n_batches > 0;
+    bool gone = t->options.recompute && layer + 1 < t->config.num_hidden_layers;
+    if (gone) STATUS_TRY(layer_run(t, layer, true, NULL, error));
+    double last = clock_seconds(), router = t->times.router;
+    norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
+    lap(&t->times.rest, &last);
+    STATUS_TRY(ffn_backward(t, layer, error));
+    lap_experts(t, router, &last);
+    norm_backward(&s->norm, kept->middle, w->post_attention_layernorm, s->d_normed, s->dx,
+                  g->post_attention_layernorm, accumulate);
+    norm_forward(&s->norm, kept->x, w->input_layernorm, s->normed);
+    lap(&t->times.rest, &last);
+    attention_train_backward(&s->attention, w, s->normed, kept->attention, s->dx, s->d_normed, g,
+                             accumulate, s->phase);
+    lap(&t->times.attention, &last);
+    norm_backward(&s->norm, kept->x, w->input_layernorm, s->d_normed, s->dx, g->input_layernorm,
+                  accumulate);
+    lap(&t->times.rest, &last);
+    return DSMOE_OK;
+}
+
+/* ---- the ends of the model --------------------------------------------------------------------- */
+
+static void embed(dsmoe_trainer *t, const int32_t *tokens)
+{
+    int64_t hidden = t->config.hidden_size;
+    float *x = t->space->layers[0].x;
+    for (int64_t i = 0; i < t->space->n_tokens; i++)
+        memcpy(x + i * hidden, matrix_at(t->weight_slots->embed_tokens, tokens[i], 0),
+               (size_t)hidden * sizeof *x);
+}
+
+/* A token's row collects the gradients of all its places, in order. A tied head has written its own
+ * part there already. */
+static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
+{
+    int64_t hidden = t->config.hidden_size;
+    float *gradient = (float *)t->gradient_slots->embed_tokens.data;
+    if (!t->config.tie_word_embeddings && t->n_batches == 0)
+        memset(gradient, 0, (size_t)(t->config.vocab_size * hidden) * sizeof *gradient);
+    for (int64_t i = 0; i < t->space->n_tokens; i++)
+        t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
+}
+
+/* The loss, and the gradient by the last layer's output in s->dx. */
+static double predict(dsmoe_trainer *t, const int32_t *targets)
+{
+    step_space *s = t->space;
+    const float *weight = t->weight_slots->norm;
+    bool accumulate = t->n_batches > 0;
+    head_job head = head_of(t);
+    double loss, last = clock_seconds();
+    norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
+                     weight, s->normed);
+    lap(&t->times.rest, &last);
+    loss = head_loss(&head, s->normed, targets, s->d_normed,
+                     (float *)t->gradient_slots->lm_head.data, accumulate, s->phase);
+    lap(&t->times.head, &last);
+    memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
+    norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, t->gradient_slots->norm,
+                  accumulate);
+    lap(&t->times.rest, &last);
+    return loss;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void count_load(dsmoe_trainer *t, int64_t layer, int64_t place)
+{
+    const dsmoe_config *c = &t->config;
+    dsmoe_routing routing =
+        dsmoe_layer_saved_routing(t->model->layers[layer], t->space->layers[layer].moe);
+    int64_t *load = t->expert_load + place * c->n_routed_experts;
+    for (int64_t i = 0; i < t->space->n_tokens * c->num_experts_per_tok; i++)
+        load[routing.topk_idx[i]]++;
+}
+
+dsmoe_status step_run(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets, double *loss,
+                      dsmoe_error *error)
+{
+    double last = clock_seconds();
+    int64_t n_layers = t->config.num_hidden_layers, place = 0;
+    embed(t, tokens);
+    lap(&t->times.rest, &last);
+    for (int64_t i = 0; i < n_layers; i++) {
+        bool is_moe = t->model->layers[i] != NULL;
+        STATUS_TRY(layer_run(t, i, false, is_moe ? &t->layer_losses[place] : NULL, error));
+        if (is_moe) count_load(t, i, place++);
+    }
+    *loss = predict(t, targets);
+    if (!isfinite(*loss)) return DSMOE_OK;
+    for (int64_t i = n_layers - 1; i >= 0; i--) STATUS_TRY(layer_run_back(t, i, error));
+    last = clock_seconds();
+    embed_back(t, tokens);
+    lap(&t->times.rest, &last);
+    return DSMOE_OK;
+}

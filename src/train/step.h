@@ -1,0 +1,46 @@
+/* step.h - one batch through the model and back. */
+#ifndef DSMOE_TRAIN_STEP_H
+#define DSMOE_TRAIN_STEP_H
+
+#include "moe/experts.h"
+#include "train/attention.h"
+#include "train/norm.h"
+#include "train/trainer.h"
+
+/* What one layer keeps from forward to backward. */
+typedef struct layer_saved {
+    float *x;      /* its input; [n_tokens, hidden_size], as is */
+    float *middle; /* its input after attention was added */
+    attention_saved attention;
+    void *moe; /* of an MoE layer: see dsmoe_layer_saved_size */
+    size_t moe_size;
+    float *g, *u; /* of a dense one: [n_tokens, intermediate_size] */
+} layer_saved;
+
+struct step_space {
+    int64_t n_tokens;
+    attention_batch attention;
+    norm_rows norm;
+    layer_saved *layers; /* with recomputation all but `x` is the same memory in each */
+    /* [n_tokens, hidden_size] each */
+    float *x_last; /* output of the last layer */
+    float *normed, *y;
+    float *dx, *d_normed;
+    float *cos, *sin, *sin_back;        /* [sequence_length, head_dim / 2] */
+    dsmoe_layer_weights *moe_gradients; /* [num_hidden_layers] */
+    dsmoe_expert_weights *expert_gradients;
+    void *phase; /* memory of one part of the work, free for the next */
+    size_t phase_size;
+};
+
+/* Where everything lies; the struct itself is the first thing placed. What backward needs is counted
+ * in *activations, the rest is workspace. One function measures and places. */
+step_space *step_place(arena *a, const dsmoe_trainer *trainer, size_t *activations);
+/* Fills in what does not change from batch to batch. */
+void step_begin(dsmoe_trainer *trainer);
+
+/* Forward and backward. The loss may come out as NaN; DSMOE_ERROR_NONFINITE if a router's scores do. */
+dsmoe_status step_run(dsmoe_trainer *trainer, const int32_t *tokens, const int32_t *targets,
+                      double *loss, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,437 @@
+/* trainer.c - a model being trained: its memory, and the two halves of a step.
+ *
+ * Weights, gradients and both moments are four rows of numbers of one layout: the tensors in the
+ * order of the walk, each on a cache line of its own. The optimizer sees only the rows, the model
+ * only the tensors. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/threads.h"
+#include "model/config.h"
+#include "model/init.h"
+#include "train/adamw.h"
+#include "train/step.h"
+
+enum {
+    LINE = MEMORY_ALIGNMENT / sizeof(float),
+    THREADS_MAX = 1024,
+    BATCH_MAX = 1 << 24, /* tokens that go through at once */
+};
+
+dsmoe_trainer_options dsmoe_trainer_options_default(void)
+{
+    return (dsmoe_trainer_options){.n_sequences = 8,
+                                   .sequence_length = 256,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.95,
+                                   .eps = 1e-8,
+                                   .weight_decay = 0.1,
+                                   .clip_norm = 1.0};
+}
+
+static bool in_unit(double x) { return x >= 0.0 && x < 1.0; }
+
+static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_options *o,
+                                  dsmoe_error *error)
+{
+    if (o->n_sequences < 1 || o->sequence_length < 1 || o->n_sequences > BATCH_MAX ||
+        o->sequence_length > BATCH_MAX / o->n_sequences)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a batch of %lld x %lld tokens is impossible", (long long)o->n_sequences,
+                           (long long)o->sequence_length);
+    if (!in_unit(o->beta1) || !in_unit(o->beta2) || !(o->eps > 0.0) || !isfinite(o->eps) ||
+        !in_unit(o->weight_decay) || !(o->clip_norm >= 0.0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "AdamW cannot work with betas %g and %g, eps %g, decay %g, clipping %g",
+                           o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm);
+    if (o->n_device_groups < 0 || !(o->device_loss_alpha >= 0.0) ||
+        (o->n_device_groups > 0 && (c->n_routed_experts % o->n_device_groups != 0)))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%lld device groups with factor %g do not divide %lld experts",
+                           (long long)o->n_device_groups, o->device_loss_alpha,
+                           (long long)c->n_routed_experts);
+    if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
+                           o->n_threads);
+    return DSMOE_OK;
+}
+
+/* ---- where the tensors lie ----------------------------------------------------------------- */
+
+static int64_t count_moe_layers(const dsmoe_config *c)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) n += dsmoe_config_layer_is_moe(c, i);
+    return n;
+}
+
+/* A first walk counts, a second one lists. */
+static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    (void)error;
+    dsmoe_trainer *t = context;
+    parameter p = {.begin = t->n_numbers, .n = spec->shape[0] * spec->shape[1]};
+    p.decays = spec->n_dims == 2;
+    p.role = spec->role;
+    if (t->parameters) t->parameters[t->n_parameters] = p;
+    t->n_parameters++;
+    t->n_numbers += (p.n + LINE - 1) / LINE * LINE;
+    return DSMOE_OK;
+}
+
+/* Points the slots of a walk into one of the rows. */
+typedef struct slot_walk {
+    const dsmoe_trainer *trainer;
+    float *row;
+    size_t next;
+} slot_walk;
+
+static dsmoe_status slot_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    (void)error;
+    slot_walk *walk = context;
+    float *at = walk->row ? walk->row + walk->trainer->parameters[walk->next].begin : NULL;
+    walk->next++;
+    if (spec->n_dims == 2)
+        *spec->slot.matrix = matrix_f32(at, spec->shape[1]);
+    else
+        *spec->slot.vector = at;
+    return DSMOE_OK;
+}
+
+static void set_slots(const dsmoe_trainer *t, model_weights *slots, float *row)
+{
+    slot_walk walk = {.trainer = t, .row = row};
+    weights_each(&t->config, slots, slot_visit, &walk, NULL);
+    if (t->config.tie_word_embeddings) slots->lm_head = slots->embed_tokens;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static dsmoe_status out_of_memory(dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+}
+
+/* Everything that is small: the tensors' places, and the model over them. */
+static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
+{
+    STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
+    t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
+    t->weight_slots = weights_create(&t->config);
+    t->gradient_slots = weights_create(&t->config);
+    t->n_moe_layers = count_moe_layers(&t->config);
+    size_t n_layers = (size_t)t->n_moe_layers + 1;
+    t->layer_losses = calloc(n_layers, sizeof *t->layer_losses);
+    t->expert_load =
+        calloc(n_layers * (size_t)(t->config.n_routed_experts + 1), sizeof *t->expert_load);
+    if (!t->parameters || !t->weight_slots || !t->gradient_slots || !t->layer_losses ||
+        !t->expert_load)
+        return out_of_memory(error);
+    t->n_parameters = 0;
+    t->n_numbers = 0;
+    STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
+    set_slots(t, t->weight_slots, NULL);
+    dsmoe_generation_config generation = {.temperature = 1.0,
+                                          .top_p = 1.0,
+                                          .repetition_penalty = 1.0,
+                                          .bos_token_id = t->config.bos_token_id};
+    if (t->config.eos_token_id >= 0)
+        generation.eos_token_id[generation.n_eos_token_ids++] = t->config.eos_token_id;
+    STATUS_TRY(model_over(&t->config, &generation, t->weight_slots, &t->model, error));
+    for (size_t i = 0; i < t->n_parameters; i++) t->parameters[i].name = t->model->tensors[i].name;
+    return DSMOE_OK;
+}
+
+/* The layers know the weights by copies of the pointers: they are made once those are known. */
+static dsmoe_status make_layers(dsmoe_trainer *t, dsmoe_error *error)
+{
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) dsmoe_layer_free(t->model->layers[i]);
+    free(t->model->layers);
+    STATUS_TRY(model_create_layers(t->model, error));
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+        if (!t->model->layers[i]) continue;
+        t->model->layers[i]->config.n_device_groups = t->options.n_device_groups;
+        t->model->layers[i]->config.device_loss_alpha = (float)t->options.device_loss_alpha;
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
+{
+    dsmoe_trainer_memory none = {0}, m;
+    arena a = arena_over(NULL);
+    step_place(&a, t, &m.activations);
+    arena_take(&a, 1, adamw_size(t));
+    size_t all = arena_size(&a);
+    /* The configuration is checked: 4 bytes each of fewer than 2^58 numbers. */
+    m.weights = m.gradients = (size_t)t->n_numbers * sizeof(float);
+    m.moments = 2 * m.weights;
+    m.workspace = all - m.activations;
+    return all ? m : none;
+}
+
+static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
+{
+    dsmoe_trainer_memory m = measure(t);
+    size_t all = m.activations + m.workspace;
+    float **rows_of[] = {&t->weights, &t->gradients, &t->first_moment, &t->second_moment};
+    for (int i = 0; all && i < 4; i++) {
+        *rows_of[i] = memory_alloc(m.weights);
+        if (!*rows_of[i]) all = 0;
+    }
+    t->memory = all ? memory_alloc(all) : NULL;
+    if (!t->memory)
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "no memory: %.1f GB for weights, gradients and moments, %.1f GB for "
+                           "activations and workspace",
+                           (double)(m.weights + m.gradients + m.moments) / 1e9,
+                           (double)(m.activations + m.workspace) / 1e9);
+    set_slots(t, t->weight_slots, t->weights);
+    set_slots(t, t->gradient_slots, t->gradients);
+    STATUS_TRY(make_layers(t, error));
+    arena a = arena_over(t->memory);
+    size_t activations;
+    t->space = step_place(&a, t, &activations);
+    t->norms = arena_take(&a, 1, adamw_size(t));
+    step_begin(t);
+    return DSMOE_OK;
+}
+
+/* Without the large memory: enough to ask for sizes. */
+static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                               dsmoe_trainer **trainer, dsmoe_error *error)
+{
+    dsmoe_trainer_options o = *options;
+    if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
+    STATUS_TRY(config_check(config, error));
+    STATUS_TRY(options_check(config, &o, error));
+    dsmoe_trainer *made = calloc(1, sizeof *made);
+    if (!made) return out_of_memory(error);
+    made->config = *config;
+    made->options = o;
+    made->kernels = kernels_get();
+    dsmoe_status status = describe(made, error);
+    if (status == DSMOE_OK) status = make_layers(made, error);
+    if (status != DSMOE_OK) {
+        dsmoe_trainer_free(made);
+        return status;
+    }
+    *trainer = made;
+    return DSMOE_OK;
+}
+
+dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
+                                               const dsmoe_trainer_options *options)
+{
+    dsmoe_trainer_memory size = {0};
+    dsmoe_trainer *small;
+    if (!config || !options || open_small(config, options, &small, NULL) != DSMOE_OK) return size;
+    size = measure(small);
+    dsmoe_trainer_free(small);
+    return size;
+}
+
+dsmoe_status dsmoe_trainer_create(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                                  dsmoe_trainer **trainer, dsmoe_error *error)
+{
+    if (!config || !options || !trainer)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no configuration, no options or no place for the trainer given");
+    *trainer = NULL;
+    dsmoe_trainer *made;
+    STATUS_TRY(open_small(config, options, &made, error));
+    dsmoe_status status = allocate(made, error);
+    if (status != DSMOE_OK) {
+        dsmoe_trainer_free(made);
+        return status;
+    }
+    *trainer = made;
+    return DSMOE_OK;
+}
+
+void dsmoe_trainer_free(dsmoe_trainer *t)
+{
+    if (!t) return;
+    dsmoe_model_free(t->model);
+    weights_free(t->weight_slots);
+    weights_free(t->gradient_slots);
+    free(t->parameters);
+    free(t->layer_losses);
+    free(t->expert_load);
+    free(t->weights);
+    free(t->gradients);
+    free(t->first_moment);
+    free(t->second_moment);
+    free(t->memory);
+    free(t);
+}
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+typedef struct init_job {
+    dsmoe_trainer *trainer;
+    uint64_t seed;
+} init_job;
+
+static void init_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const init_job *job = context;
+    const parameter *p = &job->trainer->parameters[task];
+    init_numbers(&job->trainer->config, job->seed, p->name, p->role, 0, p->n,
+                 job->trainer->weights + p->begin);
+}
+
+void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed)
+{
+    init_job job = {trainer, seed};
+    threads_for(trainer->options.n_threads, (int64_t)trainer->n_parameters, init_task, &job);
+}
+
+/* Copies along the walk of the other model, whose tensors have any type. */
+typedef struct load_walk {
+    dsmoe_trainer *trainer;
+    size_t next;
+} load_walk;
+
+static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    load_walk *walk = context;
+    dsmoe_trainer *t = walk->trainer;
+    if (walk->next >= t->n_parameters || strcmp(t->parameters[walk->next].name, spec->name) ||
+        t->parameters[walk->next].n != spec->shape[0] * spec->shape[1])
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "the model differs from the one to train at %s", spec->name);
+    const parameter *p = &t->parameters[walk->next++];
+    if (spec->n_dims == 1) {
+        memcpy(t->weights + p->begin, *spec->slot.vector, (size_t)p->n * sizeof *t->weights);
+        return DSMOE_OK;
+    }
+    const matrix *m = spec->slot.matrix;
+    for (int64_t i = 0; i < spec->shape[0]; i++)
+        t->kernels->dtypes[m->type].widen(spec->shape[1], matrix_at(*m, i, 0),
+                                          t->weights + p->begin + i * spec->shape[1]);
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
+                                dsmoe_error *error)
+{
+    if (!trainer || !model)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
+    load_walk walk = {.trainer = trainer};
+    STATUS_TRY(weights_each(&model->config, model->weights, load_visit, &walk, error));
+    if (walk.next == trainer->n_parameters) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
+                       trainer->parameters[walk.next].name);
+}
+
+const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer) { return trainer->model; }
+
+const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index)
+{
+    return index < trainer->n_parameters ? trainer->weights + trainer->parameters[index].begin
+                                         : NULL;
+}
+
+const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index)
+{
+    return index < trainer->n_parameters ? trainer->gradients + trainer->parameters[index].begin
+                                         : NULL;
+}
+
+/* ---- a step -------------------------------------------------------------------------------- */
+
+static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, int32_t least,
+                                 const char *what, dsmoe_error *error)
+{
+    for (int64_t i = 0; i < t->options.n_sequences * t->options.sequence_length; i++)
+        if (tokens[i] < least || tokens[i] >= t->config.vocab_size)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "%s %lld is %d, which is no token of a vocabulary of %lld", what,
+                               (long long)i, tokens[i], (long long)t->config.vocab_size);
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                    const int32_t *targets, dsmoe_batch_losses *losses,
+                                    dsmoe_error *error)
+{
+    dsmoe_trainer *t = trainer;
+    if (!t || !tokens || !targets)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer, tokens or targets given");
+    STATUS_TRY(check_tokens(t, tokens, 0, "token", error));
+    STATUS_TRY(check_tokens(t, targets, -1, "target", error));
+    double loss = NAN;
+    dsmoe_status status = step_run(t, tokens, targets, &loss, error);
+    t->n_batches++;
+    if (status == DSMOE_OK && !isfinite(loss))
+        status = status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
+    if (status != DSMOE_OK) t->poisoned = true;
+    if (!losses) return status;
+    *losses = (dsmoe_batch_losses){.loss = loss, .layers = t->layer_losses};
+    for (int64_t i = 0; i < t->n_moe_layers; i++) {
+        losses->aux_loss += t->layer_losses[i].aux_loss;
+        losses->device_loss += t->layer_losses[i].device_loss;
+    }
+    return status;
+}
+
+dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                  dsmoe_error *error)
+{
+    if (!trainer || trainer->n_batches == 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
+    if (!isfinite(lr) || lr < 0.0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g is no learning rate", lr);
+    double start = clock_seconds();
+    dsmoe_update done = {NAN, true};
+    if (!trainer->poisoned) done = adamw_update(trainer, lr, trainer->norms);
+    trainer->n_batches = 0;
+    trainer->poisoned = false;
+    trainer->times.optimizer += clock_seconds() - start;
+    if (update) *update = done;
+    return DSMOE_OK;
+}
+
+/* ---- looking ------------------------------------------------------------------------------- */
+
+const int64_t *dsmoe_trainer_expert_load(const dsmoe_trainer *trainer)
+{
+    return trainer->expert_load;
+}
+
+void dsmoe_trainer_reset_load(dsmoe_trainer *trainer)
+{
+    memset(trainer->expert_load, 0,
+           (size_t)(trainer->n_moe_layers * trainer->config.n_routed_experts) *
+               sizeof *trainer->expert_load);
+}
+
+double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer)
+{
+    int64_t n = trainer->config.n_routed_experts;
+    double worst = 0.0;
+    for (int64_t i = 0; i < trainer->n_moe_layers; i++) {
+        double most = 0.0, sum = 0.0;
+        for (int64_t e = 0; e < n; e++) {
+            double load = (double)trainer->expert_load[i * n + e];
+            sum += load;
+            if (load > most) most = load;
+        }
+        if (sum > 0.0 && most * (double)n / sum > worst) worst = most * (double)n / sum;
+    }
+    return worst;
+}
+
+dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer)
+{
+    dsmoe_trainer_times times = trainer->times;
+    trainer->times = (dsmoe_trainer_times){0};
+    return times;
+}
