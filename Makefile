@@ -26,6 +26,7 @@ test: deps all
 
 bench: all
 	@bench/layer.py $(BUILD)/dsmoe
+	@bench/train.py $(BUILD)/dsmoe
 
 # The same tests under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: deps

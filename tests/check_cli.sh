@@ -99,11 +99,24 @@ run 2 verify --tolerance small "$1"
 usage small
 
 run 0 verify "$data"/lm/*
-shows "5 of 5 files ok" "logits token by token" "grad.*" "not checked"
+shows "5 of 5 files ok" "logits token by token" "grad.model.norm.weight" "training loss" \
+    "final.lm_head.weight"
 silent
 run 0 verify --json -t 1 "$data/lm/base"
 is_json
-shows '"name":"logits in pieces"' '"skipped":true' '"skipped":102,"ok":true'
+shows '"name":"logits in pieces"' '"name":"grad.model.layers.1.mlp.gate.weight"' \
+    '"name":"training grad_norm"' '"skipped":0,"ok":true'
+cp -r "$data/lm/dense" "$scratch/dense" # the names of two tensors say nothing to anybody
+LC_ALL=C sed 's/"greedy"/"x.eedy"/;s/"loss"/"x.ss"/' "$data/lm/dense/expected.safetensors" \
+    >"$scratch/dense/expected.safetensors"
+run 0 verify "$scratch/dense"
+shows "x.*" "2 tensors" "not checked"
+run 0 verify --json "$scratch/dense"
+is_json
+shows '"skipped":true' '"skipped":2,"ok":true'
+head -c 5000 "$data/lm/base/train.safetensors" >"$scratch/dense/train.safetensors"
+run 1 verify "$scratch/dense"
+one_message train.safetensors
 
 # ---- init
 run 0 init --preset tiny --layers 1 -s 1 "$scratch/tiny"
@@ -134,6 +147,40 @@ run 2 bench model -m "$data/lm/base" -p 0
 usage prompt
 run 1 bench model -m "$scratch/none"
 one_message "$scratch/none"
+run 0 bench train --help
+shows example
+small="--hidden 32 --layers 1 --heads 2 --moe 8 --routed 4 --k 2 --vocab 64 --batch 2 --seq 16"
+# shellcheck disable=SC2086  # several arguments
+run 0 bench train $small --seconds 0 --json
+is_json
+silent
+shows '"hidden":32' '"layers":1' '"routed":4' '"shared":1' '"vocab":64' '"batch":2' '"seq":16' '"steps":3' \
+    '"parameters":12256' '"active_parameters":10720' '"step_flops":1763328' '"loss":' '"kernels":"' \
+    '"tokens_per_s":' '"fma_share":' '"fma_gflops":' '"recompute":false' '"activations":' \
+    '"peak_rss_bytes":'
+tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
+    NF == 2 { value[$1] = $2 }
+    END {
+        n = split("attention experts router head optimizer rest", part, " ")
+        for (i = 1; i <= n; i++) sum += value[part[i]]
+        step = value["step_seconds"]; rate = value["tokens_per_s"]
+        if (sum < 0.5 * step || sum > 1.05 * step + 1e-5) exit 1
+        exit !(rate > 31 / step && rate < 33 / step && value["fma_share"] > 0)
+    }' || complain "the parts are not those of the step"
+# shellcheck disable=SC2086  # several arguments
+run 0 bench train $small --seconds 0 --recompute -t 1
+shows tokens/s attention experts router head optimizer rest "memory:" "1 threads"
+silent
+for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" surplus; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 2 bench train $wrong
+    usage "${wrong%% *}"
+done
+for wrong in "--k 64:num_experts_per_tok" "--heads 3:num_attention_heads" "--batch 65536 --seq 65536:batch"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 1 bench train ${wrong%:*}
+    one_message "${wrong#*:}"
+done
 run 2 bench
 usage layer
 run 2 bench layer --k 65

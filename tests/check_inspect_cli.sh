@@ -113,6 +113,68 @@ code=$?
 one_message interrupted
 is_json
 shows '"interrupted": true'
+arguments="eval --probes, interrupted"
+"$dsmoe" eval -m "$base" -f "$scratch/endless" --ids -c 256 --stride 1 --json --probes >"$out" 2>"$err" &
+sleep 1
+kill -INT $!
+wait $!
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+one_message "of 8 probes"
+is_json
+
+# ---- eval: the paper's probes
+echo "$row0 $row1" >"$ids"
+run 0 eval -m "$base" -f "$ids" --ids --json
+plain=$(number cross_entropy)
+run 0 eval -m "$base" -f "$ids" --ids --json --experts 4 # as many as ever
+close "$(number cross_entropy)" "$plain"
+shows '"num_experts_per_tok": 4' '"n_shared_experts": 2' '"n_masked": 0'
+run 0 eval -m "$base" -f "$ids" --ids --probes
+shows difference "2 + 4 of 12" "2 + 4 of 11" "2 + 4 of 10" "2 + 4 of 9" "0 + 6 of 12" "2 + 3 of 12" \
+    "2 + 1 of 12" "top 1/16 masked" "top 4/16 masked" "shared replaced" "3 active" "79 tokens"
+silent
+[ "$(grep -c ' of 1*[0-9] ' "$out")" -eq 8 ] || complain "not eight probes"
+run 0 eval -m "$base" -f "$ids" --ids --probes --json
+is_json
+silent
+shows '"scored": 79' '"interrupted": false'
+cp "$out" "$scratch/probes"
+probe_row() { # the cross entropy of a probe
+    sed -n "/\"name\": \"$1\"/{n;s/.*\"cross_entropy\": \([0-9.]*\).*/\1/p;}" "$scratch/probes"
+}
+close "$(probe_row none)" "$plain"
+for probe in "top 2.16 masked:--mask-top 0.125" "shared replaced:--replace-shared" "1 active:--experts 1"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 0 eval -m "$base" -f "$ids" --ids --json ${probe#*:}
+    is_json
+    shows '"probe": {'
+    close "$(number cross_entropy)" "$(probe_row "${probe%:*}")"
+    awk -v a="$(number cross_entropy)" -v b="$plain" 'BEGIN { exit a == b }' ||
+        complain "the probe changes nothing"
+done
+run 0 eval -m "$base" -f "$ids" --ids --mask-top 0.25 --replace-shared --experts 2
+shows "0 + 4 of 9"
+for wrong in -0.1 1.1 nan x ''; do
+    run 2 eval -m "$base" -f "$ids" --ids --mask-top "$wrong"
+    usage --mask-top
+done
+for wrong in 0 -1 1.5; do
+    run 2 eval -m "$base" -f "$ids" --ids --experts "$wrong"
+    usage --experts
+done
+run 2 eval -m "$base" -f "$ids" --ids --probes --experts 2
+usage --probes
+for wrong in "--mask-top 1" "--mask-top 0.8" "--experts 13" "--experts 11 --replace-shared"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 1 eval -m "$base" -f "$ids" --ids $wrong
+    one_message "$base"
+done
+for probe in --probes --replace-shared "--mask-top 0.1" "--experts 1"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 1 eval -m "$data/lm/dense" -f "$ids" --ids $probe
+    one_message dense
+done
 
 # ---- inspect: what a model is
 run 0 inspect -m "$base"
@@ -221,7 +283,7 @@ run 0 inspect -m "$model" --routing "$scratch/text" --json
 shows '"text": "<"' '"text": "�"'
 
 # ---- a full disk is not silence
-fails_on_full_disk "eval -m $base -f $ids --ids" "inspect -m $base" \
+fails_on_full_disk "eval -m $base -f $ids --ids" "eval -m $base -f $ids --ids --probes" "inspect -m $base" \
     "inspect -m $base --routing $ids --ids --json"
 
 exit $failed

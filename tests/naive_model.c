@@ -12,17 +12,19 @@
 typedef struct pass {
     const made_model *model;
     const dsmoe_config *config;
-    int64_t n_tokens;
-    int layer;
-    double *x;      /* the residual stream */
-    double *h;      /* behind a norm */
-    double *q;      /* turned */
-    double *k, *v;  /* [n_tokens, num_key_value_heads · head size] */
-    double *out;    /* what a block adds to x */
-    double *inner;  /* of one token in the widest network */
-    double *scores; /* of one token: over tokens, or over experts */
-    int n_moe;      /* MoE layers so far */
-    double *f, *p;  /* of the balance loss */
+    int64_t n_tokens, n_masked;
+    const int64_t *known;  /* the routing, or NULL */
+    int layer, first, end; /* its tensors */
+    size_t prefix;         /* characters before their own names */
+    double *x;             /* the residual stream */
+    double *h;             /* behind a norm */
+    double *q;             /* turned */
+    double *k, *v;         /* [n_tokens, num_key_value_heads · head size] */
+    double *out;           /* what a block adds to x */
+    double *inner;         /* of one token in the widest network */
+    double *scores;        /* of one token: over tokens, or over experts */
+    int n_moe;             /* MoE layers so far */
+    double *f, *p;         /* of the balance loss: this layer's places in the result */
     naive_result result;
 } pass;
 
@@ -33,13 +35,23 @@ static double *doubles(int64_t n)
     return memory;
 }
 
+/* Finds the tensors of the layer at work, which lie together. */
+static void find_layer(pass *p)
+{
+    const made_model *m = p->model;
+    char prefix[64];
+    p->prefix = (size_t)snprintf(prefix, sizeof prefix, "model.layers.%d.", p->layer);
+    for (p->first = 0; strncmp(m->tensors[p->first].name, prefix, p->prefix) != 0; p->first++) {
+    }
+    for (p->end = p->first; strncmp(m->tensors[p->end].name, prefix, p->prefix) == 0; p->end++) {
+    }
+}
+
 /* A tensor of the layer at work, or NULL where the model has none by that name. */
 static const float *weight(const pass *p, const char *name)
 {
-    char full[128];
-    snprintf(full, sizeof full, "model.layers.%d.%s", p->layer, name);
-    for (int i = 0; i < p->model->n_tensors; i++)
-        if (!strcmp(p->model->tensors[i].name, full)) return p->model->tensors[i].data;
+    for (int i = p->first; i < p->end; i++)
+        if (!strcmp(p->model->tensors[i].name + p->prefix, name)) return p->model->tensors[i].data;
     return NULL;
 }
 
@@ -179,22 +191,45 @@ static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen,
     return best;
 }
 
+/* The n best of all scores by falling value. The distance to the score behind the last of them counts
+ * as margin: a float could see these two the other way round. */
+static void order(pass *p, int64_t *best, int64_t n)
+{
+    int64_t n_routed = p->config->n_routed_experts;
+    for (int64_t s = 0; s < n; s++) best[s] = next_best(p->scores, n_routed, best, s);
+    int64_t next = n > 0 ? next_best(p->scores, n_routed, best, n) : -1;
+    if (next >= 0)
+        p->result.margin = fmin(p->result.margin, p->scores[best[n - 1]] - p->scores[next]);
+}
+
+/* The experts of a token, by their scores or as they are known. */
+static int64_t *choose(pass *p, int64_t token)
+{
+    int64_t k = p->config->num_experts_per_tok, best[64];
+    int64_t at = ((int64_t)p->n_moe * p->n_tokens + token) * k, *chosen = p->result.topk_idx + at;
+    assert_true(p->n_masked + k <= (int64_t)COUNT(best));
+    if (p->known) {
+        memcpy(chosen, p->known + at, (size_t)k * sizeof *chosen);
+        return chosen;
+    }
+    order(p, best, p->n_masked);
+    order(p, best, p->n_masked + k);
+    memcpy(chosen, best + p->n_masked, (size_t)k * sizeof *chosen);
+    return chosen;
+}
+
 static void experts(pass *p, int64_t token, const double *x, double *y)
 {
     const dsmoe_config *c = p->config;
     int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
-    int64_t *chosen = p->result.topk_idx + ((int64_t)p->n_moe * p->n_tokens + token) * k;
     multiply(weight(p, "mlp.gate.weight"), NULL, n, c->hidden_size, x, p->scores);
     softmax(p->scores, n);
+    const int64_t *chosen = choose(p, token);
     double sum = 0;
     for (int64_t s = 0; s < k; s++) {
-        chosen[s] = next_best(p->scores, n, chosen, s);
         sum += p->scores[chosen[s]];
         p->f[chosen[s]] += 1;
     }
-    int64_t next = next_best(p->scores, n, chosen, k);
-    if (next >= 0)
-        p->result.margin = fmin(p->result.margin, p->scores[chosen[k - 1]] - p->scores[next]);
     for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i];
     for (int64_t s = 0; s < k; s++) {
         char which[32];
@@ -211,7 +246,8 @@ static void feed_forward(pass *p)
     const dsmoe_config *c = p->config;
     int64_t hidden = c->hidden_size, n = c->n_routed_experts;
     bool moe = weight(p, "mlp.gate.weight") != NULL;
-    for (int64_t i = 0; i < n; i++) p->f[i] = p->p[i] = 0;
+    p->f = p->result.load + p->n_moe * n;
+    p->p = p->result.scores + p->n_moe * n;
     for (int64_t t = 0; t < p->n_tokens; t++) {
         double *y = p->out + t * hidden;
         for (int64_t i = 0; i < hidden; i++) y[i] = 0;
@@ -241,19 +277,20 @@ static void add_out(pass *p)
     for (int64_t i = 0; i < p->n_tokens * p->config->hidden_size; i++) p->x[i] += p->out[i];
 }
 
-static pass start(const made_model *model, const int32_t *tokens, int64_t n_tokens)
+static pass start(const made_model *model, int64_t n_masked, const int32_t *tokens,
+                  int64_t n_tokens)
 {
     const dsmoe_config *c = &model->config;
     int64_t hidden = c->hidden_size, rows = n_tokens * hidden;
     int64_t shared = c->n_shared_experts * c->moe_intermediate_size;
     int64_t widest = c->intermediate_size + c->moe_intermediate_size + shared;
-    pass p = {.model = model, .config = c, .n_tokens = n_tokens};
+    pass p = {.model = model, .config = c, .n_tokens = n_tokens, .n_masked = n_masked};
     double **const all[] = {&p.x, &p.h, &p.q, &p.k, &p.v, &p.out};
     for (size_t i = 0; i < COUNT(all); i++) *all[i] = doubles(rows);
     p.inner = doubles(2 * widest);
     p.scores = doubles(n_tokens + c->n_routed_experts);
-    p.f = doubles(c->n_routed_experts);
-    p.p = doubles(c->n_routed_experts);
+    p.result.load = doubles(c->num_hidden_layers * c->n_routed_experts);
+    p.result.scores = doubles(c->num_hidden_layers * c->n_routed_experts);
     p.result.logits = doubles(n_tokens * c->vocab_size);
     p.result.margin = INFINITY;
     size_t n_chosen = (size_t)(c->num_hidden_layers * n_tokens * c->num_experts_per_tok) + 1;
@@ -264,11 +301,12 @@ static pass start(const made_model *model, const int32_t *tokens, int64_t n_toke
     return p;
 }
 
-naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens)
+static naive_result run(pass p)
 {
-    pass p = start(model, tokens, n_tokens);
     const dsmoe_config *c = p.config;
+    const made_model *model = p.model;
     for (; p.layer < c->num_hidden_layers; p.layer++) {
+        find_layer(&p);
         norm_all(&p, weight(&p, "input_layernorm.weight"));
         attention(&p);
         add_out(&p);
@@ -278,16 +316,37 @@ naive_result naive_model_run(const made_model *model, const int32_t *tokens, int
     }
     norm_all(&p, made_model_find(model, "model.norm.weight")->data);
     const char *head = c->tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
-    for (int64_t t = 0; t < n_tokens; t++)
+    for (int64_t t = 0; t < p.n_tokens; t++)
         multiply(made_model_find(model, head)->data, NULL, c->vocab_size, c->hidden_size,
                  p.h + t * c->hidden_size, p.result.logits + t * c->vocab_size);
-    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores, p.f, p.p};
+    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores};
     for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
     return p.result;
 }
 
+naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens)
+{
+    return naive_model_run_masked(model, 0, tokens, n_tokens);
+}
+
+naive_result naive_model_run_masked(const made_model *model, int64_t n_masked,
+                                    const int32_t *tokens, int64_t n_tokens)
+{
+    return run(start(model, n_masked, tokens, n_tokens));
+}
+
+naive_result naive_model_run_routed(const made_model *model, const int64_t *topk_idx,
+                                    const int32_t *tokens, int64_t n_tokens)
+{
+    pass p = start(model, 0, tokens, n_tokens);
+    p.known = topk_idx;
+    return run(p);
+}
+
 void naive_result_free(naive_result *result)
 {
+    free(result->load);
+    free(result->scores);
     free(result->logits);
     free(result->topk_idx);
     *result = (naive_result){0};

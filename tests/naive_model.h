@@ -9,11 +9,21 @@ typedef struct naive_result {
     double *logits; /* [n_tokens, vocab_size] */
     /* Of the MoE layers, each [n_tokens, num_experts_per_tok] by falling score. */
     int64_t *topk_idx;
-    double margin;   /* smallest distance between the last chosen score and the next one */
+    double margin;   /* smallest distance between the last chosen score and the next one, also of
+                        those that are masked */
     double aux_loss; /* of all layers, the tokens being one sequence */
+    /* Of the MoE layers, each [n_routed_experts]: tokens that chose an expert, and the sum of its
+     * scores. */
+    double *load, *scores;
 } naive_result;
 
 naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens);
+/* Each token does without its n_masked best experts. */
+naive_result naive_model_run_masked(const made_model *model, int64_t n_masked,
+                                    const int32_t *tokens, int64_t n_tokens);
+/* With a routing that is known: small changes of the weights then make small changes only. */
+naive_result naive_model_run_routed(const made_model *model, const int64_t *topk_idx,
+                                    const int32_t *tokens, int64_t n_tokens);
 void naive_result_free(naive_result *result);
 
 #endif

@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 #include "model/init.h"
+#include "model/weights.h"
 
 /* ---- counting allocations ------------------------------------------------------------------- */
 
 static long n_allocations;
+static size_t n_aligned;  /* bytes of large arrays that were ever asked for */
 static long fail_at = -1; /* the number of the allocation that is refused; none if negative */
 
 /* What was handed out and has not come back. Memory that others made, a text of open_memstream say,
@@ -79,6 +81,7 @@ void *__wrap_realloc(void *memory, size_t size)
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
+    n_aligned += size;
     return refused() ? NULL : counted(__real_aligned_alloc(alignment, size));
 }
 
@@ -362,6 +365,93 @@ static void test_text_failures(void **state)
     dsmoe_tokenizer_free(tokenizer);
 }
 
+/* ---- a trainer ------------------------------------------------------------------------------ */
+
+static dsmoe_config train_config(void)
+{
+    dsmoe_config small;
+    assert_int_equal(dsmoe_config_preset("tiny", &small, NULL), DSMOE_OK);
+    small.vocab_size = small.hidden_size = small.intermediate_size = 32;
+    small.num_hidden_layers = 2;
+    small.first_k_dense_replace = 1;
+    small.n_routed_experts = small.num_experts_per_tok = 3;
+    return small;
+}
+
+static dsmoe_trainer_options train_options(void)
+{
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    options.n_sequences = 2;
+    options.sequence_length = 20;
+    options.n_threads = 2;
+    return options;
+}
+
+static dsmoe_status make_trainer(dsmoe_error *error)
+{
+    dsmoe_trainer *made = NULL;
+    dsmoe_config small = train_config();
+    dsmoe_trainer_options options = train_options();
+    dsmoe_status status = dsmoe_trainer_create(&small, &options, &made, error);
+    assert_true((status == DSMOE_OK) == (made != NULL));
+    dsmoe_trainer_free(made);
+    return status;
+}
+
+/* Where there is no memory to find out, there are no sizes. */
+static dsmoe_status measure_trainer(dsmoe_error *error)
+{
+    dsmoe_config small = train_config();
+    dsmoe_trainer_options options = train_options();
+    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(&small, &options);
+    bool known = m.weights > 0;
+    assert_true(known == (m.gradients > 0) && known == (m.moments > 0));
+    assert_true(known == (m.activations > 0) && known == (m.workspace > 0));
+    if (known) return DSMOE_OK;
+    *error = (dsmoe_error){DSMOE_ERROR_MEMORY, "no sizes"};
+    return DSMOE_ERROR_MEMORY;
+}
+
+static void test_trainer_failures(void **state)
+{
+    (void)state;
+    check_failures("dsmoe_trainer_create", make_trainer, DSMOE_ERROR_MEMORY);
+    check_failures("dsmoe_trainer_memory_size", measure_trainer, DSMOE_ERROR_MEMORY);
+}
+
+/* The five sizes are what is allocated, beside the two tables of where each tensor lies; after that
+ * nothing is. */
+static void test_trainer_memory(void **state)
+{
+    (void)state;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        dsmoe_config small = train_config();
+        dsmoe_trainer_options options = train_options();
+        int32_t tokens[40] = {1, 2, 3}, targets[40] = {2, 3, -1};
+        dsmoe_trainer *trainer;
+        options.recompute = recompute;
+        n_aligned = 0;
+        weights_free(weights_create(&small));
+        size_t table = n_aligned;
+        dsmoe_trainer_memory m = dsmoe_trainer_memory_size(&small, &options);
+        n_aligned = 0;
+        assert_int_equal(dsmoe_trainer_create(&small, &options, &trainer, NULL), DSMOE_OK);
+        assert_int_equal(n_aligned - 2 * table,
+                         m.weights + m.gradients + m.moments + m.activations + m.workspace);
+        long before = n_allocations;
+        dsmoe_trainer_init(trainer, 1);
+        for (int i = 0; i < 4; i++) {
+            dsmoe_batch_losses losses;
+            dsmoe_update update;
+            assert_int_equal(dsmoe_trainer_backward(trainer, tokens, targets, &losses, NULL),
+                             DSMOE_OK);
+            if (i % 2) assert_int_equal(dsmoe_trainer_update(trainer, 1e-3, &update, NULL), 0);
+        }
+        assert_int_equal(n_allocations, before);
+        dsmoe_trainer_free(trainer);
+    }
+}
+
 /* ---- a layer and its parts ------------------------------------------------------------------ */
 
 static void test_failures(void **state)
@@ -446,6 +536,8 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_model_failures),
         cmocka_unit_test(test_text_failures),
+        cmocka_unit_test(test_trainer_failures),
+        cmocka_unit_test(test_trainer_memory),
         cmocka_unit_test(test_passes_allocate_nothing),
         cmocka_unit_test(test_sessions_allocate_nothing),
     };

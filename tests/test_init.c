@@ -177,7 +177,14 @@ static void assert_same_config(const dsmoe_config *a, const dsmoe_config *b)
     assert_int_equal(a->eos_token_id, b->eos_token_id);
 }
 
-/* The released model's configuration is its file. */
+/* Cuts out all occurrences of a word. */
+static void cut(char *text, const char *word)
+{
+    size_t n = strlen(word);
+    for (char *at = text; (at = strstr(at, word));) memmove(at, at + n, strlen(at + n) + 1);
+}
+
+/* The released model's configuration is its file, but for the place of the PyTorch code. */
 static void test_released_config(void **state)
 {
     (void)state;
@@ -190,6 +197,8 @@ static void test_released_config(void **state)
     size_t n, expected_n;
     char *text = read_file(in(directory, "config.json"), &n);
     char *expected = read_file(public_file, &expected_n);
+    assert_non_null(strstr(text, "deepseek-ai/deepseek-moe-16b-base--modeling_deepseek"));
+    cut(text, "deepseek-ai/deepseek-moe-16b-base--");
     assert_string_equal(text, expected);
     free(text);
     free(expected);

@@ -1,5 +1,5 @@
 /* test_memory.c - what a model costs: opening one reads headers, running one takes the memory of its
- * session, and the weights stay in the files. The kernel says how much of the process is memory of
+ * session, and the weights stay in the files; training one takes what was stated before. The kernel says how much of the process is memory of
  * its own (RssAnon) and how much are pages of files (RssFile). */
 #include "support.h"
 
@@ -125,12 +125,47 @@ static void test_long_context(void **state)
     dsmoe_model_free(model);
 }
 
+/* About 100 MB: all of it is there from the beginning, and no step takes more. */
+static void test_training(void **state)
+{
+    (void)state;
+    enum { LENGTH = 64, SEQUENCES = 4 };
+    static int32_t tokens[SEQUENCES * LENGTH] = {1, 20, 300, 4000};
+    dsmoe_config config;
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);
+    config.num_hidden_layers = 2;
+    options.n_sequences = SEQUENCES;
+    options.sequence_length = LENGTH;
+    options.n_threads = 2;
+    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(&config, &options);
+    size_t stated = m.weights + m.gradients + m.moments + m.activations + m.workspace;
+    assert_true(stated > 80 * MEGABYTE && stated < 400 * MEGABYTE);
+    resident before = measure();
+    dsmoe_trainer *trainer;
+    must(dsmoe_trainer_create(&config, &options, &trainer, &error), &error, "a trainer");
+    dsmoe_trainer_init(trainer, 1);
+    resident created = measure();
+    for (int i = 0; i < 2; i++) {
+        must(dsmoe_trainer_backward(trainer, tokens, tokens, NULL, &error), &error, "a batch");
+        must(dsmoe_trainer_update(trainer, 1e-3, NULL, &error), &error, "an update");
+    }
+    resident after = measure();
+    assert_true(created.own - before.own > (long long)stated - 4 * MEGABYTE); /* really there */
+    /* Five arrays, each rounded up to huge pages, and the names and places of the tensors. */
+    must_be_below("memory of a trainer", created.own - before.own, stated + 12 * MEGABYTE);
+    must_be_below("memory of training", after.own - created.own, 2 * MEGABYTE);
+    dsmoe_trainer_free(trainer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_opening),
         cmocka_unit_test(test_running),
         cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_training),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

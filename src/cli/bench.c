@@ -1,4 +1,4 @@
-/* bench.c - `dsmoe bench`: finds what to measure; and the limits that both halves measure. */
+/* bench.c - `dsmoe bench`: finds what to measure; and the limits that all of them measure. */
 #include "cli/bench.h"
 
 #include <math.h>
@@ -9,13 +9,15 @@
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
     "       dsmoe bench model -m PATH [options]\n"
+    "       dsmoe bench train [options]\n"
     "\n"
     "Measures speed, and what the machine can do at best in the same run.\n"
     "\n"
     "  layer  one MoE layer in float32 on random weights: inference and training\n"
     "  model  a whole model: tokens/s of a prompt and of decoding\n"
+    "  train  whole training steps of a language model on random tokens\n"
     "\n"
-    "'dsmoe bench layer --help' and 'dsmoe bench model --help' tell more.\n"
+    "'dsmoe bench layer --help' and so on tell more.\n"
     "\n"
     "example:\n"
     "  dsmoe bench model -m tests/data/lm/base -p 32 -n 8\n";
@@ -64,9 +66,10 @@ int command_bench(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "layer")) return bench_layer(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "model")) return bench_model(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "train")) return bench_train(argc - 1, argv + 1);
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         fputs(help, stdout);
         return CLI_OK;
     }
-    return cli_usage("bench", "say what to measure: dsmoe bench layer, or dsmoe bench model");
+    return cli_usage("bench", "say what to measure: dsmoe bench layer, model or train");
 }

@@ -1,4 +1,4 @@
-/* bench.h - the two halves of `dsmoe bench` and how both measure: the machine's own limits in turn
+/* bench.h - the parts of `dsmoe bench` and how they measure: the machine's own limits in turn
  * with the case, the best of several rounds for either, since neighbours on the machine only ever
  * make things slower. */
 #ifndef DSMOE_CLI_BENCH_H
@@ -9,9 +9,10 @@
 
 #include "dsmoe.h"
 
-/* Each gets "layer" or "model" in argv[0] and returns an exit code. */
+/* Each gets "layer", "model" or "train" in argv[0] and returns an exit code. */
 int bench_layer(int argc, char **argv);
 int bench_model(int argc, char **argv);
+int bench_train(int argc, char **argv);
 
 extern const double bench_window; /* seconds that a measurement lasts at least */
 

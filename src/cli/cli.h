@@ -15,15 +15,20 @@ enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 enum { CLI_MAX_THREADS = 1024, CLI_MAX_BATCH = 65536 };
 
 /* Each command gets its own name in argv[0] and returns an exit code. */
+int command_ablate(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_chat(int argc, char **argv);
+int command_demo(int argc, char **argv);
 int command_detokenize(int argc, char **argv);
 int command_eval(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_init(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_plan(int argc, char **argv);
+int command_report(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
+int command_tokenizer(int argc, char **argv);
+int command_train(int argc, char **argv);
 int command_verify(int argc, char **argv);
 
 /* Both print "dsmoe COMMAND: message" to stderr, as one line; usage also points to --help. They return

@@ -3,15 +3,14 @@
  * A window of n_ctx tokens (BOS included, where the model expects one) moves over the text by
  * `stride`. In each window only the tokens that no window before has scored count, so that every
  * token counts once and, but at the very beginning, has at least n_ctx - stride tokens before it. */
-#include "cli/cli.h"
+#include "cli/eval.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "cli/corpus.h"
+#include "cli/cli.h"
 #include "cli/options.h"
-#include "cli/progress.h"
 #include "cli/table.h"
 
 static const char help[] =
@@ -31,39 +30,20 @@ static const char help[] =
     "      --json         one JSON object on the output\n"
     "  -h, --help         this text\n"
     "\n"
+    "the paper's probes, which ask what the experts of a model know:\n"
+    "      --mask-top X       no token may use this share (0 to below 1) of its highest-scoring\n"
+    "                         routed experts; it takes the best of the others\n"
+    "      --replace-shared   without shared experts: for each one more routed expert\n"
+    "      --experts N        routed experts of a token\n"
+    "      --probes           none of these, then 1/16 to 4/16 masked, the shared experts\n"
+    "                         replaced and every smaller number of experts (at most seven), in\n"
+    "                         one table\n"
+    "\n"
     "Ctrl-C ends early and shows what is known so far.\n"
     "\n"
-    "example:\n"
-    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048\n";
-
-/* Tokens that go through the model at once: after each of these Ctrl-C is heard. */
-enum { BATCH = 512 };
-
-typedef struct eval_options {
-    const char *model, *file;
-    int64_t n_ctx, stride, n_threads;
-    bool ids, json;
-} eval_options;
-
-/* What is known so far. */
-typedef struct eval_result {
-    int64_t n_scored, n_bytes, n_windows;
-    int64_t n_run; /* tokens that went through the model */
-    double sum, sum_squares, seconds;
-    bool interrupted;
-} eval_result;
-
-typedef struct evaluation {
-    const eval_options *options;
-    const corpus *text;
-    dsmoe_session *session;
-    int64_t n_ctx, stride;
-    int64_t n_total; /* tokens that all windows will run */
-    int32_t *window; /* [n_ctx] */
-    float *loss;     /* [BATCH] */
-    progress bar;
-    eval_result result;
-} evaluation;
+    "examples:\n"
+    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048\n"
+    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048 --probes\n";
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
@@ -97,7 +77,7 @@ static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_sc
 {
     dsmoe_status status = dsmoe_session_rewind(e->session, 0, error);
     for (int64_t done = 0; status == DSMOE_OK && done < n_window - 1;) {
-        int64_t n = n_window - 1 - done < BATCH ? n_window - 1 - done : BATCH;
+        int64_t n = n_window - 1 - done < EVAL_BATCH ? n_window - 1 - done : EVAL_BATCH;
         int64_t end = done + n; /* token `end` is what the last of these predicts */
         int64_t n_scored = end - first_scored + 1;
         if (n_scored < 0) n_scored = 0;
@@ -143,12 +123,7 @@ static dsmoe_status run_all(evaluation *e, dsmoe_error *error)
 
 /* ---- the outcome ----------------------------------------------------------------------------- */
 
-/* The mean, its standard error and what follows from them. */
-typedef struct eval_numbers {
-    double cross_entropy, error, perplexity, bits_per_byte, tokens_per_s;
-} eval_numbers;
-
-static eval_numbers compute_numbers(const eval_result *result)
+eval_numbers eval_compute(const eval_result *result)
 {
     double n = (double)result->n_scored, mean = result->sum / n;
     double variance = n > 1 ? (result->sum_squares - n * mean * mean) / (n - 1) : 0;
@@ -160,18 +135,29 @@ static eval_numbers compute_numbers(const eval_result *result)
     return numbers;
 }
 
-static void print_json(const evaluation *e)
+void eval_print_json_source(const evaluation *e)
 {
-    const eval_result *result = &e->result;
-    eval_numbers numbers = compute_numbers(result);
     fputs("{\"model\": ", stdout);
     cli_print_json_string(stdout, e->options->model);
     fputs(", \"file\": ", stdout);
     cli_print_json_string(stdout, e->options->file);
-    printf(",\n \"tokens\": %" PRId64 ", \"scored\": %" PRId64 ", \"windows\": %" PRId64
-           ", \"n_ctx\": %" PRId64 ", \"stride\": %" PRId64 ", \"bos\": %s,\n",
-           e->text->n_tokens, result->n_scored, result->n_windows, e->n_ctx, e->stride,
-           e->text->bos >= 0 ? "true" : "false");
+    printf(",\n \"tokens\": %" PRId64 ", \"n_ctx\": %" PRId64 ", \"stride\": %" PRId64
+           ", \"bos\": %s,\n",
+           e->text->n_tokens, e->n_ctx, e->stride, e->text->bos >= 0 ? "true" : "false");
+}
+
+static void print_json(const evaluation *e)
+{
+    const eval_result *result = &e->result;
+    eval_numbers numbers = eval_compute(result);
+    eval_print_json_source(e);
+    printf(" \"scored\": %" PRId64 ", \"windows\": %" PRId64 ",\n", result->n_scored,
+           result->n_windows);
+    if (eval_is_probed(&e->options->probe)) {
+        fputs(" \"probe\": {", stdout);
+        eval_print_json_probe(&e->options->probe, &e->config);
+        fputs("},\n", stdout);
+    }
     printf(" \"cross_entropy\": %.9g, \"standard_error\": %.4g, \"perplexity\": ",
            numbers.cross_entropy, numbers.error);
     printf(isfinite(numbers.perplexity) ? "%.9g" : "null", numbers.perplexity);
@@ -185,8 +171,10 @@ static void print_json(const evaluation *e)
 static void print_text(const evaluation *e)
 {
     const eval_result *result = &e->result;
-    eval_numbers numbers = compute_numbers(result);
+    eval_numbers numbers = eval_compute(result);
     char scored[TABLE_CELL], all[TABLE_CELL];
+    if (eval_is_probed(&e->options->probe))
+        printf("experts        %s\n", eval_format_experts(&e->options->probe, &e->config, scored));
     printf("cross entropy  %.4f +/- %.4f nats per token\n", numbers.cross_entropy, numbers.error);
     printf("perplexity     %.4f +/- %.4f\n", numbers.perplexity,
            numbers.perplexity * numbers.error);
@@ -205,12 +193,7 @@ static int report(const evaluation *e)
     if (result->interrupted)
         fprintf(stderr, "dsmoe eval: interrupted with %" PRId64 " of %" PRId64 " tokens scored\n",
                 result->n_scored, e->text->n_tokens - (e->text->bos < 0));
-    if (result->n_scored > 0) {
-        if (!isfinite(result->sum))
-            return cli_failure("eval", "%s: the model's predictions are not finite numbers",
-                               e->options->model);
-        (e->options->json ? print_json : print_text)(e);
-    }
+    if (result->n_scored > 0) (e->options->json ? print_json : print_text)(e);
     return result->interrupted ? CLI_INTERRUPTED : CLI_OK;
 }
 
@@ -238,35 +221,57 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
     return CLI_OK;
 }
 
-static int evaluate(evaluation *e, const dsmoe_model *model)
+int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
 {
     dsmoe_error error;
-    int exit_code = choose_windows(e, dsmoe_model_config(model));
-    if (exit_code != CLI_OK) return exit_code;
     dsmoe_session_options session_options = {
-        .n_ctx = e->n_ctx, .n_batch = BATCH, .n_threads = (int)e->options->n_threads};
-    exit_code = CLI_FAILURE;
-    e->window = malloc((size_t)e->n_ctx * sizeof *e->window);
-    e->loss = malloc(BATCH * sizeof *e->loss);
-    if (!e->window || !e->loss) {
-        cli_failure("eval", "not enough memory");
-        goto done;
-    }
-    if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK) {
-        cli_failure("eval", "%s", error.message);
-        goto done;
-    }
-    cli_catch_interrupt();
+        .n_ctx = e->n_ctx, .n_batch = EVAL_BATCH, .n_threads = (int)e->options->n_threads};
+    if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK)
+        return cli_failure("eval", "%s", error.message);
+    e->config = *dsmoe_model_config(model);
+    e->result = (eval_result){0};
     double start = cli_seconds();
-    e->bar = progress_start("evaluating", "tokens");
+    e->bar = progress_start(label, "tokens");
     dsmoe_status status = run_all(e, &error);
     progress_finish(&e->bar);
     e->result.seconds = cli_seconds() - start;
-    exit_code = status == DSMOE_OK
-                    ? report(e)
-                    : cli_failure("eval", "%s: %s", e->options->model, error.message);
-done:
     dsmoe_session_free(e->session);
+    if (status != DSMOE_OK) return cli_failure("eval", "%s: %s", e->options->model, error.message);
+    if (!isfinite(e->result.sum))
+        return cli_failure("eval", "%s: the model's predictions are not finite numbers",
+                           e->options->model);
+    return CLI_OK;
+}
+
+/* With the probe that the options name, which may be none. */
+static int evaluate_probed(evaluation *e, const dsmoe_model *model)
+{
+    dsmoe_error error;
+    dsmoe_model *probed = NULL;
+    if (eval_is_probed(&e->options->probe)) {
+        if (dsmoe_model_probe(model, &e->options->probe, &probed, &error) != DSMOE_OK)
+            return cli_failure("eval", "%s: %s", e->options->model, error.message);
+        model = probed;
+    }
+    int exit_code = eval_run(e, model, "evaluating");
+    if (exit_code == CLI_OK) exit_code = report(e);
+    dsmoe_model_free(probed);
+    return exit_code;
+}
+
+static int evaluate(evaluation *e, const dsmoe_model *model)
+{
+    int exit_code = choose_windows(e, dsmoe_model_config(model));
+    if (exit_code != CLI_OK) return exit_code;
+    e->window = malloc((size_t)e->n_ctx * sizeof *e->window);
+    e->loss = malloc(EVAL_BATCH * sizeof *e->loss);
+    cli_catch_interrupt();
+    if (!e->window || !e->loss)
+        exit_code = cli_failure("eval", "not enough memory");
+    else if (e->options->probes)
+        exit_code = eval_probes(e, model);
+    else
+        exit_code = evaluate_probed(e, model);
     free(e->window);
     free(e->loss);
     return exit_code;
@@ -283,12 +288,18 @@ int command_eval(int argc, char **argv)
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
+        {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},
+        {"--replace-shared", NULL, OPTION_FLAG, &options.probe.replace_shared, 0, 0},
+        {"--experts", NULL, OPTION_INTEGER, &options.probe.num_experts_per_tok, 1, INT32_MAX},
+        {"--probes", NULL, OPTION_FLAG, &options.probes, 0, 0},
     };
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
     if (!options.model || !*options.model)
         return cli_usage("eval", "which model? -m names its folder");
     if (!options.file) return cli_usage("eval", "which text? -f names its file");
+    if (options.probes && eval_is_probed(&options.probe))
+        return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
     dsmoe_model *model;
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)

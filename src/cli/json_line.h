@@ -3,6 +3,7 @@
 #ifndef DSMOE_CLI_JSON_LINE_H
 #define DSMOE_CLI_JSON_LINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,5 +20,9 @@ char *json_line_string(const char *line, size_t line_length, const char *key, si
 /* The array of token ids under `key`; to be freed. NULL on failure. */
 int32_t *json_line_ids(const char *line, size_t line_length, const char *key, size_t *n_ids,
                        json_line_error *error);
+
+/* The number under `key`; false on failure. One too large for a double is infinite. */
+bool json_line_number(const char *line, size_t line_length, const char *key, double *value,
+                      json_line_error *error);
 
 #endif

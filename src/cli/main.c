@@ -12,13 +12,18 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    {"demo", "a small model in a minute: made-up text, training, its experts", command_demo},
     {"generate", "continue a text", command_generate},
     {"chat", "a conversation with a model", command_chat},
+    {"train", "train a model on text, or go on with a run that was stopped", command_train},
+    {"report", "the page of a training run, made anew", command_report},
     {"eval", "how well a model predicts a text: cross entropy, perplexity, bits per byte",
      command_eval},
+    {"ablate", "the paper's comparison of architectures, trained on a text", command_ablate},
     {"inspect", "what a model is, and which experts a text uses", command_inspect},
     {"tokenize", "text to token ids", command_tokenize},
     {"detokenize", "token ids to text", command_detokenize},
+    {"tokenizer", "learn a tokenizer from text", command_tokenizer},
     {"init", "write a freshly initialised model", command_init},
     {"plan", "the paper's three architectures side by side, or what a config.json describes",
      command_plan},

@@ -1,0 +1,115 @@
+/* ablate.h - the state of `dsmoe ablate`: models times seeds, each a training run in a folder of its own,
+ * and what is known of them. */
+#ifndef DSMOE_CLI_ABLATE_H
+#define DSMOE_CLI_ABLATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/ablate_models.h"
+#include "cli/progress.h"
+#include "dsmoe.h"
+
+enum {
+    ABLATE_MAX_SEEDS = 32,
+    ABLATE_MAX_CURVE = 64,
+    ABLATE_N_MASKS = 5,            /* 0, 1/16, … 4/16 */
+    ABLATE_MAX_FEWER = 7,          /* 1 … 7 active experts */
+    ABLATE_PATH = DSMOE_PATH + 64, /* of a file in the folder */
+};
+
+typedef struct ablate_options {
+    const char *data[DSMOE_MAX_DATA];
+    const char *out, *scale, *only;
+    int64_t n_seeds, n_threads;
+    int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
+    double lr;                             /* the same */
+    bool all, json;
+} ablate_options;
+
+/* Where the loss of a probe stands in ablate_run.losses. */
+enum {
+    ABLATE_PLAIN = 0,
+    ABLATE_MASK = 0, /* + sixteenths; none is the plain model */
+    ABLATE_REPLACED = ABLATE_MASK + ABLATE_N_MASKS,
+    ABLATE_FEWER, /* + active experts - 1 */
+    ABLATE_N_LOSSES = ABLATE_FEWER + ABLATE_MAX_FEWER,
+};
+
+/* A model with a seed. Losses on all held-out sequences; NAN: not known yet. */
+typedef struct ablate_run {
+    double losses[ABLATE_N_LOSSES];
+    bool is_finished;
+    int n_curve;
+    struct {
+        int64_t step;
+        double loss;
+    } curve[ABLATE_MAX_CURVE];
+} ablate_run;
+
+typedef struct ablate_entry {
+    const ablate_model *model;
+    bool is_selected; /* to be trained by this call; what the folder has of others is shown too */
+    dsmoe_config config;
+    ablate_parameters parameters;
+    ablate_run runs[ABLATE_MAX_SEEDS]; /* seed 1 first */
+} ablate_entry;
+
+typedef struct ablation {
+    const ablate_options *options;
+    const ablate_scale *scale;
+    char out[DSMOE_PATH];
+    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* absolute */
+    int n_data;
+    int64_t steps, batch, seq, vocab_size;
+    double lr;
+    dsmoe_tokenizer *tokenizer;
+    dsmoe_dataset *dataset;
+    int n_seeds; /* of which something is to be shown */
+    ablate_entry entries[ABLATE_N_MODELS];
+    /* The work of this call. */
+    int n_runs, run; /* runs that are left at its start, and the one at work, from 1 */
+    double gflop_done, gflop_total;
+    progress bar;
+    char label[96];
+} ablation;
+
+/* All print their message and return the exit code, or CLI_OK. CLI_INTERRUPTED comes with no message. */
+
+/* ---- the folder (ablate_folder.c) ------------------------------------------------------------ */
+
+/* DIR/NAME; false after a message if that is too long. */
+bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Makes the folder, or finds that it was made with the same settings. */
+int ablate_folder_open(ablation *a);
+/* Reads what is known of all runs: losses.tsv, and the metrics of each. */
+int ablate_folder_read(ablation *a);
+/* Notes the loss of a probe, there and in the state. */
+int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss);
+/* Reads the curve of one run and whether it is finished, once more. */
+int ablate_folder_read_run(ablation *a, int entry, int seed);
+
+/* ---- probes (ablate_probes.c) ---------------------------------------------------------------- */
+
+/* Whether a loss is one of those that are measured for this model, and the probe that gives it. */
+bool ablate_has_loss(const ablate_entry *entry, int which);
+dsmoe_probe ablate_probe(int which);
+/* The name of a loss in losses.tsv: "plain", "mask 1/16", "replaced", "active 3"; returns `out`. */
+enum { ABLATE_LOSS_NAME = 24 };
+const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME]);
+
+/* Measures what is not known yet of a finished run. */
+int ablate_measure(ablation *a, int entry, int seed);
+/* Whether nothing is left to measure. */
+bool ablate_is_measured(const ablate_entry *entry, int seed);
+
+/* ---- what is shown (ablate_json.c, ablate_table.c) ------------------------------------------- */
+
+/* Whether the entry has a place in tables: it is selected, or there is something to show. */
+bool ablate_is_shown(const ablation *a, int entry);
+/* DIR/ablation.json and DIR/ablation.html, anew. */
+int ablate_write(const ablation *a);
+void ablate_print_tables(const ablation *a);
+
+#endif

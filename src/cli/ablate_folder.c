@@ -1,0 +1,274 @@
+/* ablate_folder.c - the folder of `dsmoe ablate`:
+ *
+ *   settings.txt   what all runs have in common, a line each
+ *   losses.tsv     every loss that was measured: model, seed, probe, loss
+ *   tokenizer/, configs/NAME.json, runs/NAME-seedN/ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/ablate.h"
+#include "cli/cli.h"
+#include "cli/json_line.h"
+#include "cli/replace_file.h"
+
+bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
+{
+    int length = snprintf(path, ABLATE_PATH, "%s/", a->out);
+    va_list arguments;
+    va_start(arguments, format);
+    length += vsnprintf(path + length, (size_t)(ABLATE_PATH - length), format, arguments);
+    va_end(arguments);
+    if (length < DSMOE_PATH) return true; /* more than a run takes */
+    cli_failure("ablate", "%s: the path is too long", a->out);
+    return false;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* The settings as text; to be freed. NULL without memory. */
+static char *format_settings(const ablation *a)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    if (!file) return NULL;
+    fprintf(file, "--scale %s\n", a->scale->name);
+    fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", a->steps,
+            a->batch, a->seq);
+    fprintf(file, "--lr %.9g\n--vocab-size %" PRId64 "\n", a->lr, a->vocab_size);
+    for (int i = 0; i < a->n_data; i++) fprintf(file, "--data %s\n", a->data[i]);
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* The first lines in which two texts differ are put into `ours` and `theirs`; false if none do. */
+static bool find_difference(const char *our_text, const char *their_text, char ours[ABLATE_PATH],
+                            char theirs[ABLATE_PATH])
+{
+    while (*our_text || *their_text) {
+        size_t n = strcspn(our_text, "\n"), m = strcspn(their_text, "\n");
+        snprintf(ours, ABLATE_PATH, "%.*s", (int)(n < DSMOE_PATH ? n : DSMOE_PATH), our_text);
+        snprintf(theirs, ABLATE_PATH, "%.*s", (int)(m < DSMOE_PATH ? m : DSMOE_PATH), their_text);
+        if (n != m || memcmp(our_text, their_text, n) != 0) return true;
+        our_text += n + (our_text[n] == '\n');
+        their_text += m + (their_text[m] == '\n');
+    }
+    return false;
+}
+
+static int compare_settings(const ablation *a, const char *path, const char *text)
+{
+    char *there, ours[ABLATE_PATH], theirs[ABLATE_PATH];
+    size_t length;
+    int exit_code = cli_read_file("ablate", path, &there, &length);
+    if (exit_code != CLI_OK) return exit_code;
+    if (find_difference(text, there, ours, theirs))
+        exit_code = cli_failure("ablate", "%s was made with %s, not with %s; name another --out",
+                                a->out, *theirs ? theirs : "less", *ours ? ours : "less");
+    free(there);
+    return exit_code;
+}
+
+static int write_settings(const char *path, const char *text)
+{
+    replace_file out;
+    int exit_code = replace_file_begin("ablate", path, &out);
+    if (exit_code != CLI_OK) return exit_code;
+    fputs(text, out.file);
+    return replace_file_end("ablate", &out);
+}
+
+static int make_folder(const char *path)
+{
+    struct stat info;
+    if (mkdir(path, 0777) == 0 ||
+        (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+        return CLI_OK;
+    return cli_failure("ablate", "%s: %s", path, strerror(errno));
+}
+
+/* Runs keep paths, and may be gone on with from elsewhere. */
+static int make_absolute(ablation *a)
+{
+    char path[PATH_MAX];
+    if (!realpath(a->out, path)) return cli_failure("ablate", "%s: %s", a->out, strerror(errno));
+    if (snprintf(a->out, sizeof a->out, "%s", path) < DSMOE_PATH) return CLI_OK;
+    return cli_failure("ablate", "%s: the path is too long", path);
+}
+
+/* A folder of data with the comparison in it would change all the time. */
+static int check_outside(const ablation *a)
+{
+    for (int i = 0; i < a->n_data; i++) {
+        size_t length = strlen(a->data[i]);
+        if (strncmp(a->out, a->data[i], length) != 0) continue;
+        if (a->out[length] != '/' && a->out[length] != '\0') continue;
+        rmdir(a->out); /* if it was made just now */
+        return cli_failure("ablate", "%s: lies in the data, %s; name a folder beside it", a->out,
+                           a->data[i]);
+    }
+    return CLI_OK;
+}
+
+int ablate_folder_open(ablation *a)
+{
+    static const char *const folders[] = {"tokenizer", "configs", "runs"};
+    char path[ABLATE_PATH];
+    int exit_code = make_folder(a->out);
+    if (exit_code == CLI_OK) exit_code = make_absolute(a);
+    if (exit_code == CLI_OK) exit_code = check_outside(a);
+    for (size_t i = 0; exit_code == CLI_OK && i < sizeof folders / sizeof *folders; i++)
+        exit_code = ablate_path(a, path, "%s", folders[i]) ? make_folder(path) : CLI_FAILURE;
+    if (exit_code != CLI_OK) return exit_code;
+    char *text = format_settings(a);
+    if (!text) return cli_failure("ablate", "not enough memory");
+    if (!ablate_path(a, path, "settings.txt"))
+        exit_code = CLI_FAILURE;
+    else
+        exit_code =
+            access(path, F_OK) == 0 ? compare_settings(a, path, text) : write_settings(path, text);
+    free(text);
+    return exit_code;
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+static int find_loss(const char *name)
+{
+    char other[ABLATE_LOSS_NAME];
+    for (int i = 0; i < ABLATE_N_LOSSES; i++)
+        if (!strcmp(name, ablate_loss_name(i, other))) return i;
+    return -1;
+}
+
+/* One line without its end; what it should not have is passed over. */
+static void read_loss(ablation *a, char *line)
+{
+    char *field[4] = {line};
+    for (int i = 1; i < 4; i++) {
+        field[i] = field[i - 1] + strcspn(field[i - 1], "\t");
+        if (!*field[i]) return;
+        *field[i]++ = '\0';
+    }
+    int64_t seed;
+    char *end;
+    double loss = strtod(field[3], &end);
+    int entry = ablate_model_find(field[0]), which = find_loss(field[2]);
+    if (entry < 0 || which < 0 || !cli_parse_int(field[1], 1, ABLATE_MAX_SEEDS, &seed)) return;
+    if (end == field[3] || *end || !isfinite(loss)) return;
+    a->entries[entry].runs[seed - 1].losses[which] = loss;
+    if (seed > a->n_seeds) a->n_seeds = (int)seed;
+}
+
+/* The first line says which data it was. */
+static int read_losses(ablation *a, char *text)
+{
+    char expected[32];
+    snprintf(expected, sizeof expected, "data\t%016" PRIx64,
+             dsmoe_dataset_get_info(a->dataset).hash);
+    char *save, *line = strtok_r(text, "\n", &save);
+    if (!line || strcmp(line, expected) != 0)
+        return cli_failure("ablate",
+                           "%s: the data is no longer that of the losses there; name another --out",
+                           a->out);
+    while ((line = strtok_r(NULL, "\n", &save))) read_loss(a, line);
+    return CLI_OK;
+}
+
+/* The whole file anew, so that it is never half. */
+static int write_losses(const ablation *a)
+{
+    char path[ABLATE_PATH], name[ABLATE_LOSS_NAME];
+    replace_file out;
+    if (!ablate_path(a, path, "losses.tsv")) return CLI_FAILURE;
+    int exit_code = replace_file_begin("ablate", path, &out);
+    if (exit_code != CLI_OK) return exit_code;
+    fprintf(out.file, "data\t%016" PRIx64 "\n", dsmoe_dataset_get_info(a->dataset).hash);
+    for (int i = 0; i < ABLATE_N_MODELS; i++)
+        for (int seed = 0; seed < a->n_seeds; seed++)
+            for (int which = 0; which < ABLATE_N_LOSSES; which++) {
+                double loss = a->entries[i].runs[seed].losses[which];
+                if (!isnan(loss))
+                    fprintf(out.file, "%s\t%d\t%s\t%.17g\n", ablate_models[i].name, seed + 1,
+                            ablate_loss_name(which, name), loss);
+            }
+    return replace_file_end("ablate", &out);
+}
+
+int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss)
+{
+    a->entries[entry].runs[seed].losses[which] = loss;
+    return write_losses(a);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* A line of metrics.jsonl. Of two lines for one step the later counts. */
+static void read_metrics_line(ablation *a, ablate_run *run, const char *line, size_t length)
+{
+    json_line_error error;
+    double step, loss;
+    size_t type_length;
+    char *type = json_line_string(line, length, "type", &type_length, &error);
+    if (!type || !json_line_number(line, length, "step", &step, &error)) step = -1;
+    if (step >= 0 && !strcmp(type, "end")) run->is_finished = step == (double)a->steps;
+    if (step >= 0 && !strcmp(type, "eval") &&
+        json_line_number(line, length, "loss", &loss, &error)) {
+        while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step)
+            run->n_curve--;
+        if (run->n_curve < ABLATE_MAX_CURVE) {
+            run->curve[run->n_curve].step = (int64_t)step;
+            run->curve[run->n_curve++].loss = loss;
+        }
+    }
+    free(type);
+}
+
+int ablate_folder_read_run(ablation *a, int entry, int seed)
+{
+    ablate_run *run = &a->entries[entry].runs[seed];
+    char path[ABLATE_PATH], *text;
+    size_t length;
+    run->is_finished = false;
+    run->n_curve = 0;
+    if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", ablate_models[entry].name, seed + 1))
+        return CLI_FAILURE;
+    if (access(path, F_OK) != 0) return CLI_OK;
+    int exit_code = cli_read_file("ablate", path, &text, &length);
+    if (exit_code != CLI_OK) return exit_code;
+    for (const char *line = text; *line;) {
+        size_t n = strcspn(line, "\n");
+        read_metrics_line(a, run, line, n);
+        line += n + (line[n] == '\n');
+    }
+    free(text);
+    return CLI_OK;
+}
+
+int ablate_folder_read(ablation *a)
+{
+    char path[ABLATE_PATH], *text;
+    size_t length;
+    int exit_code;
+    if (!ablate_path(a, path, "losses.tsv")) return CLI_FAILURE;
+    if (access(path, F_OK) == 0) {
+        exit_code = cli_read_file("ablate", path, &text, &length);
+        if (exit_code != CLI_OK) return exit_code;
+        exit_code = read_losses(a, text);
+        free(text);
+    } else {
+        exit_code = write_losses(a);
+    }
+    for (int i = 0; i < ABLATE_N_MODELS; i++)
+        for (int seed = 0; exit_code == CLI_OK && seed < a->n_seeds; seed++)
+            exit_code = ablate_folder_read_run(a, i, seed);
+    return exit_code;
+}

@@ -1,0 +1,217 @@
+/* demo.c - `dsmoe demo`: from nothing to a small model that has learned something, in a minute. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/demo_corpus.h"
+#include "cli/demo_folder.h"
+#include "cli/demo_study.h"
+#include "cli/demo_view.h"
+#include "cli/options.h"
+
+static const char help[] =
+    "usage: dsmoe demo [--out DIR] [options]\n"
+    "\n"
+    "Makes up a text of several kinds (sums, dates, brackets, records, stories, ...), trains a\n"
+    "tokenizer and a small DeepSeekMoE on it for about a minute, asks the model things that it has\n"
+    "not seen, and shows which experts do what. Nothing is downloaded.\n"
+    "\n"
+    "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced\n"
+    "      --steps N       steps of training (800, about a minute on two cores)\n"
+    "      --seconds N     stop training after so many seconds, even if there are steps left\n"
+    "  -s, --seed N        another seed: another text, another model (1)\n"
+    "  -t, --threads N     threads (default: all processors)\n"
+    "  -h, --help          this text\n"
+    "\n"
+    "example:\n"
+    "  dsmoe demo --out demo && dsmoe generate -m demo/latest --temp 0 -p \"23 + 58 =\"\n";
+
+/* The longest folder that leaves room for the names in it. */
+enum { MAX_OUT = DSMOE_PATH - 64 };
+
+typedef struct demo_command {
+    const char *out;
+    int64_t steps, seed, n_threads;
+    double seconds, stop_at; /* the latter on the clock; 0: no limit */
+    char corpus[DSMOE_PATH], config[DSMOE_PATH];
+    demo_watch watch;
+    dsmoe_run_result result;
+} demo_command;
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* The model and its training, chosen so that a minute on two cores is enough. Experts are many and
+ * narrow, attention has the larger part; the text has words for about so many tokens and no more. */
+enum {
+    VOCAB_SIZE = 544,
+    SEQUENCE = 64, /* two or three examples */
+    BATCH = 16,
+    STEPS = 800,
+    N_EVALUATIONS = 5,
+    EVAL_SEQUENCES = 64,
+};
+
+/* The balance loss is over the batch (seq_aux false): a sequence is of one kind only, and balance
+ * within it would forbid experts to specialise. */
+static const char config_json[] = "{\n"
+                                  "  \"architectures\": [\"DeepseekForCausalLM\"],\n"
+                                  "  \"model_type\": \"deepseek\",\n"
+                                  "  \"hidden_act\": \"silu\",\n"
+                                  "  \"hidden_size\": 128,\n"
+                                  "  \"intermediate_size\": 384,\n"
+                                  "  \"moe_intermediate_size\": 32,\n"
+                                  "  \"num_hidden_layers\": 4,\n"
+                                  "  \"num_attention_heads\": 4,\n"
+                                  "  \"num_key_value_heads\": 4,\n"
+                                  "  \"n_shared_experts\": 1,\n"
+                                  "  \"n_routed_experts\": 63,\n"
+                                  "  \"num_experts_per_tok\": 7,\n"
+                                  "  \"moe_layer_freq\": 1,\n"
+                                  "  \"first_k_dense_replace\": 0,\n"
+                                  "  \"norm_topk_prob\": false,\n"
+                                  "  \"scoring_func\": \"softmax\",\n"
+                                  "  \"aux_loss_alpha\": 0.01,\n"
+                                  "  \"seq_aux\": false,\n"
+                                  "  \"max_position_embeddings\": 256,\n"
+                                  "  \"initializer_range\": 0.08,\n"
+                                  "  \"rms_norm_eps\": 1e-06,\n"
+                                  "  \"rope_theta\": 10000,\n"
+                                  "  \"tie_word_embeddings\": false,\n"
+                                  "  \"vocab_size\": %d\n"
+                                  "}\n";
+
+static int write_config(const demo_command *c)
+{
+    FILE *file = fopen(c->config, "wx");
+    if (!file)
+        return cli_failure("demo", "%s: cannot create the file: %s", c->config, strerror(errno));
+    bool written = fprintf(file, config_json, VOCAB_SIZE) >= 0;
+    written = fclose(file) == 0 && written;
+    if (written) return CLI_OK;
+    return cli_failure("demo", "%s: cannot write the file: %s", c->config, strerror(errno));
+}
+
+static dsmoe_run_settings make_settings(const demo_command *c)
+{
+    dsmoe_run_settings s = dsmoe_run_settings_default();
+    snprintf(s.data[0], sizeof s.data[0], "%s", c->corpus);
+    snprintf(s.out, sizeof s.out, "%s", c->out);
+    snprintf(s.config, sizeof s.config, "%s", c->config);
+    snprintf(s.schedule, sizeof s.schedule, "cosine");
+    s.vocab_size = VOCAB_SIZE;
+    s.steps = c->steps;
+    s.batch = BATCH;
+    s.seq = SEQUENCE;
+    s.accumulate = 1;
+    s.lr = 3e-3;
+    s.seed = c->seed;
+    s.held_out = 0.02;
+    s.eval_every = c->steps >= N_EVALUATIONS ? c->steps / N_EVALUATIONS : 1;
+    s.eval_sequences = EVAL_SEQUENCES;
+    s.sample_every = s.save_every = 0;
+    s.keep = 1;
+    return s;
+}
+
+static void on_event(void *context, const dsmoe_run_event *event)
+{
+    demo_command *c = context;
+    /* Preparations do not count. */
+    if (event->kind == DSMOE_RUN_START && c->seconds > 0) c->stop_at = cli_seconds() + c->seconds;
+    demo_watch_event(&c->watch, event);
+}
+
+static bool should_stop(void *context)
+{
+    const demo_command *c = context;
+    return cli_interrupted() || (c->stop_at > 0 && cli_seconds() >= c->stop_at);
+}
+
+static int train(demo_command *c)
+{
+    dsmoe_run_settings settings = make_settings(c);
+    dsmoe_run_options options = {
+        .n_threads = (int)c->n_threads, .event = on_event, .stop = should_stop, .context = c};
+    dsmoe_error error;
+    c->watch.tokens_per_step = settings.batch * settings.seq * settings.accumulate;
+    double start = cli_seconds();
+    dsmoe_status status = dsmoe_run(&settings, &options, &c->result, &error);
+    demo_watch_end(&c->watch);
+    if (cli_interrupted()) return CLI_INTERRUPTED;
+    if (status != DSMOE_OK) return cli_failure("demo", "%s", error.message);
+    printf("%" PRId64 " steps in %.0f s\n", c->result.step, cli_seconds() - start);
+    return CLI_OK;
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
+static int parse(demo_command *c, int argc, char **argv)
+{
+    const option_row rows[] = {
+        {"--out", "-o", OPTION_TEXT, &c->out, 0, 0},
+        {"--steps", NULL, OPTION_INTEGER, &c->steps, 1, 1e9},
+        {"--seconds", NULL, OPTION_NUMBER, &c->seconds, 0, 1e9},
+        {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p53},
+        {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
+    int exit_code = options_parse("demo", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (exit_code >= 0) return exit_code;
+    if (!*c->out) return cli_usage("demo", "to which folder? --out is empty");
+    if (strlen(c->out) > MAX_OUT) return cli_usage("demo", "the name of the folder is too long");
+    snprintf(c->corpus, sizeof c->corpus, "%s/corpus", c->out);
+    snprintf(c->config, sizeof c->config, "%s/config.json", c->out);
+    return -1;
+}
+
+static int make_text(const demo_command *c)
+{
+    demo_size size;
+    demo_print_title("A text of several kinds, made up here");
+    int exit_code = demo_folder_prepare(c->out);
+    if (exit_code == CLI_OK) exit_code = demo_corpus_write(c->corpus, (uint64_t)c->seed, &size);
+    if (exit_code == CLI_OK) exit_code = write_config(c);
+    if (exit_code == CLI_OK) demo_print_corpus(c->corpus, (uint64_t)c->seed, size);
+    return exit_code;
+}
+
+static int examine(const demo_command *c)
+{
+    demo_study study;
+    int exit_code =
+        demo_study_run(c->result.checkpoint, (uint64_t)c->seed, (int)c->n_threads, &study);
+    if (exit_code == CLI_OK) {
+        demo_print_title("What it has learned: answers to prompts that were not in the text");
+        demo_print_scores(&study);
+        demo_print_title("Which experts serve which kind");
+        demo_print_experts(&study);
+    }
+    demo_study_free(&study);
+    return exit_code;
+}
+
+int command_demo(int argc, char **argv)
+{
+    demo_command c = {.out = "dsmoe-demo", .steps = STEPS, .seed = 1};
+    int exit_code = parse(&c, argc, argv);
+    if (exit_code >= 0) return exit_code;
+    cli_catch_interrupt();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    exit_code = make_text(&c);
+    if (exit_code == CLI_OK) {
+        demo_print_title("A small DeepSeekMoE learns it");
+        exit_code = train(&c);
+    }
+    if (exit_code == CLI_OK) exit_code = examine(&c);
+    if (exit_code == CLI_INTERRUPTED)
+        fprintf(stderr,
+                "dsmoe demo: interrupted; what is there so far is in %s, and\n"
+                "'dsmoe demo --out %s' starts anew\n",
+                c.out, c.out);
+    if (exit_code != CLI_OK) return exit_code;
+    demo_print_title("Where it is, and what to try next");
+    demo_print_next(c.out, c.result.report);
+    return CLI_OK;
+}

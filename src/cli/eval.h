@@ -1,0 +1,70 @@
+/* eval.h - one evaluation of a model on a text, and the paper's probes made of several. */
+#ifndef DSMOE_CLI_EVAL_H
+#define DSMOE_CLI_EVAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli/corpus.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "dsmoe.h"
+
+/* Tokens that go through the model at once: after each of these Ctrl-C is heard. */
+enum { EVAL_BATCH = 512 };
+
+typedef struct eval_options {
+    const char *model, *file;
+    int64_t n_ctx, stride, n_threads;
+    bool ids, json, probes;
+    dsmoe_probe probe;
+} eval_options;
+
+/* What is known so far. */
+typedef struct eval_result {
+    int64_t n_scored, n_bytes, n_windows;
+    int64_t n_run; /* tokens that went through the model */
+    double sum, sum_squares, seconds;
+    bool interrupted;
+} eval_result;
+
+typedef struct evaluation {
+    const eval_options *options;
+    const corpus *text;
+    dsmoe_config config; /* of the model at work */
+    dsmoe_session *session;
+    int64_t n_ctx, stride;
+    int64_t n_total; /* tokens that all windows will run */
+    int32_t *window; /* [n_ctx] */
+    float *loss;     /* [EVAL_BATCH] */
+    progress bar;
+    eval_result result;
+} evaluation;
+
+/* The mean, its standard error and what follows from them. */
+typedef struct eval_numbers {
+    double cross_entropy, error, perplexity, bits_per_byte, tokens_per_s;
+} eval_numbers;
+eval_numbers eval_compute(const eval_result *result);
+
+/* Runs all windows through a model and fills in the result. On failure the message is printed and the
+ * exit code returned, else CLI_OK, also after Ctrl-C. */
+int eval_run(evaluation *e, const dsmoe_model *model, const char *label);
+
+/* The beginning of the JSON: the members that do not depend on the outcome. */
+void eval_print_json_source(const evaluation *e);
+
+/* ---- probes ---------------------------------------------------------------------------------- */
+
+bool eval_is_probed(const dsmoe_probe *probe);
+/* "1 + 7 of 63": shared experts, those that a token chooses, those it may choose from. `config` is
+ * that of the model with the probe applied. Returns `out`. */
+const char *eval_format_experts(const dsmoe_probe *probe, const dsmoe_config *config,
+                                char out[TABLE_CELL]);
+/* The members of the JSON that say the same, without brackets around them. */
+void eval_print_json_probe(const dsmoe_probe *probe, const dsmoe_config *config);
+
+/* Evaluates the standard set of probes and prints its table or JSON. Returns the exit code. */
+int eval_probes(evaluation *e, const dsmoe_model *model);
+
+#endif

@@ -1,0 +1,12 @@
+/* heat_map.h - loads of experts as cells of a map on the terminal: blocks of colour, or shades. */
+#ifndef DSMOE_CLI_HEAT_MAP_H
+#define DSMOE_CLI_HEAT_MAP_H
+
+#include <stdbool.h>
+
+/* A cell of so many columns for a load over the mean, to stdout. */
+void heat_map_cell(double relative_load, bool colour, int width);
+/* What the cells mean, and an empty line. */
+void heat_map_legend(bool colour);
+
+#endif

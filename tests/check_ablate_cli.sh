@@ -1,0 +1,139 @@
+#!/bin/sh
+# check_ablate_cli.sh DSMOE DATA - ablate as a person or a script meets it: what is trained once is not
+# trained again, what was interrupted goes on, and a folder keeps to its settings.
+. "$(dirname "$0")/cli_checks.sh"
+
+sources=$(cd "$(dirname "$0")/.." && pwd)
+corpus=$scratch/corpus
+mkdir "$corpus" "$corpus/prose" "$corpus/code"
+cp "$sources"/README.md "$sources"/docs/*.md "$corpus/prose"
+cp "$sources"/src/moe/*.c "$corpus/code"
+dir=$scratch/ablation
+
+ablate() { # expected exit code, arguments: a comparison that takes seconds
+    code=$1
+    shift
+    run "$code" ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 "$@"
+}
+
+# ---- how not to call it
+run 0 ablate --help
+shows usage: example "dsmoe ablate" deepseekmoe gshard
+silent
+run 2 ablate
+usage --data
+run 2 ablate --data "$corpus"
+usage --out
+run 2 ablate --data "$corpus" --out ""
+usage --out
+for wrong in "--scale huge" "--only gshard,nothing" "--seeds 0" "--steps 0" "--lr -1" "--lr nan" \
+    "--vocab-size 100" "--no-such-option" "--only gshard --all" \
+    "--steps 1000000000 --batch 65536 --seq 1048576"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 2 ablate --data "$corpus" --out "$dir" $wrong
+    usage "${wrong%% *}"
+done
+run 2 ablate --data "$corpus" --out "$dir" --only ""
+usage --only
+[ ! -e "$dir" ] || complain "a folder of a wrong call"
+run 1 ablate --data "$scratch/nowhere" --out "$dir"
+one_message nowhere
+run 1 ablate --data "$corpus" --out "$scratch/none/ablation"
+one_message none/ablation
+ablate 1 --out "$corpus/ablation"
+one_message "lies in the data"
+[ ! -e "$corpus/ablation" ] || complain "a folder within the data"
+: >"$scratch/file"
+ablate 1 --out "$scratch/file"
+one_message file
+
+# ---- two models
+ablate 0 --out "$dir" --only gshard,deepseekmoe
+shows "96 tokens" "2 of 16" "1 + 7 of 63" 1.867 1.808 -0.059 "9,437,184" "1,179,648" "1/16" "4/16" \
+    "1.808 to 2.414" "active routed experts" ablation.html
+says "data:" "gshard, seed 1: held-out loss" "deepseekmoe, seed 1: held-out loss"
+arguments="what ablate leaves"
+for file in settings.txt losses.tsv ablation.json ablation.html tokenizer/tokenizer.json \
+    configs/gshard.json runs/gshard-seed1/latest/model.safetensors runs/deepseekmoe-seed1/metrics.jsonl; do
+    [ -s "$dir/$file" ] || complain "no $file"
+done
+for file in data.cache latest/training.safetensors; do
+    [ ! -e "$dir/runs/gshard-seed1/$file" ] || complain "$file of a finished run"
+done
+# plain, four masks; the same, the shared one replaced, six numbers of experts
+[ "$(grep -c '^gshard.1' "$dir/losses.tsv")" -eq 5 ] || complain "not five losses of gshard"
+[ "$(grep -c '^deepseekmoe.1' "$dir/losses.tsv")" -eq 12 ] || complain "not twelve of deepseekmoe"
+cp "$dir/losses.tsv" "$scratch/losses"
+
+# a probe on the command line of eval is the same thing
+loss() { sed -n "s/^$1\t1\t$2\t\([0-9.]*\)$/\1/p" "$dir/losses.tsv"; }
+[ -n "$(loss deepseekmoe 'active 3')" ] || complain "no loss with three experts"
+awk -v a="$(loss deepseekmoe plain)" -v b="$(loss deepseekmoe replaced)" 'BEGIN { exit a == b }' ||
+    complain "replacing the shared expert changes nothing"
+
+# ---- again: nothing is left to do
+ablate 0 --out "$dir" --only gshard,deepseekmoe --json
+silent
+is_json
+shows '"finished": true' '"scale": "tiny"' '"tokens": 96' '"steps": 3' '"seeds": [1]' '"paper_loss": 1.867' \
+    '"experts": "1 + 7 of 63"' '"mask_top": [' '"share": [0, 0.0625, 0.125, 0.1875, 0.25]' \
+    '"replace_shared": [' '"paper_after": 2.414' '"k": [7, 6, 5, 4, 3, 2, 1]' '"compare": {"name": "gshard"'
+[ "$(grep -o '"expert_parameters": 9437184, "active_expert_parameters": 1179648' "$out" | wc -l)" -eq 2 ] ||
+    complain "parameters are not equal"
+[ "$(grep -o '\[3, [0-9.]*\]' "$out" | wc -l)" -eq 2 ] || complain "no curve with the last step"
+cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "losses have changed"
+cmp -s "$dir/ablation.json" "$out" || complain "not the file that is there"
+
+# another model joins those that are there
+ablate 0 --out "$dir" --only dense --json
+shows '"name": "gshard"' '"name": "dense"' '"experts": "dense"' '"finished": true'
+says "dense, seed 1"
+
+# losses that are lost are measured again, to the bit
+cp "$dir/losses.tsv" "$scratch/losses"
+grep -v 'mask 2' "$scratch/losses" >"$dir/losses.tsv"
+ablate 0 --out "$dir" --only gshard,deepseekmoe
+cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "losses differ the second time"
+
+# ---- a folder keeps to its settings
+for other in "--steps 4" "--lr 0.001" "--seq 16" "--batch 2" "--vocab-size 310" "--scale small"; do
+    # shellcheck disable=SC2086  # an option and its value
+    ablate 1 --out "$dir" --only gshard $other
+    one_message "${other%% *}" --out
+done
+cp "$corpus/prose/README.md" "$scratch/README.md"
+echo "Another line." >>"$corpus/prose/README.md"
+ablate 1 --out "$dir" --only gshard
+one_message "the data is no longer"
+cp "$scratch/README.md" "$corpus/prose/README.md"
+
+# ---- Ctrl-C, and on
+many_steps="--data $corpus --only dense --seeds 1 --steps 120 --batch 1 --seq 16 --vocab-size 300 -t 1"
+arguments="ablate, interrupted"
+# shellcheck disable=SC2086  # several arguments
+"$dsmoe" ablate $many_steps --out "$scratch/stopped" >"$out" 2>"$err" &
+tries=0
+until grep -q '"type": *"step"' "$scratch/stopped/runs/dense-seed1/metrics.jsonl" 2>/dev/null; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || break
+    sleep 0.1
+done
+kill -INT $!
+wait $!
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+says "same command"
+grep -q '"finished": false' "$scratch/stopped/ablation.json" || complain "half a comparison is finished"
+for folder in stopped straight; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 ablate $many_steps --out "$scratch/$folder"
+done
+cmp -s "$scratch/stopped/losses.tsv" "$scratch/straight/losses.tsv" ||
+    complain "other losses after an interruption"
+grep -q '"finished": true' "$scratch/stopped/ablation.json" || complain "it is not finished"
+
+# ---- a full disk is not silence
+fails_on_full_disk "ablate $many_steps --out $scratch/straight" \
+    "ablate $many_steps --out $scratch/straight --json"
+
+exit $failed

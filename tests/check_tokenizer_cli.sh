@@ -1,0 +1,92 @@
+#!/bin/sh
+# check_tokenizer_cli.sh DSMOE DATA - `dsmoe tokenizer train` as a person or a script meets it: exit codes, what
+# goes to which stream, files that the other commands use.
+. "$(dirname "$0")/cli_checks.sh"
+
+# ---- help, and calls that are wrong
+run 0 tokenizer --help
+shows usage: example: "dsmoe tokenizer train"
+silent
+run 0 tokenizer train --help
+shows usage: example: --data --out --vocab-size --max-bytes --threads
+silent
+run 2 tokenizer
+usage "dsmoe tokenizer train"
+run 2 tokenizer learn
+usage "dsmoe tokenizer train"
+run 2 tokenizer train
+usage --data
+run 2 tokenizer train --data "$data"
+usage --out
+run 2 tokenizer train --data "$data" --out ""
+usage --out
+run 2 tokenizer train --data "$data" --out "$scratch/t" --vocab-size 257
+usage --vocab-size 258
+run 2 tokenizer train --data "$data" --out "$scratch/t" --max-bytes 0
+usage --max-bytes
+run 2 tokenizer train --data "$data" --out "$scratch/t" -t 0
+usage --threads
+
+# ---- text, as files, words, a folder and JSON lines
+mkdir "$scratch/text"
+i=0
+while [ $i -lt 300 ]; do
+    echo "the quick brown fox $i jumps over the lazy dog; naïve café, 你好世界"
+    i=$((i + 1))
+done >"$scratch/text/fox.txt"
+sed 's/.*/{"text": "&\\n"}/' "$scratch/text/fox.txt" >"$scratch/fox.jsonl"
+run 0 tokenizer train --data "$scratch/text" --out "$scratch/one/deep" --vocab-size 300 -t 1
+shows "300 tokens" "bytes per token" "first learned" "try: dsmoe tokenize -m $scratch/one/deep"
+silent
+run 0 tokenizer train --vocab-size 300 -t 2 --out "$scratch/two" "$scratch/text/fox.txt"
+run 0 tokenizer train --data="$scratch/fox.jsonl" --vocab-size 300 --out "$scratch/three"
+for folder in two three; do
+    cmp -s "$scratch/one/deep/tokenizer.json" "$scratch/$folder/tokenizer.json" ||
+        complain "$folder/tokenizer.json differs"
+done
+run 0 tokenizer train --data "$scratch/text" "$scratch/fox.jsonl" --data "$scratch/text/fox.txt" \
+    --out "$scratch/two" --vocab-size 310 --max-bytes 20000
+shows "310 tokens" "20.0 kB looked at"
+
+# ---- what was learned works
+run 0 tokenize -m "$scratch/one/deep" -p "the quick brown fox, and more"
+tokens=$(cat "$out")
+[ "${tokens%% *}" = 298 ] || complain "BOS is not the last id but one"
+run 0 detokenize -m "$scratch/one/deep" -p "$tokens"
+shows "the quick brown fox, and more"
+run 0 init --preset tiny --layers 1 --tokenizer "$scratch/one/deep" "$scratch/model"
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/model" --vocab-size 300
+one_message "$scratch/model" "another folder"
+
+# ---- what cannot be
+printf 'a\377b' >"$scratch/garbage"
+: >"$scratch/empty"
+for name in garbage empty nowhere; do
+    run 1 tokenizer train --data "$scratch/$name" --out "$scratch/none"
+    one_message "$scratch/$name"
+done
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/none" --vocab-size 100000
+one_message vocab_size "at most"
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/empty" --vocab-size 300
+one_message "$scratch/empty"
+[ ! -e "$scratch/none" ] || complain "a folder is left behind"
+fails_on_full_disk "tokenizer train --data $scratch/text --out $scratch/two --vocab-size 300"
+
+# ---- Ctrl-C, with some 90 MB to read
+i=0
+while [ $i -lt 12 ]; do
+    i=$((i + 1))
+    cat "$scratch/text/fox.txt" "$scratch/text/fox.txt" >>"$scratch/text/fox.txt.new"
+    mv "$scratch/text/fox.txt.new" "$scratch/text/fox.txt"
+done
+arguments="tokenizer train, interrupted"
+"$dsmoe" tokenizer train -t 1 --data "$scratch/text" --out "$scratch/none" --vocab-size 400 >"$out" 2>"$err" &
+sleep 1
+kill -INT $!
+wait $!
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+one_message interrupted
+[ ! -e "$scratch/none" ] || complain "a folder is left behind"
+
+exit $failed

@@ -1,0 +1,122 @@
+#!/bin/sh
+# check_train_cli.sh DSMOE DATA - `dsmoe train` as a person or a script meets it: what it takes, what it
+# says where, how it stops and goes on.
+. "$(dirname "$0")/cli_checks.sh"
+
+# ---- a text and the smallest of models
+mkdir "$scratch/text"
+i=0
+while [ $i -lt 100 ]; do
+    echo "$i and $i are $((i + i)), and the cat sat on the mat number $((i * 7 % 50))."
+    i=$((i + 1))
+done >"$scratch/text/sums.txt"
+cat >"$scratch/config.json" <<END
+{"vocab_size": 320, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "n_shared_experts": 1,
+ "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "hidden_act": "silu",
+ "max_position_embeddings": 64, "model_type": "deepseek"}
+END
+small="--data $scratch/text --config $scratch/config.json --vocab-size 270 --steps 6 --batch 2 --seq 16
+    --save-every 4 --eval-every 3 --eval-sequences 2 --sample-every 4 --sample-tokens 4 --log-every 2"
+
+# ---- what it takes
+run 0 train --help
+shows usage: --data --out --config --preset --init --tokenizer --vocab-size --steps --batch --seq \
+    --accumulate --lr --schedule --warmup --weight-decay --clip --aux-loss-alpha --device-groups \
+    --device-loss-alpha --recompute --seed --held-out --eval-every --eval-sequences --sample-every \
+    --sample-prompt --save-every --keep --log-every --settings --resume --stop-after --threads \
+    --quiet example "dsmoe train"
+silent
+run 0 --help
+shows "train "
+run 2 train
+usage --data
+run 2 train --data "$scratch/text"
+usage --out
+run 2 train --no-such-option
+usage no-such-option
+for wrong in "--steps 0" "--steps many" "--lr nan" "--lr -1" "--held-out 1" "--keep 0" "-t 0" \
+    "--schedule linear" "--stop-after 0" "surplus" "--vocab-size 10"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 2 train --data "$scratch/text" --out "$scratch/no" $wrong
+    usage "${wrong##* }"
+done
+run 2 train --data "$scratch/text" --out "$scratch/no" --preset tiny --init x
+usage "only one of --config, --preset and --init"
+run 2 train --resume "$scratch/no" --steps 5
+usage "--resume goes on"
+run 2 train --resume "$scratch/no" --data x
+usage "--resume goes on"
+run 1 train --data "$scratch/none" --out "$scratch/no"
+one_message none
+[ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
+
+run 1 train --resume "$scratch/none"
+one_message "none: holds no run"
+run 1 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
+one_message huge
+echo '{"lr": "fast"}' >"$scratch/wrong.json"
+run 1 train --data "$scratch/text" --out "$scratch/no" --settings "$scratch/wrong.json"
+one_message wrong.json lr
+
+# ---- a run
+# shellcheck disable=SC2086  # several arguments
+run 0 train $small --out "$scratch/run" -t 2
+shows "6 steps" "$scratch/run/best" "$scratch/run/report.html" "dsmoe generate -m"
+says "model   " "1 + 4 experts, top-2" "data    " "held out" "memory  " "step 2/6  loss" "balance" "lr " \
+    "norm" "tokens/s" "left" "imbalance" "step 3: held-out loss" "step 4: it writes" \
+    "step 4: saved $scratch/run/checkpoints/step-00000004" "step 6/6"
+if grep -q "$(printf '\033')" "$err"; then complain "control sequences where there is no terminal"; fi
+run 0 generate -m "$scratch/run/best" -n 4 --quiet -p "7 and 7 are" -t 1
+silent
+run 0 inspect -m "$scratch/run/latest"
+# shellcheck disable=SC2086
+run 1 train $small --out "$scratch/run"
+one_message "already holds a run"
+run 0 train --resume "$scratch/run"
+one_message "6 of 6 steps"
+
+# ---- nothing but what is wrong
+# shellcheck disable=SC2086
+run 0 train $small --out "$scratch/half" --stop-after 3 --quiet -t 1
+silent
+shows "stopped after step 3 of 6" "dsmoe train --resume $scratch/half"
+run 0 train --resume "$scratch/half" -t 3
+says "resume  after step 3 of 6"
+cmp -s "$scratch/run/latest/model.safetensors" "$scratch/half/latest/model.safetensors" ||
+    complain "a run that was stopped ends with another model"
+
+# ---- settings of one run for another, with something over them
+run 0 train --settings "$scratch/run/settings.json" --out "$scratch/again" --stop-after 1 --lr 0.5 --quiet
+grep -q '"lr": 0.5,' "$scratch/again/settings.json" || complain "the command line is not over the file"
+grep -q '"seq": 16,' "$scratch/again/settings.json" || complain "the file is not used"
+run 0 train --settings "$scratch/run/settings.json" --out "$scratch/tuned" --init "$scratch/run/best" --quiet
+grep -q '"config": "",' "$scratch/tuned/settings.json" || complain "config stays beside --init"
+
+# ---- signals: the step is finished, the run saved, and the way to go on shown
+for signal in INT TERM; do
+    arguments="train ... and kill -$signal"
+    rm -rf "$scratch/stopped"
+    # shellcheck disable=SC2086
+    "$dsmoe" train $small --steps 1000000 --sample-every 0 --eval-every 0 --save-every 0 \
+        --report-every 1000000 --out "$scratch/stopped" -t 1 >"$out" 2>"$err" &
+    process=$!
+    waited=0
+    until grep -q "^step 4/" "$err" || [ $waited -gt 300 ]; do
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+    kill -$signal $process
+    wait $process
+    code=$?
+    [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+    shows "stopped after step" "saved as" "dsmoe train --resume $scratch/stopped"
+    done_steps=$(sed -n 's/^stopped after step \([0-9]*\) .*/\1/p' "$out")
+    run 0 train --resume "$scratch/stopped" --stop-after $((done_steps + 1)) --quiet
+    shows "stopped after step $((done_steps + 1)) of 1000000"
+done
+
+# ---- a full disk is not silence
+fails_on_full_disk "train --help"
+
+exit $failed

@@ -1,0 +1,94 @@
+/* html_page.c - what tests ask of a page. */
+#include "html_page.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data_files.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+char *read_page(const char *name)
+{
+    size_t size;
+    unsigned char *bytes = read_data(name, &size);
+    char *text = realloc(bytes, size + 1);
+    assert_non_null(text);
+    text[size] = '\0';
+    return text;
+}
+
+/* One tag at the start of the text; the number of bytes it has. */
+static size_t read_tag(const char *text, char name[32], bool *closes, bool *empty)
+{
+    const char *at = text + 1;
+    *closes = *at == '/';
+    if (*closes) at++;
+    size_t length = strcspn(at, " >/\n");
+    assert_in_range(length, 1, 31);
+    snprintf(name, 32, "%.*s", (int)length, at);
+    bool quoted = false;
+    for (; *at && (quoted || *at != '>'); at++) {
+        if (*at == '"') quoted = !quoted;
+        if (!quoted) assert_true(*at != '<'); /* within a tag */
+    }
+    assert_int_equal(*at, '>');
+    *empty = at[-1] == '/' || !strcmp(name, "meta") || name[0] == '!';
+    return (size_t)(at + 1 - text);
+}
+
+void assert_well_formed(const char *page)
+{
+    enum { DEEP = 64 };
+    static char open[DEEP][32];
+    int depth = 0;
+    const char *style_end = strstr(page, "</style>");
+    assert_non_null(style_end);
+    for (const char *at = page; *at;) {
+        if (*at != '<') {
+            at++;
+            continue;
+        }
+        char name[32];
+        bool closes, empty;
+        at += read_tag(at, name, &closes, &empty);
+        if (closes) {
+            assert_true(depth > 0);
+            assert_string_equal(name, open[--depth]);
+        } else if (!empty) {
+            assert_true(depth < DEEP);
+            memcpy(open[depth++], name, sizeof name);
+        }
+        if (depth && !strcmp(open[depth - 1], "style")) at = style_end;
+    }
+    assert_int_equal(depth, 0);
+    static const char *const wrong[] = {"=\"nan", "=\"-nan", "=\"inf", "=\"-inf", ",nan",
+                                        ",-nan",  "NaN",     ">nan<",  ">inf<",   "nan%"};
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        if (strstr(page, wrong[i])) fail_msg("the page has a number that is none: %s", wrong[i]);
+}
+
+void assert_alone(const char *page)
+{
+    static const char *const wrong[] = {"http:", "https:", "src=", "href=",   "<script", "@import",
+                                        "url(",  "<link",  "//",   "onload=", "<iframe"};
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        if (strstr(page, wrong[i])) fail_msg("the page has %s", wrong[i]);
+}
+
+void assert_shows(const char *page, const char *text)
+{
+    if (!strstr(page, text)) fail_msg("the page does not show: %s", text);
+}
+
+void assert_hides(const char *page, const char *text)
+{
+    if (strstr(page, text)) fail_msg("the page shows: %s", text);
+}

@@ -1,0 +1,153 @@
+/* test_charts.c - what charts are made of: thinned series, axes, numbers as people read them, shades. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "report/axis.h"
+#include "report/digits.h"
+#include "report/page.h"
+#include "report/series.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static void test_series(void **state)
+{
+    (void)state;
+    series s;
+    assert_true(series_init(&s, 8));
+    for (int i = 0; i < 1000; i++) series_add(&s, i, i == 777 ? 100 : i % 2 ? 1 : 3);
+    assert_in_range(s.count, 4, 8);
+    double n = 0, sum = 0, high = 0, low = 100;
+    for (size_t i = 0; i < s.count; i++) {
+        n += s.points[i].n;
+        sum += s.points[i].n * s.points[i].y;
+        high = fmax(high, s.points[i].high);
+        low = fmin(low, s.points[i].low);
+        if (i > 0) assert_true(s.points[i].x > s.points[i - 1].x);
+    }
+    assert_true(n == 1000 && high == 100 && low == 1);
+    assert_true(fabs(sum - (2000 + 99)) < 1e-6);
+    series_add(&s, 999, 5); /* not beyond the last */
+    series_add(&s, NAN, 5);
+    series_add(&s, 2000, INFINITY);
+    double after = 0;
+    for (size_t i = 0; i < s.count; i++) after += s.points[i].n;
+    assert_true(after == 1000);
+    series_free(&s);
+
+    assert_true(series_init(&s, 256));
+    for (int i = 0; i < 200; i++) series_add(&s, i, 5 + (i % 2 ? 1 : -1));
+    series_point *smooth = series_smooth(&s);
+    assert_non_null(smooth);
+    for (size_t i = 20; i < 180; i++) assert_true(fabs(smooth[i].y - 5) < 0.3);
+    assert_true(smooth[0].y == 4); /* the start is as it is */
+    assert_true(series_at(s.points, s.count, 41.4) == 6 && series_at(s.points, 0, 1) != 0);
+    free(smooth);
+    series_free(&s);
+
+    const double values[] = {1, NAN, 2, 3};
+    series_spread spread = series_measure(values, 4);
+    assert_true(spread.n == 3 && spread.mean == 2 && fabs(spread.deviation - 1) < 1e-12);
+    assert_true(isnan(series_measure(values, 0).mean));
+    assert_true(series_measure(values, 1).deviation == 0);
+}
+
+static void check_axis(const axis *a, double low, double high)
+{
+    double slack = 1e-5 * (high - low); /* a hair over the edge is no reason for another tick */
+    assert_true(a->low <= low + slack && a->high >= high - slack && a->low < a->high);
+    assert_in_range(a->n_ticks, 2, AXIS_MAX_TICKS);
+    for (int i = 0; i < a->n_ticks; i++) {
+        assert_true(axis_place(a, a->ticks[i]) > -1e-6 && axis_place(a, a->ticks[i]) < 1 + 1e-6);
+        if (i > 0) assert_true(a->ticks[i] > a->ticks[i - 1]);
+    }
+}
+
+static void test_axis(void **state)
+{
+    (void)state;
+    static const double ranges[][2] = {{0, 1},       {1.31, 2.9},   {0, 0},         {5, 5},
+                                       {-3, 4},      {1e-30, 1e30}, {1e29, 1e30},   {-1e30, 1e30},
+                                       {0.99, 1.01}, {2e-4, 1e-3},  {1, 1 + 1e-15}, {1e-30, 2e-30}};
+    for (size_t i = 0; i < COUNT(ranges); i++) {
+        double low = ranges[i][0], high = ranges[i][1];
+        for (int n = 2; n < 7; n++) {
+            axis a = axis_linear(low, high, n, true, false);
+            check_axis(&a, low, high);
+        }
+        if (low <= 0) continue;
+        axis a = axis_log(low, high);
+        check_axis(&a, low, high);
+        assert_true(fabs(axis_place(&a, sqrt(a.low * a.high)) - 0.5) < 1e-9);
+    }
+    axis a = axis_linear(0, 2000, 5, false, true);
+    assert_true(a.low == 0 && a.high == 2000 && a.n_ticks == 5 && a.ticks[1] == 500);
+    a = axis_log(0.15, 9);
+    assert_true(a.low == 0.1 && a.high == 10);
+    a = axis_linear(1.23, 3.3, 4, true, false);
+    assert_true(a.low == 1 && a.decimals == 1 && a.ticks[1] == 1.5);
+}
+
+static void test_digits(void **state)
+{
+    (void)state;
+    char out[DIGITS];
+    assert_string_equal(digits_group(1234567, out), "1,234,567");
+    assert_string_equal(digits_group(-999.6, out), "-1,000");
+    assert_string_equal(digits_group(0, out), "0");
+    assert_string_equal(digits_group(NAN, out), "–");
+    assert_string_equal(digits_group(1e30, out), "1e30");
+    assert_string_equal(digits_short(950, out), "950");
+    assert_string_equal(digits_short(999.7, out), "1K");
+    assert_string_equal(digits_short(12345, out), "12.3K");
+    assert_string_equal(digits_short(16375728128, out), "16.4B");
+    assert_string_equal(digits_short(-2e6, out), "-2M");
+    assert_string_equal(digits_plain(0.0316, 4, out), "0.0316");
+    assert_string_equal(digits_plain(2.5e-5, 4, out), "2.5e-5");
+    assert_string_equal(digits_plain(1e-30, 4, out), "1e-30");
+    assert_string_equal(digits_plain(12000, 4, out), "12,000");
+    assert_string_equal(digits_plain(INFINITY, 4, out), "–");
+    assert_string_equal(digits_power(0.001, out), "1e-3");
+    assert_string_equal(digits_fixed(1.23456, 3, out), "1.235");
+    assert_string_equal(digits_fixed(-1e30, 3, out), "-1e30");
+    assert_string_equal(digits_time(43.4, out), "43 s");
+    assert_string_equal(digits_time(725, out), "12 min 05 s");
+    assert_string_equal(digits_time(12000, out), "3 h 20 min");
+    assert_string_equal(digits_time(200000, out), "2 d 07 h");
+    assert_string_equal(digits_time(-1, out), "–");
+}
+
+static void test_shades(void **state)
+{
+    (void)state;
+    assert_int_equal(page_shade(1), PAGE_SHADES / 2);
+    assert_int_equal(page_shade(0), 0);
+    assert_int_equal(page_shade(0.25), 0);
+    assert_int_equal(page_shade(0.5), 3);
+    assert_int_equal(page_shade(4), PAGE_SHADES - 1);
+    assert_int_equal(page_shade(1e30), PAGE_SHADES - 1);
+    assert_int_equal(page_shade(NAN), -1);
+    assert_string_equal(page_depth(0, 27), "d0");
+    assert_string_equal(page_depth(26, 27), "d8");
+    assert_string_equal(page_depth(0, 1), "d4");
+    char cut[6];
+    assert_string_equal(page_shorten("abcdef", cut, sizeof cut), "abcde");
+    assert_string_equal(page_shorten("abcd\xc3\xa9", cut, sizeof cut), "abcd");
+    assert_string_equal(page_shorten("", cut, sizeof cut), "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_series),
+        cmocka_unit_test(test_axis),
+        cmocka_unit_test(test_digits),
+        cmocka_unit_test(test_shades),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

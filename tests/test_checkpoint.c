@@ -1,0 +1,486 @@
+/* test_checkpoint.c - a trainer on disk: it comes back bit for bit, damage is seen and named, and only
+ * what belongs to a checkpoint is ever removed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "formats/folder.h"
+#include "scratch.h"
+#include "tiny_run.h"
+#include "train/checkpoint.h"
+
+static char run[300];
+
+static int make_run(void **state)
+{
+    if (make_directory(state)) return -1;
+    snprintf(run, sizeof run, "%.250s/run", directory);
+    return 0;
+}
+
+static int remove_run(void **state)
+{
+    tiny_remove(run);
+    return remove_directory(state);
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+static dsmoe_trainer *make_trainer(uint64_t seed)
+{
+    dsmoe_config config = tiny_config();
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    options.n_sequences = 1;
+    options.sequence_length = 4;
+    options.n_threads = 1;
+    dsmoe_trainer *t;
+    dsmoe_error error;
+    if (dsmoe_trainer_create(&config, &options, &t, &error)) fail_msg("%s", error.message);
+    dsmoe_trainer_init(t, seed);
+    for (size_t i = 0; i < t->n_parameters; i++) {
+        const parameter *p = &t->parameters[i];
+        rng_normal(t->first_moment + p->begin, p->n, seed, 2 * i, 0, 1e-3f);
+        rng_uniform(t->second_moment + p->begin, p->n, seed, 2 * i + 1, 0, 0, 1e-6f);
+    }
+    t->n_updates = 1;
+    return t;
+}
+
+static checkpoint_state make_state(int64_t step)
+{
+    return (checkpoint_state){.step = step,
+                              .n_skipped = 1,
+                              .sequences = 3 * step,
+                              .data_hash = 0xfedcba9876543210u,
+                              .loss = 0.1 + 0.2,
+                              .held_out_loss = NAN,
+                              .best_loss = nextafter(2, 3),
+                              .best_step = step - 1};
+}
+
+/* The path of what was written. */
+static const char *write_step(const dsmoe_trainer *t, int64_t step)
+{
+    static char written[CHECKPOINT_PATH];
+    checkpoint_state state = make_state(step);
+    dsmoe_error error;
+    if (checkpoint_write(run, t, NULL, &state, written, &error)) fail_msg("%s", error.message);
+    return written;
+}
+
+static bool has_step(int64_t step)
+{
+    char name[64];
+    snprintf(name, sizeof name, "checkpoints/step-%08" PRId64, step);
+    return tiny_exists(tiny_path(run, name));
+}
+
+static void assert_same_bytes(const void *a, const void *b, int64_t n, const char *what)
+{
+    if (memcmp(a, b, (size_t)n * sizeof(float))) fail_msg("%s differ", what);
+}
+
+static void prune(int64_t keep, int64_t best_step)
+{
+    dsmoe_error error;
+    if (checkpoint_prune(run, keep, best_step, &error)) fail_msg("%s", error.message);
+}
+
+static void assert_link(const char *name, const char *target)
+{
+    char found[256] = "";
+    if (readlink(tiny_path(run, name), found, sizeof found - 1) < 0 || strcmp(found, target))
+        fail_msg("%s leads to '%s', not '%s'", name, found, target);
+}
+
+static void touch(const char *file)
+{
+    FILE *f = fopen(file, "w");
+    if (!f) fail_msg("%s: %s", file, strerror(errno));
+    fputs("mine\n", f);
+    fclose(f);
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
+    /* What no float arithmetic could bring back. */
+    uint32_t odd[] = {0x7fc12345u, 0xff800000u, 1u, 0x80000000u};
+    memcpy(t->weights, odd, sizeof odd);
+    memcpy(t->first_moment, odd, sizeof odd);
+    t->n_updates = 41;
+    const char *written = write_step(t, 200);
+    assert_string_equal(written, tiny_path(run, "checkpoints/step-00000200"));
+    assert_link("latest", "checkpoints/step-00000200");
+
+    checkpoint_state expected = make_state(200), read;
+    expected.n_updates = 41;
+    dsmoe_error error;
+    u->n_batches = 3;
+    u->poisoned = true;
+    if (checkpoint_read(written, u, &read, &error)) fail_msg("%s", error.message);
+    assert_memory_equal(&read, &expected, sizeof read);
+    assert_int_equal(u->n_updates, 41);
+    assert_int_equal(u->n_batches, 0);
+    assert_false(u->poisoned);
+    assert_same_bytes(t->weights, u->weights, t->n_numbers, "weights");
+    assert_same_bytes(t->first_moment, u->first_moment, t->n_numbers, "first moments");
+    assert_same_bytes(t->second_moment, u->second_moment, t->n_numbers, "second moments");
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* Without knowing where it comes from. */
+static void test_model(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(3);
+    touch(tiny_path(directory, "tokenizer.json"));
+    char written[CHECKPOINT_PATH];
+    checkpoint_state at = make_state(7);
+    dsmoe_error error;
+    if (checkpoint_write(run, t, directory, &at, written, &error)) fail_msg("%s", error.message);
+    dsmoe_model *model;
+    if (dsmoe_model_open(written, &model, &error)) fail_msg("%s", error.message);
+    assert_memory_equal(dsmoe_model_config(model), &t->config, sizeof t->config);
+    assert_int_equal(dsmoe_model_tensor_count(model), t->n_parameters);
+    assert_int_equal(dsmoe_model_extra_count(model), 0);
+    dsmoe_trainer *u = make_trainer(4);
+    if (dsmoe_trainer_load(u, model, &error)) fail_msg("%s", error.message);
+    assert_same_bytes(t->weights, u->weights, t->n_numbers, "weights");
+    dsmoe_model_free(model);
+    assert_true(tiny_exists(tiny_path(written, "generation_config.json")));
+    assert_false(tiny_exists(tiny_path(written, "tokenizer_config.json"))); /* there was none */
+    tiny_assert_same(tiny_path(written, "tokenizer.json"), tiny_path(directory, "tokenizer.json"));
+    assert_int_equal(unlink(tiny_path(directory, "tokenizer.json")), 0);
+
+    /* One without the tokenizer that it should have is none. */
+    assert_int_not_equal(
+        checkpoint_write(run, t, directory, &(checkpoint_state){.step = 8}, written, &error),
+        DSMOE_OK);
+    assert_non_null(strstr(error.message, "tokenizer.json"));
+    assert_false(has_step(8));
+    assert_false(tiny_exists(tiny_path(run, "checkpoints/.step-00000008.partial")));
+    assert_true(has_step(7));
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* The same step again: the new one is there, the old one gone. */
+static void test_again(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
+    write_step(t, 5);
+    const char *written = write_step(u, 5);
+    checkpoint_state read;
+    dsmoe_error error;
+    if (checkpoint_read(written, t, &read, &error)) fail_msg("%s", error.message);
+    assert_same_bytes(t->weights, u->weights, t->n_numbers, "weights");
+    assert_false(tiny_exists(tiny_path(run, "checkpoints/.step-00000005.old")));
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static void write_file(const char *file, const char *bytes, size_t size)
+{
+    FILE *f = fopen(file, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void assert_damaged(const char *written, const char *file)
+{
+    checkpoint_state read;
+    dsmoe_error error = {0};
+    dsmoe_trainer *t = make_trainer(9);
+    assert_int_not_equal(checkpoint_check(written, &read, &error), DSMOE_OK);
+    if (!strstr(error.message, file)) fail_msg("'%s' does not name %s", error.message, file);
+    assert_int_not_equal(checkpoint_read(written, t, &read, NULL), DSMOE_OK);
+    dsmoe_trainer_free(t);
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    const char *written = write_step(t, 200);
+    static const char *const names[] = {"model.safetensors", "training.safetensors", "config.json"};
+    for (int i = 0; i < 3; i++) {
+        char file[TINY_PATH];
+        snprintf(file, sizeof file, "%s", tiny_path(written, names[i]));
+        size_t size;
+        char *bytes = tiny_read(file, &size);
+        /* One bit, in the header and in the data, first and last among them. */
+        for (size_t at = 8; at < size; at += at < 2000 ? 7 : size / 13) {
+            bytes[at] ^= 4;
+            write_file(file, bytes, size);
+            checkpoint_state read, whole = make_state(200);
+            dsmoe_error error = {0};
+            whole.n_updates = t->n_updates;
+            /* A bit of the header's padding may mean nothing. */
+            if (checkpoint_check(written, &read, &error) == DSMOE_OK) {
+                assert_string_equal(names[i], "training.safetensors");
+                assert_memory_equal(&read, &whole, sizeof read);
+            } else {
+                assert_non_null(strstr(error.message, names[i]));
+            }
+            bytes[at] ^= 4;
+        }
+        bytes[size - 1] ^= 1;
+        write_file(file, bytes, size);
+        assert_damaged(written, names[i]);
+        bytes[size - 1] ^= 1;
+        for (size_t cut = 1; cut < size; cut += size / 7) {
+            write_file(file, bytes, size - cut);
+            assert_damaged(written, names[i]);
+        }
+        assert_int_equal(unlink(file), 0);
+        assert_damaged(written, names[i]);
+        write_file(file, bytes, size);
+        checkpoint_state read;
+        assert_int_equal(checkpoint_check(written, &read, NULL), DSMOE_OK);
+        free(bytes);
+    }
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+/* Whole files that belong to another checkpoint. */
+static void test_swapped(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
+    char first[CHECKPOINT_PATH];
+    snprintf(first, sizeof first, "%s", write_step(t, 10));
+    const char *second = write_step(u, 20);
+    static const char *const names[] = {"model.safetensors", "training.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char ours[TINY_PATH], theirs[TINY_PATH], aside[TINY_PATH];
+        snprintf(ours, sizeof ours, "%s", tiny_path(first, names[i]));
+        snprintf(theirs, sizeof theirs, "%s", tiny_path(second, names[i]));
+        snprintf(aside, sizeof aside, "%s", tiny_path(run, "aside"));
+        assert_int_equal(rename(ours, aside), 0);
+        assert_int_equal(rename(theirs, ours), 0);
+        assert_damaged(first, names[i]);
+        assert_int_equal(rename(ours, theirs), 0);
+        assert_int_equal(rename(aside, ours), 0);
+    }
+    /* A trainer of another shape is not filled. */
+    dsmoe_config config = tiny_config();
+    config.n_routed_experts = 5;
+    dsmoe_trainer *other;
+    dsmoe_error error;
+    assert_int_equal(dsmoe_trainer_create(&config, &t->options, &other, &error), DSMOE_OK);
+    checkpoint_state read;
+    assert_int_equal(checkpoint_read(first, other, &read, &error), DSMOE_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, "model.safetensors"));
+    dsmoe_trainer_free(other);
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* ---- which stay ------------------------------------------------------------------------------ */
+
+static void test_newest(void **state)
+{
+    (void)state;
+    char found[CHECKPOINT_PATH];
+    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1); /* no run at all */
+    assert_int_equal(folder_make(tiny_path(run, "checkpoints/.step-00000900.partial"), NULL), 0);
+    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1);
+    static const char *const names[] = {
+        "step-00000005",      "step-00000020",         "step-123456789", "step-20",
+        "step-00000020.copy", "damaged-step-00009999", "step-000000099", "step-"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/%s", names[i]);
+        assert_int_equal(folder_make(tiny_path(run, name), NULL), DSMOE_OK);
+    }
+    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), 123456789);
+    assert_string_equal(found, tiny_path(run, "checkpoints/step-123456789"));
+    assert_int_equal(checkpoint_newest(run, 123456789, found), 20);
+    assert_int_equal(checkpoint_newest(run, 20, found), 5);
+    assert_string_equal(found, tiny_path(run, "checkpoints/step-00000005"));
+    assert_int_equal(checkpoint_newest(run, 5, found), -1);
+    tiny_remove(run);
+}
+
+static void test_prune(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    for (int64_t step = 1; step <= 5; step++) write_step(t, step);
+    prune(2, 1);
+    assert_link("best", "checkpoints/step-00000001");
+    assert_link("latest", "checkpoints/step-00000005");
+    assert_true(has_step(1) && has_step(4) && has_step(5));
+    assert_false(has_step(2) || has_step(3));
+    prune(0, 4); /* the newest stays whatever was asked for */
+    assert_link("best", "checkpoints/step-00000004");
+    assert_true(has_step(4) && has_step(5));
+    assert_false(has_step(1));
+    prune(1, -1);
+    assert_true(has_step(5));
+    assert_false(has_step(4));
+    checkpoint_state read;
+    assert_int_equal(checkpoint_check(tiny_path(run, "latest"), &read, NULL), DSMOE_OK);
+    /* Nothing else is left of those that went. */
+    for (int step = 1; step <= 4; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/.step-%08d.old", step);
+        assert_false(tiny_exists(tiny_path(run, name)));
+    }
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+static void test_foreign_files(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    for (int64_t step = 1; step <= 3; step++) write_step(t, step);
+    touch(tiny_path(run, "checkpoints/step-00000001/notes.txt"));
+    assert_int_equal(folder_make(tiny_path(run, "checkpoints/step-00000002/mine"), NULL), DSMOE_OK);
+    touch(tiny_path(run, "checkpoints/other"));
+    prune(1, -1);
+    checkpoint_state read;
+    for (int step = 1; step <= 3; step++) { /* whole, as they were */
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/step-%08d", step);
+        assert_int_equal(checkpoint_check(tiny_path(run, name), &read, NULL), DSMOE_OK);
+    }
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/step-00000001/notes.txt")));
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/other")));
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+/* What a writer that was killed left, also with a file that it did not write. */
+static void test_sweep(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    write_step(t, 3);
+    static const char *const folders[] = {"checkpoints/.step-00000004.partial",
+                                          "checkpoints/.step-00000001.old",
+                                          "checkpoints/.step-00000002.old"};
+    for (int i = 0; i < 3; i++) {
+        char left[TINY_PATH];
+        snprintf(left, sizeof left, "%s", tiny_path(run, folders[i]));
+        assert_int_equal(folder_make(left, NULL), DSMOE_OK);
+        touch(tiny_path(left, "model.safetensors.partial"));
+        touch(tiny_path(left, "config.json"));
+    }
+    prune(1, -1);
+    for (int i = 0; i < 3; i++) assert_false(tiny_exists(tiny_path(run, folders[i])));
+    assert_true(has_step(3));
+
+    assert_int_equal(folder_make(tiny_path(run, folders[0]), NULL), DSMOE_OK);
+    touch(tiny_path(run, "checkpoints/.step-00000004.partial/mine"));
+    prune(1, -1);
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/.step-00000004.partial/mine")));
+    /* The next one writes there all the same. */
+    write_step(t, 4);
+    prune(1, -1);
+    assert_true(has_step(4));
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    /* A folder of somebody's where the link would be: it stays, and nothing fails. */
+    assert_int_equal(folder_make(tiny_path(run, "latest/mine"), NULL), DSMOE_OK);
+    write_step(t, 1);
+    prune(1, 1);
+    assert_true(tiny_exists(tiny_path(run, "latest/mine")));
+    assert_link("best", "checkpoints/step-00000001");
+    prune(1, 77); /* not there: the link stays what it is */
+    assert_link("best", "checkpoints/step-00000001");
+    /* One that was left half-way, and a link that leads nowhere. */
+    assert_int_equal(symlink("nowhere", tiny_path(run, ".best.partial")), 0);
+    write_step(t, 2);
+    prune(1, 2);
+    assert_link("best", "checkpoints/step-00000002");
+    assert_false(tiny_exists(tiny_path(run, ".best.partial")));
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+static void test_set_aside(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    for (int i = 0; i < 2; i++) { /* the second time something is there */
+        write_step(t, 6);
+        assert_int_equal(checkpoint_set_aside(run, 6, NULL), DSMOE_OK);
+        assert_false(has_step(6));
+        assert_true(
+            tiny_exists(tiny_path(run, "checkpoints/damaged-step-00000006/model.safetensors")));
+    }
+    dsmoe_error error;
+    assert_int_equal(checkpoint_set_aside(run, 7, &error), DSMOE_ERROR_IO);
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static void test_folder_make(void **state)
+{
+    (void)state;
+    dsmoe_error error;
+    assert_int_equal(folder_make(tiny_path(run, "a//b/c/"), &error), DSMOE_OK);
+    assert_int_equal(folder_make(tiny_path(run, "a/b/c"), &error), DSMOE_OK);
+    assert_true(tiny_exists(tiny_path(run, "a/b/c")));
+    touch(tiny_path(run, "a/file"));
+    assert_int_equal(folder_make(tiny_path(run, "a/file/b"), &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "a/file/b: cannot create"));
+    assert_int_equal(folder_make(tiny_path(run, "a/file"), &error), DSMOE_ERROR_IO);
+    assert_int_equal(folder_sync(tiny_path(run, "none"), &error), DSMOE_ERROR_IO);
+    assert_int_equal(folder_copy(tiny_path(run, "a"), "none", run, true, &error), DSMOE_ERROR_IO);
+    assert_int_equal(folder_copy(tiny_path(run, "a"), "none", run, false, &error), DSMOE_OK);
+    assert_int_equal(folder_copy(tiny_path(run, "a"), "file", run, false, &error), DSMOE_OK);
+    tiny_assert_same(tiny_path(run, "file"), tiny_path(run, "a/file"));
+    assert_int_equal(folder_copy(tiny_path(run, "a/file"), "copy", run, true, &error), DSMOE_OK);
+    tiny_assert_same(tiny_path(run, "copy"), tiny_path(run, "a/file"));
+    tiny_remove(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_model),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_swapped),    cmocka_unit_test(test_newest),
+        cmocka_unit_test(test_prune),      cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_sweep),      cmocka_unit_test(test_links),
+        cmocka_unit_test(test_set_aside),  cmocka_unit_test(test_folder_make),
+    };
+    return cmocka_run_group_tests(tests, make_run, remove_run);
+}

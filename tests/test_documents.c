@@ -1,0 +1,439 @@
+/* test_documents.c - finding files to learn from and reading them document by document, hostile
+ * folders and lines among them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "data_files.h"
+#include "formats/documents.h"
+#include "scratch.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+static document_list open_paths(const char *const *paths, int n_paths)
+{
+    document_list list;
+    dsmoe_error error = {0};
+    if (document_list_open(paths, n_paths, &list, &error) != DSMOE_OK)
+        fail_msg("%s", error.message);
+    return list;
+}
+
+static document_list open_directory(void)
+{
+    const char *folder = directory;
+    return open_paths(&folder, 1);
+}
+
+static void assert_refused(const char *given, dsmoe_status status, const char *says)
+{
+    document_list list;
+    dsmoe_error error = {0};
+    dsmoe_status found = document_list_open(&given, 1, &list, &error);
+    if (found != status) fail_msg("status %d: %s", found, error.message);
+    if (!strstr(error.message, given) || !strstr(error.message, says))
+        fail_msg("'%s' does not name the file and say '%s'", error.message, says);
+    assert_null(list.sources);
+    assert_int_equal(document_list_open(&given, 1, &list, NULL), status);
+}
+
+/* "path:kind path:kind …", paths within the scratch folder. */
+static void assert_sources(const document_list *list, const char *expected)
+{
+    char found[4096] = "";
+    for (size_t i = 0; i < list->n_sources; i++) {
+        const document_source *source = &list->sources[i];
+        assert_true(source->kind >= 0 && source->kind < list->n_kinds);
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s:%s", i ? " " : "",
+                 source->path + strlen(directory) + 1, list->kinds[source->kind]);
+    }
+    assert_string_equal(found, expected);
+}
+
+/* All documents, each in brackets; tokens as numbers. */
+typedef struct gathered {
+    char text[4096];
+    int n, fail_at;
+} gathered;
+
+static dsmoe_status gather(void *context, const document *d, dsmoe_error *error)
+{
+    gathered *g = context;
+    if (++g->n == g->fail_at) return status_fail(error, DSMOE_ERROR_ARGUMENT, "the visitor's own");
+    size_t at = strlen(g->text);
+    assert_true(d->text ? d->length > 0 && !d->tokens : d->n_tokens > 0);
+    if (d->text) snprintf(g->text + at, sizeof g->text - at, "[%.*s]", (int)d->length, d->text);
+    for (size_t i = 0; !d->text && i < d->n_tokens; i++) {
+        uint32_t token = 0;
+        memcpy(&token, d->tokens + i * (size_t)d->token_size, (size_t)d->token_size);
+        snprintf(g->text + strlen(g->text), sizeof g->text - strlen(g->text), "%u ", token);
+    }
+    return DSMOE_OK;
+}
+
+static void assert_documents(const char *name, const char *expected)
+{
+    const char *given = in_directory(name);
+    document_list list = open_paths(&given, 1);
+    gathered g = {0};
+    dsmoe_error error = {0};
+    if (document_each(&list.sources[0], gather, &g, &error) != DSMOE_OK)
+        fail_msg("%s", error.message);
+    assert_string_equal(g.text, expected);
+    document_list_close(&list);
+}
+
+static void assert_bad_line(const char *lines, const char *says, const char *and_says)
+{
+    write_text("bad.jsonl", lines);
+    const char *given = in_directory("bad.jsonl");
+    document_list list = open_paths(&given, 1);
+    gathered g = {0};
+    dsmoe_error error = {0};
+    assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_FORMAT);
+    if (!strstr(error.message, "bad.jsonl") || !strstr(error.message, says) ||
+        !strstr(error.message, and_says))
+        fail_msg("'%s' does not name the file and say '%s' and '%s'", error.message, says,
+                 and_says);
+    assert_null(strchr(error.message, '\n'));
+    assert_int_equal(document_each(&list.sources[0], gather, &g, NULL), DSMOE_ERROR_FORMAT);
+    document_list_close(&list);
+}
+
+/* ---- finding files -------------------------------------------------------------------------- */
+
+static void test_folder_order_and_kinds(void **state)
+{
+    (void)state;
+    make_folder("c");
+    make_folder("c/deep");
+    write_text("c/list.c", "int x;");
+    write_text("c/deep/z.h", "int z;");
+    write_text("c/A.c", "int a;");
+    write_text("c.txt", "beside it");
+    write_text("b.jsonl", "{\"text\":\"b\"}\n");
+    write_text("Zoo.txt", "upper case sorts first");
+    write_text("\xc3\xa4.txt", "above ASCII comes last");
+    write_text(".hidden", "not read");
+    make_folder(".git");
+    write_text(".git/config", "not read");
+    document_list list = open_directory();
+    assert_sources(&list, "Zoo.txt:Zoo b.jsonl:b c/A.c:c c/deep/z.h:c c/list.c:c c.txt:c "
+                          "\xc3\xa4.txt:\xc3\xa4");
+    assert_int_equal(list.n_left_out, 0);
+    assert_int_equal(list.n_kinds, 4);
+    assert_int_equal(list.sources[0].size, strlen("upper case sorts first"));
+    assert_int_equal(list.sources[1].form, DOCUMENT_JSONL);
+    document_list_close(&list);
+    document_list_close(&list); /* allowed on zeros */
+
+    char slashes[400];
+    snprintf(slashes, sizeof slashes, "%s//", directory);
+    const char *given = slashes;
+    list = open_paths(&given, 1);
+    assert_int_equal(list.n_sources, 7);
+    assert_null(strstr(list.sources[0].path, "//"));
+    document_list_close(&list);
+}
+
+static void test_given_files(void **state)
+{
+    (void)state;
+    make_folder("x");
+    write_text("x/one.two.txt", "1");
+    write_text(".rc", "given by name, so it counts");
+    write_text("other", "no suffix");
+    const char *const given[] = {in_directory("x/one.two.txt"), in_directory(".rc"),
+                                 in_directory("other"), in_directory("x")};
+    document_list list = open_paths(given, 4);
+    assert_sources(&list, "x/one.two.txt:one.two .rc:.rc other:other x/one.two.txt:one.two");
+    document_list_close(&list);
+}
+
+static void test_many_kinds(void **state)
+{
+    (void)state;
+    char name[32];
+    for (int i = 0; i < DOCUMENT_MAX_KINDS; i++) {
+        snprintf(name, sizeof name, "k%02d.txt", i);
+        write_text(name, "text");
+    }
+    document_list list = open_directory();
+    assert_int_equal(list.n_kinds, DOCUMENT_MAX_KINDS);
+    assert_string_equal(list.kinds[DOCUMENT_MAX_KINDS - 1], "k15");
+    document_list_close(&list);
+    write_text("k16.txt", "one too many");
+    write_text("k17.txt", "and another");
+    list = open_directory();
+    assert_int_equal(list.n_kinds, DOCUMENT_MAX_KINDS);
+    assert_string_equal(list.kinds[DOCUMENT_MAX_KINDS - 2], "k14");
+    for (size_t i = DOCUMENT_MAX_KINDS - 1; i < list.n_sources; i++)
+        assert_string_equal(list.kinds[list.sources[i].kind], "other");
+    document_list_close(&list);
+    write_text("other.txt", "a kind of that name that is there already takes the rest");
+    const char *const given[] = {in_directory("other.txt"), directory};
+    list = open_paths(given, 2);
+    assert_string_equal(list.kinds[0], "other");
+    assert_string_equal(list.kinds[DOCUMENT_MAX_KINDS - 1], "k14");
+    assert_int_equal(list.sources[list.n_sources - 1].kind, 0);
+    assert_int_equal(list.sources[1 + 15].kind, 0);
+    document_list_close(&list);
+}
+
+/* ---- hostile folders ------------------------------------------------------------------------ */
+
+static void make_socket(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", in_directory(name));
+    int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(descriptor >= 0);
+    assert_int_equal(bind(descriptor, (struct sockaddr *)&address, sizeof address), 0);
+    close(descriptor);
+}
+
+static void test_what_is_left_out(void **state)
+{
+    (void)state;
+    write_text("good.txt", "text");
+    write_data("picture.png", "\x89PNG\r\n\x1a\n\0\0", 10);
+    write_data("nul.txt", "eight ok\0", 9);
+    write_data("latin.txt", "caf\xe9 au lait", 12);
+    write_data("cut.txt", "\xe4\xbd", 2);
+    write_data("surrogate.txt", "\xed\xa0\x80", 3);
+    write_data("overlong.txt", "\xc0\xaf", 2);
+    write_data("beyond.txt", "\xf4\x90\x80\x80", 4);
+    write_data("weights.bin", "not tokens", 10);
+    write_data("empty.txt", "", 0);
+    assert_int_equal(symlink("good.txt", in_directory("link.txt")), 0);
+    assert_int_equal(symlink(".", in_directory("loop")), 0);
+    assert_int_equal(symlink("/", in_directory("root")), 0);
+    assert_int_equal(symlink("nowhere", in_directory("dangling")), 0);
+    assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
+    make_socket("socket");
+    document_list list = open_directory();
+    assert_sources(&list, "good.txt:good");
+    assert_int_equal(list.n_left_out, 15);
+    document_list_close(&list);
+}
+
+/* The same files are errors where someone gave their names. */
+static void test_given_badly(void **state)
+{
+    (void)state;
+    write_data("latin.txt", "caf\xe9 au lait", 12);
+    write_data("nul.txt", "eight ok, and more\0", 19);
+    write_data("weights.bin", "not tokens", 10);
+    write_data("empty.txt", "", 0);
+    make_folder("hollow");
+    write_data("hollow/latin.txt", "\xe9", 1);
+    assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
+    assert_int_equal(symlink("circle", in_directory("circle")), 0);
+    assert_refused(in_directory("latin.txt"), DSMOE_ERROR_FORMAT, "byte 0xe9 at offset 3");
+    assert_refused(in_directory("nul.txt"), DSMOE_ERROR_FORMAT, "byte 0x00 at offset 18");
+    assert_refused(in_directory("weights.bin"), DSMOE_ERROR_FORMAT, "not a shard of tokens");
+    assert_refused(in_directory("empty.txt"), DSMOE_ERROR_FORMAT, "empty");
+    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "only 1 other");
+    assert_refused(in_directory("fifo"), DSMOE_ERROR_IO, "not a regular file");
+    assert_refused(in_directory("circle"), DSMOE_ERROR_IO, "cannot open");
+    assert_refused(in_directory("absent"), DSMOE_ERROR_IO, "No such file");
+    document_list list;
+    dsmoe_error error = {0};
+    assert_int_equal(document_list_open(NULL, 0, &list, &error), DSMOE_ERROR_ARGUMENT);
+    assert_true(error.message[0] != '\0');
+}
+
+/* Root may read everything: then the rest of the test runs as a user without a name. */
+enum { NOBODY = 65534 };
+
+static void become(uid_t user)
+{
+    assert_int_equal(seteuid(0), 0);
+    assert_int_equal(setegid(user), 0);
+    assert_int_equal(seteuid(user), 0);
+}
+
+static void test_unreadable(void **state)
+{
+    (void)state;
+    bool root = geteuid() == 0;
+    assert_int_equal(chmod(directory, 0777), 0);
+    if (root) become(NOBODY);
+    write_text("open.txt", "text");
+    write_text("shut.txt", "text");
+    assert_int_equal(chmod(in_directory("shut.txt"), 0), 0);
+    assert_refused(directory, DSMOE_ERROR_IO, "shut.txt: cannot open the file");
+    assert_int_equal(unlink(in_directory("shut.txt")), 0);
+    make_folder("closed");
+    assert_int_equal(chmod(in_directory("closed"), 0), 0);
+    assert_refused(directory, DSMOE_ERROR_IO, "closed: cannot open the folder");
+    assert_int_equal(chmod(in_directory("closed"), 0700), 0);
+    if (root) become(0);
+}
+
+static void test_odd_names(void **state)
+{
+    (void)state;
+    write_text("new\nline\x1b[31m.txt", "one");
+    write_text("\xff\xfe.txt", "two");
+    write_text("100%s %n.txt", "three");
+    document_list list = open_directory();
+    assert_int_equal(list.n_sources, 3);
+    assert_string_equal(list.kinds[0], "100%s %n");
+    assert_string_equal(list.kinds[1], "new?line?[31m");
+    assert_string_equal(list.kinds[2], "??");
+    document_list_close(&list);
+    write_text("a\nb.jsonl", "[");
+    list = open_directory();
+    dsmoe_error error = {0};
+    gathered g = {0};
+    assert_int_equal(document_each(&list.sources[1], gather, &g, &error), DSMOE_ERROR_FORMAT);
+    assert_null(strchr(error.message, '\n'));
+    document_list_close(&list);
+}
+
+static void test_deep_folders(void **state)
+{
+    (void)state;
+    char name[400] = "d";
+    for (int depth = 0; depth < 80; depth++) {
+        make_folder(name);
+        strcat(name, "/d");
+    }
+    assert_refused(directory, DSMOE_ERROR_IO, "nested deeper");
+}
+
+/* ---- documents ------------------------------------------------------------------------------ */
+
+static void test_text_files(void **state)
+{
+    (void)state;
+    write_text("a.txt", "two\nlines\r\n");
+    assert_documents("a.txt", "[two\nlines\r\n]");
+    write_text("mark.txt", "\xef\xbb\xbfmarked");
+    assert_documents("mark.txt", "[marked]");
+    write_text("only_mark.txt", "\xef\xbb\xbf");
+    assert_documents("only_mark.txt", "");
+    write_text("a.json", "{\"text\":\"is text as it stands\"}");
+    assert_documents("a.json", "[{\"text\":\"is text as it stands\"}]");
+}
+
+static void test_json_lines(void **state)
+{
+    (void)state;
+    write_text("a.jsonl", "\xef\xbb\xbf{\"text\":\"one\"}\n"
+                          "\n"
+                          "  \t\r\n"
+                          "{\"id\":7,\"text\":\"two\\n\\u00e4\",\"output\":3}\r\n"
+                          "{\"text\":\"\"}\n"
+                          "{\"text\":\"no end of line\"}");
+    assert_documents("a.jsonl", "[one][two\n\xc3\xa4][no end of line]");
+    write_text("b.jsonl", "{\"instruction\":\"Add.\",\"output\":\"5\"}\n"
+                          "{\"instruction\":\"Add.\",\"input\":\"2 3\",\"output\":\"5\"}\n"
+                          "{\"instruction\":\"Add.\",\"input\":\"\",\"output\":\"5\"}\n"
+                          "{\"instruction\":\"Nothing to learn.\",\"output\":\"\"}\n");
+    assert_documents("b.jsonl", "[User: Add.\n\nAssistant: 5]"
+                                "[User: Add.\n\n2 3\n\nAssistant: 5]"
+                                "[User: Add.\n\nAssistant: 5]");
+    write_text("blank.jsonl", "\n\n \n");
+    assert_documents("blank.jsonl", "");
+}
+
+static void test_broken_lines(void **state)
+{
+    (void)state;
+    const char *good = "{\"text\":\"fine\"}\n\n";
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"{\"text\":\"cut", "bad JSON in column"},
+        {"{\"text\":\"a\"} {\"text\":\"b\"}", "bad JSON"},
+        {"not json", "bad JSON"},
+        {"{\"text\":\"a\",\"text\":\"b\"}", "duplicate"},
+        {"{\"text\":\"\\u0000\"}", "NUL"},
+        {"{\"text\":\"\xff\"}", "bad JSON"},
+        {"[\"text\"]", "must be an object, not an array"},
+        {"\"text\"", "must be an object, not a string"},
+        {"{}", "neither \"text\" nor"},
+        {"{\"Text\":\"a\"}", "neither \"text\" nor"},
+        {"{\"text\":null}", "\"text\" must be a string, not null"},
+        {"{\"text\":[\"a\"]}", "\"text\" must be a string, not an array"},
+        {"{\"instruction\":\"a\"}", "neither \"text\" nor"},
+        {"{\"output\":\"a\"}", "neither \"text\" nor"},
+        {"{\"instruction\":\"a\",\"output\":5}", "\"output\" must be a string"},
+        {"{\"instruction\":\"a\",\"input\":[],\"output\":\"b\"}", "\"input\" must be a string"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char lines[256];
+        snprintf(lines, sizeof lines, "%s%s\n%s", good, cases[i].line, good);
+        assert_bad_line(lines, "line 3: ", cases[i].says);
+    }
+    assert_bad_line("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+                    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+                    "line 1: ", "nested deeper");
+}
+
+static void test_visitor_fails(void **state)
+{
+    (void)state;
+    write_text("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n");
+    document_list list = open_directory();
+    gathered g = {.fail_at = 2};
+    dsmoe_error error = {0};
+    assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_ARGUMENT);
+    assert_string_equal(error.message, "the visitor's own");
+    assert_string_equal(g.text, "[a]");
+    assert_int_equal(g.n, 2);
+    assert_int_equal(unlink(list.sources[0].path), 0); /* gone since it was found */
+    assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_IO);
+    document_list_close(&list);
+}
+
+static void test_shards(void **state)
+{
+    (void)state;
+    static const uint32_t tokens[] = {1, 65535, 7};
+    write_shard("a.bin", 20240520, 1, 3, tokens, 3, 2);
+    assert_documents("a.bin", "1 65535 7 ");
+    static const uint32_t wide[] = {1, 4294967295u};
+    write_shard("b.bin", 20240801, 7, 2, wide, 2, 4);
+    assert_documents("b.bin", "1 4294967295 ");
+    write_shard("none.bin", 20240520, 1, 0, tokens, 0, 2);
+    assert_documents("none.bin", "");
+    write_shard("lies.bin", 20240520, 1, 4, tokens, 3, 2);
+    assert_refused(in_directory("lies.bin"), DSMOE_ERROR_FORMAT, "says 4 tokens");
+    assert_refused(directory, DSMOE_ERROR_FORMAT, "lies.bin"); /* a shard, so not passed over */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
+    const struct CMUnitTest tests[] = {
+        TEST(test_folder_order_and_kinds),
+        TEST(test_given_files),
+        TEST(test_many_kinds),
+        TEST(test_what_is_left_out),
+        TEST(test_given_badly),
+        TEST(test_unreadable),
+        TEST(test_odd_names),
+        TEST(test_deep_folders),
+        TEST(test_text_files),
+        TEST(test_json_lines),
+        TEST(test_broken_lines),
+        TEST(test_visitor_fails),
+        TEST(test_shards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,505 @@
+/* test_report.c - the pages: what must be on them is there, what strangers wrote stays text, and
+ * whatever a file holds, the page is well-formed HTML or there is an error. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "data_files.h"
+#include "html_page.h"
+#include "made_run.h"
+#include "scratch.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* Hundreds of pages are written: none of them has to survive a power cut. */
+int __wrap_fsync(int descriptor);
+
+int __wrap_fsync(int descriptor)
+{
+    (void)descriptor;
+    return 0;
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+/* The report of the run in the folder of the test; to be freed. */
+static char *make_page(void)
+{
+    dsmoe_error error = {0};
+    if (dsmoe_report_run(directory, &error)) fail_msg("%s", error.message);
+    assert_false(exists("report.html.partial"));
+    char *page = read_page("report.html");
+    assert_well_formed(page);
+    return page;
+}
+
+/* The page of a file with these lines; NULL if it is refused with a message that names it. */
+static char *page_of_bytes(const char *bytes, size_t size)
+{
+    write_data("metrics.jsonl", bytes, size);
+    dsmoe_error error = {0};
+    remove(in_directory("report.html"));
+    dsmoe_status status = dsmoe_report_run(directory, &error);
+    assert_int_equal(exists("report.html"), status == DSMOE_OK);
+    if (status != DSMOE_OK) {
+        assert_int_equal(error.status, status);
+        assert_non_null(strstr(error.message, "metrics.jsonl"));
+        return NULL;
+    }
+    char *page = read_page("report.html");
+    assert_well_formed(page);
+    return page;
+}
+
+static char *page_of(const char *lines) { return page_of_bytes(lines, strlen(lines)); }
+
+static const made_run usual = {.n_steps = 400,
+                               .done = 400,
+                               .log_every = 1,
+                               .eval_every = 50,
+                               .load_every = 10,
+                               .sample_every = 50,
+                               .n_layers = 3,
+                               .n_experts = 16,
+                               .n_kinds = 4,
+                               .skips = true};
+
+/* ---- a run ---------------------------------------------------------------------------------- */
+
+static void test_finished(void **state)
+{
+    (void)state;
+    made_run_write(directory, &usual);
+    char *page = make_page();
+    assert_alone(page);
+    static const char *const shown[] = {"Finished.",
+                                        "400",
+                                        "4 layers",
+                                        "of width 172",
+                                        "skipped",
+                                        "<h2>Loss</h2>",
+                                        "Gradient norm",
+                                        "Balance loss by layer",
+                                        "Learning rate",
+                                        "Worst imbalance",
+                                        "Load of the experts",
+                                        "Routing by kind of text",
+                                        "arithmetic",
+                                        "Once upon a time",
+                                        "&quot;&lt;come &amp; see&gt;&quot;",
+                                        "<summary>Settings</summary>",
+                                        "sample_prompt",
+                                        "prefers-color-scheme:dark",
+                                        "role=\"img\"",
+                                        "step 57 was skipped: the loss is not finite"};
+    for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
+    assert_shows(page, "<h3>Layer 3</h3>");
+    assert_hides(page, "<h3>Layer 0</h3>"); /* it is dense */
+    assert_hides(page, "http-equiv");
+    assert_hides(page, "<come");
+    free(page);
+}
+
+static void test_unfinished(void **state)
+{
+    (void)state;
+    made_run run = usual;
+    run.done = 130;
+    made_run_write(directory, &run);
+    char *page = make_page();
+    assert_shows(page, "<meta http-equiv=\"refresh\" content=\"15\">");
+    assert_shows(page, "reloads itself every 15 seconds");
+    assert_hides(page, "Routing by kind");
+    assert_shows(page, "of 400");
+    free(page);
+    /* Stopped: nothing new will come by itself. Resumed: it does again. */
+    FILE *file = fopen(in_directory("metrics.jsonl"), "a");
+    assert_non_null(file);
+    fputs("{\"type\":\"end\",\"step\":130,\"finished\":false}\n", file);
+    fflush(file);
+    page = make_page();
+    assert_hides(page, "http-equiv");
+    assert_shows(page, "<b>Stopped</b> after 130 steps.");
+    free(page);
+    fputs("{\"type\":\"start\",\"step\":130}\n{\"type\":\"st", file);
+    fclose(file);
+    page = make_page();
+    assert_shows(page, "http-equiv");
+    assert_shows(page, "Resumed once.");
+    assert_hides(page, "could not be read"); /* the half line may be being written */
+    free(page);
+}
+
+/* 100,000 steps and the experts of a large model: not more than a browser likes, and thinned so that
+ * the extremes survive. */
+static void test_long(void **state)
+{
+    (void)state;
+    enum { STEPS = 100000, LAYERS = 27, EXPERTS = 64, SPIKE = 61234 };
+    FILE *file = fopen(in_directory("metrics.jsonl"), "w");
+    assert_non_null(file);
+    for (int step = 1; step <= STEPS; step++) {
+        double noise = 0.1 * (double)(rng_bits(1, 2, (uint64_t)step) >> 11) * 0x1p-53;
+        fprintf(file,
+                "{\"type\":\"step\",\"step\":%d,\"loss\":%.4f,\"aux_loss\":0.3,\"grad_norm\":%.3f,"
+                "\"lr\":0.001,\"tokens_per_s\":9000,\"imbalance\":2,\"aux_loss_layers\":[",
+                step, 2 + 5000.0 / (step + 1000) + noise, step == SPIKE ? 88.5 : 0.5 + noise);
+        for (int l = 0; step % 50 == 0 && l < LAYERS; l++)
+            fprintf(file, "%s%.4f", l ? "," : "", 0.01 + noise / 100);
+        fputs("]}\n", file);
+        if (step % 500) continue;
+        fprintf(file, "{\"type\":\"load\",\"step\":%d,\"load\":[", step);
+        for (int l = 0; l < LAYERS; l++)
+            for (int e = 0; e < EXPERTS; e++)
+                fprintf(file, "%s%.2f%s",
+                        e   ? ","
+                        : l ? ",["
+                            : "[",
+                        (double)(rng_bits(3, (uint64_t)(l * EXPERTS + e), (uint64_t)step) % 300) /
+                            100,
+                        e == EXPERTS - 1 ? "]" : "");
+        fputs("]}\n", file);
+    }
+    assert_int_equal(fclose(file), 0);
+    char *page = make_page();
+    assert_in_range(strlen(page), 100000, 2000000);
+    assert_shows(page, "100,000");
+    assert_shows(page, "<h3>Layer 26</h3>");
+    free(page);
+}
+
+/* ---- what others wrote ---------------------------------------------------------------------- */
+
+static void test_escaped(void **state)
+{
+    (void)state;
+    static const char evil[] = "</title></style><script>alert(1)</script><b a='";
+    char *lines;
+    assert_true(asprintf(&lines,
+                         "{\"type\":\"start\",\"settings\":{\"%s\":\"%s\",\"data\":[\"%s\"]},"
+                         "\"config\":{\"%s\":[[[[[1]]]],{}]}}\n"
+                         "{\"type\":\"step\",\"step\":1,\"loss\":1}\n"
+                         "{\"type\":\"step\",\"step\":2,\"loss\":2,\"skipped\":1}\n"
+                         "{\"type\":\"skip\",\"step\":2,\"reason\":\"%s\"}\n"
+                         "{\"type\":\"eval\",\"step\":2,\"loss\":2,\"kinds\":{\"%s\":1}}\n"
+                         "{\"type\":\"eval\",\"step\":3,\"loss\":2,\"kinds\":{\"%s\":2}}\n"
+                         "{\"type\":\"sample\",\"step\":1,\"prompt\":\"%s\",\"text\":\"%s\"}\n"
+                         "{\"type\":\"sample\",\"step\":2,\"text\":\"\\u0007 bell\"}\n"
+                         "{\"type\":\"routing\",\"step\":2,\"kinds\":[\"%s\",7],"
+                         "\"load\":[[[0.5,0.5],[1,0]]]}\n",
+                         evil, evil, evil, evil, evil, evil, evil, evil, evil, evil) > 0);
+    char *page = page_of(lines);
+    assert_non_null(page);
+    assert_alone(page);
+    assert_hides(page, "<b a");
+    assert_shows(page, "&lt;script&gt;alert(1)");
+    assert_shows(page, "\xef\xbf\xbd bell");
+    free(page);
+    free(lines);
+
+    /* The name of the folder is the page's title. */
+    const char *folder = in_directory("<b>&");
+    make_folder("<b>&");
+    write_text("<b>&/metrics.jsonl", "{\"type\":\"step\",\"step\":1,\"loss\":1}\n");
+    assert_int_equal(dsmoe_report_run(folder, NULL), DSMOE_OK);
+    page = read_page("<b>&/report.html");
+    assert_shows(page, "<h1>&lt;b&gt;&amp;</h1>");
+    free(page);
+}
+
+/* What no run writes. */
+static const char *const odd_lines[] = {
+    "{\"type\":\"step\"}",
+    "{\"type\":\"step\",\"step\":\"one\",\"loss\":[]}",
+    "{\"type\":\"step\",\"step\":-5,\"loss\":1}",
+    "{\"type\":\"step\",\"step\":1e300,\"loss\":1e308}",
+    "{\"type\":\"step\",\"step\":1e29,\"loss\":1e29,\"lr\":-1e29,\"time\":1e29,\"tokens\":1e29}",
+    "{\"type\":\"step\",\"step\":1e-29,\"loss\":1e-29,\"grad_norm\":1e-29,\"skipped\":1e29}",
+    "{\"type\":\"step\",\"step\":9223372036854775807,\"loss\":-9223372036854775808}",
+    "{\"type\":\"step\",\"step\":3,\"loss\":0,\"grad_norm\":-1,\"imbalance\":0,\"lr\":0}",
+    "{\"type\":\"step\",\"step\":4,\"loss\":null,\"aux_loss_layers\":{\"a\":1}}",
+    "{\"type\":\"step\",\"step\":5,\"aux_loss_layers\":[null,\"x\",[1],1e30,0.5]}",
+    "{\"type\":\"step\",\"step\":6,\"loss\":-1.7e308,\"lr\":1.7e308,\"imbalance\":1.7e308}",
+    "{\"type\":\"step\",\"step\":7,\"loss\":1.7e308,\"lr\":-1.7e308,\"imbalance\":-1.7e308}",
+    "{\"type\":\"load\",\"step\":1,\"load\":[[]]}",
+    "{\"type\":\"load\",\"step\":1,\"load\":[[1,2],[3]]}",
+    "{\"type\":\"load\",\"step\":2,\"load\":[[1,2],[3,4]]}",
+    "{\"type\":\"load\",\"step\":3,\"load\":[[null,-5],[1e30,\"x\"]]}",
+    "{\"type\":\"load\",\"step\":2,\"load\":[[1,2],[3,4]]}",
+    "{\"type\":\"load\",\"step\":9,\"load\":7}",
+    "{\"type\":\"eval\",\"step\":1,\"loss\":\"low\",\"kinds\":[1,2]}",
+    "{\"type\":\"eval\",\"step\":2,\"loss\":1e31,\"kinds\":{\"\":null,\"a\":1e30}}",
+    "{\"type\":\"sample\",\"step\":1}",
+    "{\"type\":\"sample\",\"step\":null,\"text\":\"x\"}",
+    "{\"type\":\"sample\",\"step\":1,\"text\":\"\",\"prompt\":9}",
+    "{\"type\":\"skip\",\"step\":2,\"reason\":{}}",
+    "{\"type\":\"skip\",\"step\":1e30}",
+    "{\"type\":\"routing\",\"kinds\":[],\"load\":[]}",
+    "{\"type\":\"routing\",\"kinds\":[null,\"b\"],\"load\":[[[0.5,null],[]],[],5,[[1]]]}",
+    "{\"type\":\"start\",\"config\":7,\"settings\":[],\"data\":null,\"parameters\":\"many\"}",
+    ("{\"type\":\"start\",\"parameters\":-1,\"active_parameters\":1e30,\"config\":{"
+     "\"num_hidden_layers\":1e30,\"first_k_dense_replace\":1e30,\"moe_layer_freq\":0}}"),
+    "{\"type\":\"end\",\"finished\":\"yes\"}",
+    "{\"type\":7}",
+    "{\"type\":\"future\",\"step\":1}",
+    "[1,2,3]",
+    "7",
+    "{\"type\":\"step\",\"step\":1,\"step\":2}",
+    "{{{{",
+    "\"\\u0000\"",
+    "\xff\xfe"};
+
+/* Each is left out, without harm to the others. */
+static void test_hostile_lines(void **state)
+{
+    (void)state;
+    const char *good = "{\"type\":\"step\",\"step\":1,\"loss\":2.5}\n"
+                       "{\"type\":\"step\",\"step\":2,\"loss\":2.25}\n";
+    char *all = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&all, &size);
+    assert_non_null(file);
+    fputs(good, file);
+    for (size_t i = 0; i < COUNT(odd_lines); i++) {
+        char *one, *alone = page_of(odd_lines[i]);
+        free(alone); /* refused or not, there is no crash */
+        assert_true(asprintf(&one, "%s\n%s", odd_lines[i], good) > 0);
+        char *page = page_of(one);
+        assert_non_null(page);
+        assert_shows(page, "<h2>Loss</h2>");
+        free(page);
+        free(one);
+        fprintf(file, "%s\n", odd_lines[i]);
+    }
+    assert_int_equal(fclose(file), 0);
+    char *page = page_of("{\"type\":\"step\",\"step\":1,\"loss\":-1.7e308}\n"
+                         "{\"type\":\"step\",\"step\":2,\"loss\":1.7e308}\n");
+    assert_non_null(page);
+    free(page);
+    page = page_of(all);
+    assert_non_null(page);
+    assert_shows(page, "7 lines of metrics.jsonl could not be read; the first is line 33.");
+    free(page);
+    free(all);
+}
+
+static void test_hostile_files(void **state)
+{
+    (void)state;
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_report_run(directory, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "metrics.jsonl"));
+    assert_int_equal(dsmoe_report_run("/nowhere/at/all", &error), DSMOE_ERROR_IO);
+    assert_null(page_of(""));
+    assert_null(page_of("\n\n\n"));
+    assert_null(page_of("once upon a time"));
+    assert_null(page_of("{\"type\":\"sample\",\"step\":1,\"text\":\"x\"}\n"));
+    assert_null(page_of_bytes("\0\0\0\0", 4));
+    make_folder("dir");
+    make_folder("dir/metrics.jsonl");
+    assert_int_equal(dsmoe_report_run(in_directory("dir"), &error), DSMOE_ERROR_IO);
+
+    /* A line longer than any run writes is not even looked into. */
+    size_t size = (size_t)20 << 20;
+    char *large = malloc(size);
+    assert_non_null(large);
+    memset(large, '[', size);
+    memcpy(large + size - 40, "\n{\"type\":\"step\",\"step\":1,\"loss\":1}\n    ", 40);
+    char *page = page_of_bytes(large, size);
+    assert_non_null(page);
+    assert_shows(page, "1 line of metrics.jsonl could not be read");
+    free(page);
+    free(large);
+}
+
+/* More experts than a page can show. */
+static void test_too_many_experts(void **state)
+{
+    (void)state;
+    char *lines = NULL;
+    size_t size;
+    FILE *file = open_memstream(&lines, &size);
+    assert_non_null(file);
+    fputs("{\"type\":\"step\",\"step\":1,\"loss\":1}\n{\"type\":\"load\",\"step\":1,\"load\":[[",
+          file);
+    for (int i = 0; i < 40000; i++) fputs(i ? ",1" : "1", file);
+    fputs("]]}\n", file);
+    assert_int_equal(fclose(file), 0);
+    char *page = page_of(lines);
+    assert_non_null(page);
+    assert_shows(page, "too many experts");
+    free(page);
+    free(lines);
+}
+
+/* A file cut anywhere, and one with bytes changed anywhere. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    made_run run = usual;
+    run.n_steps = run.done = 12;
+    run.eval_every = run.load_every = run.sample_every = 4;
+    run.n_experts = 4;
+    made_run_write(directory, &run);
+    size_t size;
+    char *whole = (char *)read_data("metrics.jsonl", &size), *copy = malloc(size);
+    assert_non_null(copy);
+    for (size_t cut = size; cut > 0; cut -= cut > 97 ? 97 : cut) free(page_of_bytes(whole, cut));
+    for (uint64_t i = 0; i < 120; i++) {
+        memcpy(copy, whole, size);
+        for (uint64_t j = 0; j < 4; j++) {
+            static const char bytes[] = "0-9e.,:[]{}\"\n\\anx";
+            uint64_t bits = rng_bits(5, i, j);
+            copy[bits % size] = bytes[(bits >> 40) % (sizeof bytes - 1)];
+        }
+        free(page_of_bytes(copy, size));
+    }
+    free(whole);
+    free(copy);
+}
+
+static void test_locale(void **state)
+{
+    (void)state;
+    made_run_write(directory, &usual);
+    char *page = make_page();
+    if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) { /* if it is there */
+        char *other = make_page();
+        setlocale(LC_NUMERIC, "C");
+        assert_string_equal(page, other);
+        free(other);
+    }
+    free(page);
+}
+
+/* ---- comparisons ---------------------------------------------------------------------------- */
+
+static char *ablation_page(void)
+{
+    dsmoe_error error = {0};
+    const char *html = in_directory("ablation.html");
+    remove(html);
+    dsmoe_status status = dsmoe_report_ablation(in_directory("a.json"), html, &error);
+    assert_int_equal(exists("ablation.html"), status == DSMOE_OK);
+    if (status != DSMOE_OK) {
+        assert_non_null(strstr(error.message, "a.json"));
+        return NULL;
+    }
+    char *page = read_page("ablation.html");
+    assert_well_formed(page);
+    return page;
+}
+
+static char *ablation_page_of(const char *text)
+{
+    write_text("a.json", text);
+    return ablation_page();
+}
+
+static void test_ablation(void **state)
+{
+    (void)state;
+    made_ablation_write(in_directory("a.json"), 3, 3);
+    char *page = ablation_page();
+    assert_non_null(page);
+    assert_alone(page);
+    static const char *const shown[] = {"7 architectures",
+                                        "DeepSeekMoE",
+                                        "1.808",
+                                        "2.414",
+                                        "seed 2",
+                                        "Without the best experts",
+                                        "With fewer active experts",
+                                        "Without the shared expert",
+                                        "GShard as trained",
+                                        "13.7M",
+                                        "±",
+                                        "Other data"};
+    for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
+    assert_hides(page, "http-equiv");
+    free(page);
+    made_ablation_write(in_directory("a.json"), 3, 1);
+    page = ablation_page();
+    assert_non_null(page);
+    assert_shows(page, "7 of 21 runs are done");
+    assert_shows(page, "http-equiv");
+    assert_hides(page, "Without the best experts");
+    free(page);
+}
+
+static void test_ablation_hostile(void **state)
+{
+    (void)state;
+    static const char *const refused[] = {
+        "", "{", "[]", "7", "{}", "{\"models\":[]}", "{\"models\":{\"a\":1}}"};
+    for (size_t i = 0; i < COUNT(refused); i++) assert_null(ablation_page_of(refused[i]));
+    static const char *const odd[] = {
+        "{\"models\":[7]}", "{\"models\":[null,{},{\"name\":5,\"label\":[],\"runs\":{}}]}",
+        "{\"models\":[{\"name\":\"a\",\"runs\":[null,{\"held_out_loss\":1e300,\"curve\":[[1],[2,\"x\"],"
+        "7,[3,1],[2,5],[4,1e29]]}]}],\"seeds\":[1e30,null,\"x\"],\"tokens\":\"all\"}",
+        "{\"models\":[{\"name\":\"a\",\"label\":\"<b>\",\"experts\":\"<i>\",\"runs\":[{"
+        "\"held_out_loss\":1}]}],\"scale\":\"<u>\",\"probes\":{\"mask_top\":[{\"name\":\"<s>\","
+        "\"share\":[0,0,null,1e30],\"losses\":[[1],[],7,[2]]}],\"replace_shared\":[{},{\"name\":"
+        "\"a\",\"before\":[1,null],\"after\":\"x\",\"paper_before\":1}],\"fewer_active\":[{\"k\":["
+        "3,2,1],\"losses\":[[1,2],[3,4]],\"compare\":{\"name\":\"<s>\",\"losses\":[null,5]}}]}}",
+        "{\"models\":[{}],\"probes\":{\"mask_top\":7,\"replace_shared\":[7],\"fewer_active\":[[]]}}"};
+    for (size_t i = 0; i < COUNT(odd); i++) {
+        char *page = ablation_page_of(odd[i]);
+        assert_non_null(page);
+        assert_alone(page);
+        assert_hides(page, "<u>");
+        assert_hides(page, "<s>");
+        free(page);
+    }
+    made_ablation_write(in_directory("a.json"), 2, 2);
+    size_t size;
+    char *whole = (char *)read_data("a.json", &size), *copy = malloc(size);
+    assert_non_null(copy);
+    for (uint64_t i = 0; i < 120; i++) {
+        static const char bytes[] = "0123-e.";
+        memcpy(copy, whole, size);
+        for (uint64_t j = 0; j < 3; j++) {
+            uint64_t bits = rng_bits(6, i, j), at = bits % size;
+            if (copy[at] >= '0' && copy[at] <= '9') copy[at] = bytes[(bits >> 40) % 7];
+        }
+        write_data("a.json", copy, size);
+        free(ablation_page());
+    }
+    free(whole);
+    free(copy);
+    dsmoe_error error = {0};
+    made_ablation_write(in_directory("a.json"), 1, 1);
+    assert_int_equal(dsmoe_report_ablation(in_directory("a.json"), "/nowhere/at/all.html", &error),
+                     DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "/nowhere/at/all.html"));
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, empty_directory, clear_directory)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_finished),
+        IN_FOLDER(test_unfinished),
+        IN_FOLDER(test_long),
+        IN_FOLDER(test_escaped),
+        IN_FOLDER(test_hostile_lines),
+        IN_FOLDER(test_hostile_files),
+        IN_FOLDER(test_too_many_experts),
+        IN_FOLDER(test_damaged),
+        IN_FOLDER(test_locale),
+        IN_FOLDER(test_ablation),
+        IN_FOLDER(test_ablation_hostile),
+
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* test_resume.c - runs that are stopped and go on bit for bit, from what is left if something is
+ * damaged, and over numbers that are not finite. dsmoe_trainer_backward is wrapped by the linker so
+ * that a step fails on demand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run_witness.h"
+#include "scratch.h"
+#include "train/checkpoint.h"
+
+/* ---- steps that fail on demand --------------------------------------------------------------- */
+
+typedef enum spoil_kind { SPOIL_NOTHING, SPOIL_LOSS, SPOIL_GRADIENT, SPOIL_WEIGHT } spoil_kind;
+static struct {
+    spoil_kind kind;
+    int64_t first, last; /* batches, counted from 1 */
+    int64_t n;           /* so far */
+} spoil;
+
+static void spoil_batches(spoil_kind kind, int64_t first, int64_t last)
+{
+    spoil.kind = kind;
+    spoil.first = first;
+    spoil.last = last;
+    spoil.n = 0;
+}
+
+static void spoil_nothing(void) { spoil_batches(SPOIL_NOTHING, 0, 0); }
+
+dsmoe_status __real_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                           const int32_t *targets, dsmoe_batch_losses *losses,
+                                           dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                           const int32_t *targets, dsmoe_batch_losses *losses,
+                                           dsmoe_error *error);
+
+dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                           const int32_t *targets, dsmoe_batch_losses *losses,
+                                           dsmoe_error *error)
+{
+    spoil.n++;
+    spoil_kind kind = spoil.n >= spoil.first && spoil.n <= spoil.last ? spoil.kind : SPOIL_NOTHING;
+    float *last = &trainer->weights[trainer->parameters[trainer->n_parameters - 1].begin];
+    float before = *last;
+    if (kind == SPOIL_LOSS) *last = NAN;
+    if (kind == SPOIL_WEIGHT) trainer->weights[trainer->parameters[1].begin] = INFINITY;
+    dsmoe_status status = __real_dsmoe_trainer_backward(trainer, tokens, targets, losses, error);
+    if (kind == SPOIL_LOSS) *last = before; /* as if it had been a number on its way */
+    if (kind == SPOIL_GRADIENT) trainer->gradients[trainer->parameters[3].begin] = NAN;
+    return status;
+}
+
+/* ---- stopping and going on ------------------------------------------------------------------- */
+
+static void compare_resumed(bool recompute, const int threads[3])
+{
+    dsmoe_run_settings s = tiny_settings(directory, "all");
+    s.accumulate = 2;
+    s.recompute = recompute;
+    s.device_groups = 2;
+    s.save_every = 3;
+    must_run(&s, (dsmoe_run_options){.n_threads = threads[0]}, NULL);
+    for (int64_t n = 1; n < 6; n++) {
+        s = tiny_settings(directory, "parts");
+        s.accumulate = 2;
+        s.recompute = recompute;
+        s.device_groups = 2;
+        s.save_every = 3;
+        dsmoe_run_result r =
+            must_run(&s, (dsmoe_run_options){.stop_after = n, .n_threads = threads[n % 3]}, NULL);
+        assert_int_equal(r.step, n);
+        assert_false(r.finished);
+        witness w = {0};
+        if (n < 4) { /* two stops */
+            r = must_resume(run_folder("parts"), n + 2, threads[(n + 1) % 3], &w);
+            assert_int_equal(w.first_step, n);
+            assert_int_equal(r.step, n + 2);
+        }
+        r = must_resume(run_folder("parts"), 0, threads[(n + 2) % 3], NULL);
+        assert_true(r.finished);
+        assert_same_end("all", "parts");
+        tiny_remove(run_folder("parts"));
+    }
+    tiny_remove(run_folder("all"));
+}
+
+static void test_exact(void **state)
+{
+    (void)state;
+    compare_resumed(false, (const int[]){1, 2, 3});
+    compare_resumed(true, (const int[]){2, 3, 1});
+}
+
+/* Recomputation is the same arithmetic. */
+static void test_recompute(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "again");
+    s.recompute = true;
+    must_run(&s, (dsmoe_run_options){.n_threads = 2}, NULL);
+    assert_same_end("straight", "again");
+    tiny_remove(run_folder("again"));
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "stopped");
+    witness w = {.stop_at = 3};
+    dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    assert_int_equal(r.step, 3);
+    assert_false(r.finished);
+    assert_int_equal(w.n_steps, 3);
+    assert_string_equal(r.checkpoint,
+                        tiny_path(run_folder("stopped"), "checkpoints/step-00000003"));
+    r = must_resume(run_folder("stopped"), 0, 1, NULL);
+    assert_true(r.finished);
+    assert_same_end("straight", "stopped");
+
+    /* Nothing to do is said, and nothing is done. */
+    w = (witness){0};
+    r = must_resume(run_folder("stopped"), 0, 1, &w);
+    assert_true(r.finished && r.step == 6 && w.n_steps == 0 && w.n_messages == 1);
+    assert_non_null(strstr(w.message, "6 of 6 steps"));
+    assert_true(r.loss > 0 && r.held_out_loss > 0);
+    assert_string_equal(r.checkpoint,
+                        tiny_path(run_folder("stopped"), "checkpoints/step-00000006"));
+    tiny_remove(run_folder("stopped"));
+}
+
+/* Before the first step nothing is a run yet, and the same call begins again. */
+static void test_stop_early(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "early");
+    for (int i = 0; i < 2; i++) {
+        witness w = {.stop_at_once = i == 0, .stop_at_start = i == 1};
+        dsmoe_run_result r = must_run(&s, (dsmoe_run_options){0}, &w);
+        assert_true(r.step == 0 && !r.finished && w.n_steps == 0 && !*r.checkpoint);
+        assert_false(tiny_exists(tiny_path(run_folder("early"), "settings.json")));
+    }
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    assert_same_end("straight", "early");
+    tiny_remove(run_folder("early"));
+}
+
+/* A run without a checkpoint begins again. */
+static void test_no_checkpoint(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "bare");
+    must_run(&s, (dsmoe_run_options){.stop_after = 1, .n_threads = 1}, NULL);
+    tiny_remove(tiny_path(run_folder("bare"), "checkpoints"));
+    witness w = {0};
+    must_resume(run_folder("bare"), 0, 2, &w);
+    assert_int_equal(w.first_step, 0);
+    assert_same_end("straight", "bare");
+    tiny_remove(run_folder("bare"));
+}
+
+static void flip_last_byte(const char *file)
+{
+    FILE *f = fopen(file, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    int c = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    fputc(c ^ 1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The one before is used, and the damaged one is no longer in the way. */
+static void test_damaged_checkpoint(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "hurt");
+    must_run(&s, (dsmoe_run_options){.stop_after = 4, .n_threads = 1}, NULL);
+    char run[TINY_PATH];
+    copy_path(run, directory, "hurt");
+    flip_last_byte(tiny_path(run, "checkpoints/step-00000004/model.safetensors"));
+    witness w = {0};
+    must_resume(run, 0, 1, &w);
+    assert_int_equal(w.first_step, 2);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, "step-00000004/model.safetensors"));
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/damaged-step-00000004")));
+    assert_same_end("straight", "hurt");
+    tiny_remove(run);
+
+    /* If there is no other one that is an error, and it stays where it is. */
+    s = tiny_settings(directory, "hurt");
+    must_run(&s, (dsmoe_run_options){.stop_after = 1, .n_threads = 1}, NULL);
+    flip_last_byte(tiny_path(run, "checkpoints/step-00000001/training.safetensors"));
+    must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_FORMAT,
+              "step-00000001/training.safetensors");
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/step-00000001")));
+    tiny_remove(run);
+}
+
+static void test_changed_data(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "moved");
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    char file[TINY_PATH], run[TINY_PATH];
+    copy_path(run, directory, "moved");
+    copy_path(file, directory, "text/sums.txt");
+    size_t size;
+    char *text = tiny_read(file, &size);
+    FILE *f = fopen(file, "a");
+    fputs("one more line\n", f);
+    fclose(f);
+    must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_FORMAT, "data have changed");
+    f = fopen(file, "w");
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    fclose(f);
+    free(text);
+    must_resume(run, 0, 1, NULL); /* they are back */
+    assert_same_end("straight", "moved");
+    tiny_remove(run);
+}
+
+/* ---- numbers that are not finite ------------------------------------------------------------- */
+
+static void test_skip(void **state)
+{
+    (void)state;
+    /* The last step is skipped: the model is that of the step before. */
+    static const spoil_kind kinds[] = {SPOIL_LOSS, SPOIL_GRADIENT};
+    for (int i = 0; i < 2; i++) {
+        dsmoe_run_settings s = tiny_settings(directory, "skipped");
+        s.save_every = 1;
+        s.keep = 2;
+        s.accumulate = 2;
+        spoil_batches(kinds[i], 11, 11); /* of 12 */
+        witness w = {0};
+        dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+        spoil_nothing();
+        assert_true(r.finished && isnan(r.loss));
+        assert_int_equal(w.n_skips, 1);
+        assert_int_equal(w.n_skipped, 1);
+        assert_non_null(strstr(w.skip, kinds[i] == SPOIL_LOSS ? "loss" : "gradient"));
+        char run[TINY_PATH];
+        copy_path(run, directory, "skipped");
+        tiny_assert_same(tiny_path(run, "checkpoints/step-00000005/model.safetensors"),
+                         tiny_path(run, "checkpoints/step-00000006/model.safetensors"));
+        checkpoint_state state_then;
+        assert_int_equal(checkpoint_check(tiny_path(run, "latest"), &state_then, NULL), DSMOE_OK);
+        assert_true(state_then.n_skipped == 1 && state_then.n_updates == 5 &&
+                    state_then.sequences == 24);
+        tiny_remove(run);
+    }
+}
+
+/* A skipped step before a stop is remembered. */
+static void test_skip_and_resume(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "one");
+    spoil_batches(SPOIL_GRADIENT, 2, 2);
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    s = tiny_settings(directory, "two");
+    spoil_batches(SPOIL_GRADIENT, 2, 2);
+    must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 3}, NULL);
+    spoil_nothing();
+    witness w = {0};
+    must_resume(run_folder("two"), 0, 2, &w);
+    assert_int_equal(w.n_skipped, 1);
+    assert_same_end("one", "two");
+    tiny_remove(run_folder("one"));
+    tiny_remove(run_folder("two"));
+}
+
+/* Checkpoints from before are named, and nothing is lost but the steps since. */
+static void test_ten_in_a_row(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "found");
+    s.steps = 16;
+    s.save_every = 4;
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    char run[TINY_PATH];
+    copy_path(run, directory, "lost");
+    static const spoil_kind kinds[] = {SPOIL_LOSS, SPOIL_GRADIENT, SPOIL_WEIGHT};
+    for (int i = 0; i < 3; i++) {
+        memcpy(s.out, run, sizeof run);
+        spoil_batches(kinds[i], 5, 100);
+        witness w = {0};
+        dsmoe_run_result r;
+        dsmoe_error error;
+        assert_int_equal(watch_run(&s, (dsmoe_run_options){.n_threads = 1}, &w, &r, &error),
+                         DSMOE_ERROR_NONFINITE);
+        spoil_nothing();
+        assert_int_equal(w.n_skips, 10);
+        assert_int_equal(r.step, 14);
+        assert_false(r.finished);
+        if (!strstr(error.message, "10 steps in a row") ||
+            !strstr(error.message, "lost/checkpoints/step-00000004"))
+            fail_msg("'%s'", error.message);
+        must_resume(run, 0, 1, NULL);
+        assert_same_end("found", "lost");
+        tiny_remove(run);
+    }
+    tiny_remove(run_folder("found"));
+
+    /* From the very beginning: there is no checkpoint to name. */
+    s = tiny_settings(directory, "lost");
+    s.steps = 16;
+    spoil_batches(SPOIL_LOSS, 1, 100);
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_NONFINITE,
+              "last good checkpoint: none yet");
+    spoil_nothing();
+    tiny_remove(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_early),
+        cmocka_unit_test(test_no_checkpoint),
+        cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_changed_data),
+        cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_skip_and_resume),
+        cmocka_unit_test(test_ten_in_a_row),
+    };
+    return cmocka_run_group_tests(tests, make_straight_run, remove_straight_run);
+}
