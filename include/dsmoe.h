@@ -548,7 +548,8 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
 
 /* ---- data to train on ---------------------------------------------------------------------- */
 
-/* Documents as one long row of tokens, each ended by EOS, cut into sequences of equal length. They
+/* Documents as one long row of tokens, each ended by EOS (and begun by BOS, if the tokenizer's prompts
+ * are), cut into sequences of equal length. They
  * are tokenised once into a cache file, which is mapped, and made anew when a source's content, the
  * tokenizer or the form of the cache changes. */
 typedef struct dsmoe_dataset dsmoe_dataset;
@@ -598,6 +599,7 @@ DSMOE_API void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t firs
 typedef struct dsmoe_held_out_options {
     int64_t n;
     int n_threads;               /* 0: all processors */
+    double *losses;              /* [n] may be NULL: those of each sequence */
     dsmoe_routing_fn *watch;     /* may be NULL; `first` counts tokens from the first sequence on */
     dsmoe_progress_fn *progress; /* may be NULL; counts sequences */
     void *context;

@@ -276,7 +276,7 @@ static void test_lying_files(void **state)
     dsmoe_dataset_options o = options_for("d");
     uint64_t hash = open_and_see(&o, true);
     good = read_data("data.cache", &good_size);
-    size_t list = 1024 + 2 * 20; /* two texts of nine bytes and EOS */
+    size_t list = 1024 + 2 * 22; /* two texts of nine bytes, each with BOS and EOS */
     write_lie(0, good, 0);
     assert_int_equal(open_and_see(&o, false), hash); /* no lie at all: the test itself is right */
     static const uint16_t token = SMALL_VOCAB;
@@ -450,8 +450,8 @@ static void test_public_header(void **state)
     memcpy(fields, bytes, sizeof fields);
     assert_int_equal(fields[0], 20240520);
     assert_int_equal(fields[1], 1);
-    assert_int_equal(fields[2], 10);
-    assert_int_equal(bytes[1024], 's');
+    assert_int_equal(fields[2], 11);
+    assert_int_equal(bytes[1026], 's'); /* behind BOS, which takes two bytes as every token */
     free(bytes);
 }
 

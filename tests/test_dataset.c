@@ -32,13 +32,14 @@ static void test_documents_become_tokens(void **state)
     write_shard("d/d.bin", 20240801, 7, 3, tokens, 3, 4);
     write_text("d/e.txt", "w");
     dsmoe_dataset *data = open_name("d");
-    /* Each text and its EOS, the spelling of EOS as text, shards as they are. */
-    assert_cached("120 121 266 122 266 60 124 101 110 100 124 62 266 7 266 8 7 266 8 119 266");
+    /* Each text between BOS and EOS, the spelling of EOS as text, shards as they are. */
+    assert_cached("265 120 121 266 265 122 266 265 60 124 101 110 100 124 62 266 7 266 8 7 266 8 "
+                  "265 119 266");
     dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
-    assert_int_equal(info.n_tokens, 21);
+    assert_int_equal(info.n_tokens, 25);
     assert_int_equal(info.n_documents, 6);
     assert_int_equal(info.n_bytes, 2 + 1 + 7 + 1);
-    assert_int_equal(info.n_train, 5);
+    assert_int_equal(info.n_train, 6);
     assert_int_equal(info.n_held_out, 0);
     assert_int_equal(info.sequence_length, 4);
     assert_true(info.cache_built);
@@ -120,8 +121,9 @@ static void check_long_text(const dsmoe_tokenizer *tokenizer, int64_t vocab_size
     char *text = repeated(unit, size);
     int32_t *ids;
     write_data("long.txt", text, size);
-    assert_int_equal(dsmoe_tokenizer_encode(tokenizer, text, size, 0, &ids, &n_ids, NULL),
-                     DSMOE_OK);
+    assert_int_equal(
+        dsmoe_tokenizer_encode(tokenizer, text, size, DSMOE_ENCODE_BOS, &ids, &n_ids, NULL),
+        DSMOE_OK);
     unsigned char *first = NULL;
     for (int n_threads = 1; n_threads <= 5; n_threads += 2) {
         dsmoe_dataset_options options = options_for("long.txt");
@@ -191,6 +193,7 @@ static void test_many_documents(void **state)
     for (int i = 0; i < N; i++) {
         char digits[16];
         int n = snprintf(digits, sizeof digits, "%d", i);
+        assert_int_equal(token_shard_token(&shard, token++), SMALL_BOS);
         for (int k = 0; k < n; k++) assert_int_equal(token_shard_token(&shard, token++), digits[k]);
         assert_int_equal(token_shard_token(&shard, token++), SMALL_EOS);
     }
@@ -409,7 +412,7 @@ static void test_bad_options(void **state)
 static void test_too_little(void **state)
 {
     (void)state;
-    write_text("t.txt", "abc"); /* and EOS */
+    write_text("t.txt", "ab"); /* between BOS and EOS */
     dsmoe_dataset_options o = options_for("t.txt");
     assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "has 4 tokens", "needs 5: give more text");
     o.sequence_length = 3;
@@ -456,7 +459,7 @@ static void test_bad_tokens(void **state)
     dsmoe_dataset_free(open_data(&o));
     assert_int_equal(remove(in_directory("data.cache")), 0);
     write_text("two.txt", "b \xc3\xb6"); /* one of the added letters above it */
-    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "two.txt: token 2 is id 100003", "another model");
+    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "two.txt: token 3 is id 100003", "another model");
     assert_false(exists("data.cache"));
     dsmoe_tokenizer_free(released);
 }

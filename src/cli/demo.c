@@ -21,7 +21,7 @@ static const char help[] =
     "not seen, and shows which experts do what. Nothing is downloaded.\n"
     "\n"
     "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced\n"
-    "      --steps N       steps of training (800, about a minute on two cores)\n"
+    "      --steps N       steps of training (1200, about a minute on two cores)\n"
     "      --seconds N     stop training after so many seconds, even if there are steps left\n"
     "  -s, --seed N        another seed: another text, another model (1)\n"
     "  -t, --threads N     threads (default: all processors)\n"
@@ -50,7 +50,7 @@ enum {
     VOCAB_SIZE = 544,
     SEQUENCE = 64, /* two or three examples */
     BATCH = 16,
-    STEPS = 800,
+    STEPS = 1200,
     N_EVALUATIONS = 5,
     EVAL_SEQUENCES = 64,
 };
@@ -64,7 +64,7 @@ static const char config_json[] = "{\n"
                                   "  \"hidden_size\": 128,\n"
                                   "  \"intermediate_size\": 384,\n"
                                   "  \"moe_intermediate_size\": 32,\n"
-                                  "  \"num_hidden_layers\": 4,\n"
+                                  "  \"num_hidden_layers\": 3,\n"
                                   "  \"num_attention_heads\": 4,\n"
                                   "  \"num_key_value_heads\": 4,\n"
                                   "  \"n_shared_experts\": 1,\n"
@@ -107,7 +107,7 @@ static dsmoe_run_settings make_settings(const demo_command *c)
     s.batch = BATCH;
     s.seq = SEQUENCE;
     s.accumulate = 1;
-    s.lr = 3e-3;
+    s.lr = 2e-3;
     s.seed = c->seed;
     s.held_out = 0.02;
     s.eval_every = c->steps >= N_EVALUATIONS ? c->steps / N_EVALUATIONS : 1;

@@ -221,6 +221,7 @@ static void put_hit_title(FILE *html, const chart *c, double x)
     for (size_t i = 0; i < c->n_lines; i++) {
         const chart_line *line = &c->lines[i];
         if (!line->name || line->n == 0) continue;
+        if (x < line->points[0].x || x > line->points[line->n - 1].x) continue;
         fputc('\n', html);
         page_text(html, line->name);
         fprintf(html, " %s", digits_plain(series_at(line->points, line->n, x), 4, digits));

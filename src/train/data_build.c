@@ -92,7 +92,7 @@ typedef struct piece {
     const char *text;
     size_t length;
     const document_source *source;
-    bool ends; /* its document: EOS comes next */
+    bool begins, ends; /* its document: BOS comes before it, EOS next */
     int32_t *ids;
     size_t n_ids;
     dsmoe_status status;
@@ -154,8 +154,9 @@ static void encode_piece(void *context, int64_t task, int thread)
     (void)thread;
     const builder *b = context;
     piece *p = &b->pieces[task];
-    p->status = dsmoe_tokenizer_encode(b->options->tokenizer, p->text, p->length, 0, &p->ids,
-                                       &p->n_ids, &p->error);
+    p->status =
+        dsmoe_tokenizer_encode(b->options->tokenizer, p->text, p->length,
+                               p->begins ? DSMOE_ENCODE_BOS : 0, &p->ids, &p->n_ids, &p->error);
 }
 
 static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
@@ -189,15 +190,15 @@ static dsmoe_status flush(builder *b, dsmoe_error *error)
 
 static dsmoe_status add_text(builder *b, const char *text, size_t length, dsmoe_error *error)
 {
-    while (length > 0) {
+    for (bool begins = true; length > 0; begins = false) {
         size_t n = data_piece_length(text, length);
         if (b->n_pieces == MAX_PIECES || n > b->text_capacity - b->text_length)
             STATUS_TRY(flush(b, error));
         char *copy = b->text + b->text_length;
         memcpy(copy, text, n);
         b->text_length += n;
-        b->pieces[b->n_pieces++] =
-            (piece){.text = copy, .length = n, .source = b->source, .ends = n == length};
+        b->pieces[b->n_pieces++] = (piece){
+            .text = copy, .length = n, .source = b->source, .begins = begins, .ends = n == length};
         text += n;
         length -= n;
     }

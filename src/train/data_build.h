@@ -17,8 +17,8 @@ typedef struct data_build_options {
  * order, the tokenizer, vocab_size, and the rules of this file. */
 dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error);
 
-/* Writes the cache file. Each text is encoded without BOS and followed by EOS, if the tokenizer has
- * one; shards are taken as they are. The same files for any number of threads. */
+/* Writes the cache file. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
+ * prompts will; shards are taken as they are. The same files for any number of threads. */
 dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,
                         dsmoe_error *error);
 

@@ -59,6 +59,14 @@ static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+static void add_losses(evaluation *e, int64_t i)
+{
+    double sum = 0.0;
+    for (int64_t t = 0; t < e->length; t++) sum += e->losses[i * e->length + t];
+    if (e->options->losses) e->options->losses[e->first + i] = sum / (double)e->length;
+    e->sum += sum;
+}
+
 static dsmoe_status run_group(evaluation *e, int64_t n_group, dsmoe_error *error)
 {
     dsmoe_turn turns[GROUP] = {{0}};
@@ -73,7 +81,7 @@ static dsmoe_status run_group(evaluation *e, int64_t n_group, dsmoe_error *error
                                 .loss = e->losses + i * e->length};
     }
     STATUS_TRY(dsmoe_session_forward(turns, n_group, error));
-    for (int64_t i = 0; i < n_group * e->length; i++) e->sum += e->losses[i];
+    for (int64_t i = 0; i < n_group; i++) add_losses(e, i);
     return DSMOE_OK;
 }
 

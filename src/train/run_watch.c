@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/documents.h"
 #include "text/buffer.h"
 #include "text/unicode.h"
 #include "train/run.h"
@@ -13,8 +14,9 @@
 typedef struct evaluation {
     run *run;
     int64_t n;        /* sequences */
-    int *kinds;       /* [n]; NULL: the routing is not wanted */
-    int64_t *counts;  /* [n_moe_layers, n_kinds, n_routed_experts] */
+    int *kinds;       /* [n] */
+    double *losses;   /* [n] */
+    int64_t *counts;  /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
     int64_t *moe_row; /* [num_hidden_layers] the number of a layer among the MoE layers */
 } evaluation;
 
@@ -31,37 +33,50 @@ static void count_choices(void *context, int64_t layer, int64_t first, int64_t n
     }
 }
 
-/* What count_choices needs; without memory the routing is simply not looked at. */
-static void watch_routing(evaluation *e)
+/* Kinds and losses of the sequences; with `routing` also what count_choices needs, where there are
+ * experts. */
+static dsmoe_status prepare(evaluation *e, bool routing, dsmoe_error *error)
 {
     const run *r = e->run;
     size_t n_counts = (size_t)(r->plan.n_moe_layers * r->data.n_kinds * r->config.n_routed_experts);
-    if (n_counts == 0) return;
-    e->counts = calloc(n_counts, sizeof *e->counts);
-    e->moe_row = calloc((size_t)r->config.num_hidden_layers, sizeof *e->moe_row);
-    int *kinds = calloc((size_t)e->n, sizeof *kinds);
-    if (!e->counts || !e->moe_row || !kinds) {
-        free(kinds);
-        return;
-    }
-    for (int64_t i = 0, row = 0; i < r->config.num_hidden_layers; i++)
+    routing = routing && n_counts > 0;
+    e->kinds = calloc((size_t)e->n, sizeof *e->kinds);
+    e->losses = calloc((size_t)e->n, sizeof *e->losses);
+    if (routing) e->counts = calloc(n_counts, sizeof *e->counts);
+    if (routing) e->moe_row = calloc((size_t)r->config.num_hidden_layers, sizeof *e->moe_row);
+    if (!e->kinds || !e->losses || (routing && (!e->counts || !e->moe_row)))
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
+    for (int64_t i = 0, row = 0; routing && i < r->config.num_hidden_layers; i++)
         if (dsmoe_config_layer_is_moe(&r->config, i)) e->moe_row[i] = row++;
     for (int64_t i = 0; i < e->n; i++)
-        dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, &kinds[i]);
-    e->kinds = kinds;
+        dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, &e->kinds[i]);
+    return DSMOE_OK;
 }
 
-static dsmoe_status put_routing(const evaluation *e, dsmoe_error *error)
+/* The loss, also of each kind of text that is among the sequences, and who chose whom. */
+static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
 {
     const run *r = e->run;
-    const char **names = malloc((size_t)r->data.n_kinds * sizeof *names);
-    if (!names) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
-    for (int i = 0; i < r->data.n_kinds; i++) names[i] = dsmoe_dataset_kind_name(r->dataset, i);
-    dsmoe_status status =
-        metrics_put_routing(r->metrics, r->state.step, names, r->data.n_kinds, e->counts,
-                            r->plan.n_moe_layers, r->config.n_routed_experts, error);
-    free(names);
-    return status;
+    const char *names[DOCUMENT_MAX_KINDS], *seen[DOCUMENT_MAX_KINDS];
+    double losses[DOCUMENT_MAX_KINDS];
+    int n_kinds = r->data.n_kinds, n_seen = 0;
+    for (int kind = 0; kind < n_kinds; kind++) {
+        double sum = 0, n = 0;
+        names[kind] = dsmoe_dataset_kind_name(r->dataset, kind);
+        for (int64_t i = 0; i < e->n; i++) {
+            if (e->kinds[i] != kind) continue;
+            sum += e->losses[i];
+            n++;
+        }
+        if (n == 0) continue;
+        seen[n_seen] = names[kind];
+        losses[n_seen++] = sum / n;
+    }
+    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, seen, losses,
+                                n_kinds > 1 ? n_seen : 0, error));
+    if (!e->counts) return DSMOE_OK;
+    return metrics_put_routing(r->metrics, r->state.step, names, n_kinds, e->counts,
+                               r->plan.n_moe_layers, r->config.n_routed_experts, error);
 }
 
 static bool show_evaluation(void *context, double done, double total)
@@ -76,7 +91,8 @@ static dsmoe_status measure(evaluation *e, dsmoe_error *error)
     run *r = e->run;
     dsmoe_held_out_options options = {.n = e->n,
                                       .n_threads = r->options.n_threads,
-                                      .watch = e->kinds ? count_choices : NULL,
+                                      .losses = e->losses,
+                                      .watch = e->counts ? count_choices : NULL,
                                       .progress = show_evaluation,
                                       .context = e};
     double loss = NAN;
@@ -87,17 +103,17 @@ static dsmoe_status measure(evaluation *e, dsmoe_error *error)
     if (status == DSMOE_ERROR_NONFINITE) return DSMOE_OK;
     STATUS_TRY(status);
     r->state.held_out_loss = loss;
-    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, NULL, NULL, 0, error));
-    return e->kinds ? put_routing(e, error) : DSMOE_OK;
+    return put_evaluation(e, loss, error);
 }
 
 dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error)
 {
     evaluation e = {.run = r, .n = r->settings.eval_sequences};
     if (e.n == 0 || e.n > r->data.n_held_out) e.n = r->data.n_held_out;
-    if (with_routing) watch_routing(&e);
-    dsmoe_status status = measure(&e, error);
+    dsmoe_status status = prepare(&e, with_routing, error);
+    if (status == DSMOE_OK) status = measure(&e, error);
     free(e.kinds);
+    free(e.losses);
     free(e.counts);
     free(e.moe_row);
     return status;

@@ -89,6 +89,8 @@ dsmoe_status tokenizer_hash(const dsmoe_tokenizer *tokenizer, uint64_t *hash, ds
                         b->replacement[0], b->replacement[1], b->replacement[2]};
     hash_add(&h, rules, sizeof rules);
     hash_add_number(&h, (uint64_t)(int64_t)tokenizer->eos);
+    hash_add_number(&h, (uint64_t)(int64_t)tokenizer->bos);
+    hash_add_number(&h, dsmoe_tokenizer_adds_bos(tokenizer));
     int32_t *ids;
     size_t n_ids;
     STATUS_TRY(dsmoe_tokenizer_encode(tokenizer, probe_text, sizeof probe_text - 1, 0, &ids, &n_ids,
