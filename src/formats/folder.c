@@ -51,8 +51,7 @@ static char *parent_of(const char *path)
     return parent;
 }
 
-/* The folder that this one lies in. */
-static dsmoe_status sync_parent(const char *path, dsmoe_error *error)
+dsmoe_status folder_sync_parent(const char *path, dsmoe_error *error)
 {
     char *parent = parent_of(path);
     if (!parent) return out_of_memory(path, error);
@@ -64,7 +63,7 @@ static dsmoe_status sync_parent(const char *path, dsmoe_error *error)
 dsmoe_status folder_rename(const char *from, const char *to, dsmoe_error *error)
 {
     if (rename(from, to) != 0) return fail(to, "put in place", errno, error);
-    return sync_parent(to, error);
+    return folder_sync_parent(to, error);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -77,7 +76,7 @@ static bool is_folder(const char *path)
 
 static dsmoe_status make_one(const char *path, bool *lacks_parent, dsmoe_error *error)
 {
-    if (mkdir(path, 0777) == 0) return sync_parent(path, error);
+    if (mkdir(path, 0777) == 0) return folder_sync_parent(path, error);
     int reason = errno;
     if (is_folder(path)) return DSMOE_OK;
     *lacks_parent = reason == ENOENT;

@@ -13,6 +13,8 @@ dsmoe_status folder_make(const char *path, dsmoe_error *error);
 
 /* Names in the folder have reached the disk. */
 dsmoe_status folder_sync(const char *path, dsmoe_error *error);
+/* The same for the folder that a file or folder lies in. */
+dsmoe_status folder_sync_parent(const char *path, dsmoe_error *error);
 
 /* Gives a folder its final name, on the disk as well. Nothing but an empty folder may be there. */
 dsmoe_status folder_rename(const char *from, const char *to, dsmoe_error *error);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "formats/folder.h"
 #include "formats/mapped_file.h"
 
 static dsmoe_status fail(const partial_file *file, const char *what, int reason, dsmoe_error *error)
@@ -78,27 +79,6 @@ dsmoe_status partial_file_rewrite_head(partial_file *file, const void *bytes, si
     return DSMOE_OK;
 }
 
-/* The name itself must reach the disk as well. A file system that cannot sync a folder says EINVAL:
- * there is nothing more to be had from it. */
-static bool sync_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *folder = strdup(slash ? path : ".");
-    if (!folder) {
-        errno = ENOMEM;
-        return false;
-    }
-    if (slash) folder[slash == path ? 1 : slash - path] = '\0'; /* "/" for a file of the root */
-    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(folder);
-    if (descriptor < 0) return false;
-    bool synced = fsync(descriptor) == 0 || errno == EINVAL;
-    int reason = errno;
-    close(descriptor);
-    errno = reason;
-    return synced;
-}
-
 dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
@@ -111,8 +91,8 @@ dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error)
         status = fail(file, "rename", errno, error);
     if (status == DSMOE_OK) {
         free(file->partial);
-        file->partial = NULL; /* nothing left to remove */
-        if (!sync_folder(file->path)) status = fail(file, "sync the folder of", errno, error);
+        file->partial = NULL;                           /* nothing left to remove */
+        status = folder_sync_parent(file->path, error); /* the name must reach the disk as well */
     }
     partial_file_abandon(file);
     return status;
