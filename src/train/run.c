@@ -95,11 +95,24 @@ static bool is_enough(const run *r)
 
 bool run_is_done(const run *r) { return r->saved_step >= 0 && (is_end(r) || is_enough(r)); }
 
+/* A report is made from all lines of the run, which takes longer and longer: not more often than every
+ * quarter of a minute, nor than a few per cent of the time allow. */
+static bool report_is_due(const run *r)
+{
+    double since = clock_seconds() - r->reported;
+    return is_due(r->settings.report_every, r->state.step) && since > 15.0 &&
+           since > 30.0 * r->report_seconds;
+}
+
 /* Of no consequence for the run: whoever looks at it sees an older one. */
 static void refresh_report(run *r)
 {
     dsmoe_error error;
-    if (dsmoe_report_run(r->folder, &error) == DSMOE_OK)
+    double start = clock_seconds();
+    dsmoe_status status = dsmoe_report_run(r->folder, &error);
+    r->reported = clock_seconds();
+    r->report_seconds = r->reported - start;
+    if (status == DSMOE_OK)
         run_path(r->folder, "report.html", r->report, NULL);
     else
         run_message(r, "the report could not be written: %s", error.message);
@@ -146,7 +159,7 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
     if (is_due(s->sample_every, step) || (end && s->sample_every > 0))
         STATUS_TRY(run_sample(r, error));
     if (saves) STATUS_TRY(save(r, error));
-    if (is_due(s->report_every, step) && !end) refresh_report(r);
+    if (report_is_due(r) && !end) refresh_report(r);
     return DSMOE_OK;
 }
 

@@ -47,6 +47,7 @@ typedef struct run {
     int64_t saved_step;               /* of the last checkpoint; -1: there is none */
     char checkpoint[CHECKPOINT_PATH]; /* the last one; "": there is none */
     char report[CHECKPOINT_PATH];
+    double reported, report_seconds; /* when the last one was made, and how long that took */
     int n_skipped_in_row;
 
     int32_t *tokens, *targets;        /* [batch, seq] */

@@ -124,7 +124,7 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
         .save_every = 250,
         .keep = 2,
         .log_every = 10,
-        .report_every = 50,
+        .report_every = 10,
     };
 }
 
