@@ -65,7 +65,7 @@ static const char help[] =
     "      --save-every N         steps between checkpoints (250; 0: at the end only)\n"
     "      --keep N               last checkpoints to keep, beside the best (2)\n"
     "      --log-every N          steps between lines of the log (10)\n"
-    "      --report-every N       steps between refreshed reports (50)\n"
+    "      --report-every N       refresh the report every N steps, at most 4 times a minute (10)\n"
     "  -h, --help                 this text\n"
     "\n"
     "examples:\n"
