@@ -207,6 +207,7 @@ typedef struct dsmoe_check {
     const char *name; /* "infer y", "grad.gate.weight", … */
     double max_abs;   /* largest absolute difference */
     double max_rel;   /* the same over the largest magnitude of the expected tensor */
+    double tolerance; /* what it may be: ten times the given one behind steps of the optimizer */
     bool ok;
     bool skipped; /* expected in the file but not checked: neither right nor wrong */
 } dsmoe_check;
@@ -220,8 +221,8 @@ DSMOE_API dsmoe_status dsmoe_verify_layer_file(const char *path, double toleranc
                                                dsmoe_error *error);
 
 /* The same for a folder with a model and its expected.safetensors: logits of the whole prompt, in
- * odd pieces and token by token, loss, balance loss and greedy continuation. What cannot be checked
- * is reported with `skipped`. */
+ * odd pieces and token by token, loss, balance loss, greedy continuation and gradients; and the steps of
+ * training in a train.safetensors, if there is one. What cannot be checked is reported with `skipped`. */
 DSMOE_API dsmoe_status dsmoe_verify_model_folder(const char *path, double tolerance, int n_threads,
                                                  dsmoe_check_fn *report, void *context,
                                                  bool *all_ok, dsmoe_error *error);

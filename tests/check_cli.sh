@@ -178,8 +178,8 @@ for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" surpl
 done
 for wrong in "--k 64:num_experts_per_tok" "--heads 3:num_attention_heads" "--batch 65536 --seq 65536:batch"; do
     # shellcheck disable=SC2086  # an option and its value
-    run 1 bench train ${wrong%:*}
-    one_message "${wrong#*:}"
+    run 2 bench train ${wrong%:*}
+    usage "${wrong#*:}"
 done
 run 2 bench
 usage layer

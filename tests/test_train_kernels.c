@@ -201,9 +201,9 @@ static void adamw_case(const kernels *set, int64_t n, int offset, const adamw_st
     for (int64_t i = 0; i < n; i++) {
         double g = (double)s->scale * a.before[G].at[i], w = a.before[W].at[i];
         exact m = exact_add((exact){0}, (double)s->beta1 * a.before[M].at[i]);
-        m = exact_add(m, (1.0f - s->beta1) * g);
+        m = exact_add(m, s->new1 * g);
         exact v = exact_add((exact){0}, (double)s->beta2 * a.before[V].at[i]);
-        v = exact_add(v, (1.0f - s->beta2) * g * g);
+        v = exact_add(v, s->new2 * g * g);
         double below = s->root * sqrt(v.value) + s->eps;
         exact moved = exact_add((exact){0}, (double)s->keep * w);
         moved = exact_add(moved, -s->rate * m.value / below);
@@ -220,10 +220,10 @@ static void adamw_case(const kernels *set, int64_t n, int offset, const adamw_st
 static void adamw_set(const kernels *set)
 {
     static const adamw_step steps[] = {
-        {1.0f, 0.9f, 0.95f, 0.9999f, 1e-2f, 4.5f, 1e-8f}, /* a first one */
-        {0.25f, 0.9f, 0.95f, 1.0f, 1e-3f, 1.0f, 1e-8f},   /* clipped, without decay */
-        {1.0f, 0.0f, 0.0f, 0.5f, 0.3f, 1.0f, 1e-3f},      /* without a past */
-        {0.5f, 0.99f, 0.999f, 0.9f, 0.0f, 1.0f, 1e-8f},   /* decay alone */
+        {1.0f, 0.9f, 0.95f, 0.1f, 0.05f, 0.9999f, 1e-2f, 4.5f, 1e-8f}, /* a first one */
+        {0.25f, 0.9f, 0.95f, 0.1f, 0.05f, 1.0f, 1e-3f, 1.0f, 1e-8f},   /* clipped, no decay */
+        {1.0f, 0.0f, 0.0f, 1.0f, 1.0f, 0.5f, 0.3f, 1.0f, 1e-3f},       /* without a past */
+        {0.5f, 0.99f, 0.999f, 0.01f, 0.001f, 0.9f, 0.0f, 1.0f, 1e-8f}, /* decay alone */
     };
     for (size_t i = 0; i < COUNT(lengths); i++)
         for (size_t j = 0; j < COUNT(steps); j++) {

@@ -160,15 +160,15 @@ static void test_broken_router(void **state)
     end_run(&run);
 }
 
-/* A good batch, then a bad one. */
+/* A good batch, then one that fails before it has touched a gradient. */
 static void test_broken_second_batch(void **state)
 {
     (void)state;
     broken_run run = start_run();
     run_batch(run.trainer, &run.batch);
-    float *weight = trainer_weight(run.trainer, "lm_head.weight"), good = *weight;
+    float *weight = trainer_weight(run.trainer, "model.layers.2.mlp.gate.weight"), good = *weight;
     *weight = NAN;
-    run_bad_batch(run.trainer, &run.batch, "the head");
+    run_bad_batch(run.trainer, &run.batch, "a router");
     *weight = good;
     memento before = remember(run.trainer);
     assert_true(run_update(run.trainer, 1e-3).skipped);
@@ -298,6 +298,9 @@ static const struct {
     {EPS, -1e-8, "eps"},
     {EPS, NAN, "eps nan"},
     {EPS, INFINITY, "eps inf"},
+    {EPS, 1e-60, "eps 1e-60"},        /* 0 in float32, */
+    {BETA2, 0.99999999999, "and 1,"}, /* and 1 */
+    {ALPHA, INFINITY, "factor inf"},
     {DECAY, -0.1, "decay"},
     {DECAY, NAN, "decay nan"},
     {CLIP, -1, "clipping"},

@@ -264,6 +264,10 @@ int bench_train(int argc, char **argv)
     bench_result r = {.step_s = INFINITY};
     dsmoe_error error = {0};
     dsmoe_status status = make_ready(&s, &error);
+    if (status == DSMOE_ERROR_CONFIG || status == DSMOE_ERROR_ARGUMENT) {
+        release(&s);
+        return cli_usage("bench", "%s", error.message);
+    }
     bool enough = status != DSMOE_OK || make_tokens(&s);
     if (status == DSMOE_OK && enough) {
         status = run_step(&s, &r, &error); /* warms up; its memory is the peak */

@@ -11,12 +11,12 @@
 
 const demo_kind demo_kinds[DEMO_N_KINDS] = {
     {"brackets", "close what is open", 10000, demo_make_brackets, demo_grade_brackets},
-    {"counting", "go on counting", 9000, demo_make_counting, demo_grade_counting},
-    {"dates", "the day after", 7500, demo_make_date, demo_grade_date},
-    {"records", "look a value up", 10000, demo_make_record, demo_grade_record},
+    {"counting", "go on counting", 8500, demo_make_counting, demo_grade_counting},
+    {"dates", "the day after", 6500, demo_make_date, demo_grade_date},
+    {"records", "look a value up", 8500, demo_make_record, demo_grade_record},
     {"sorting", "letters in order", 7000, demo_make_sorting, demo_grade_sorting},
-    {"stories", "who, where and what", 5500, demo_make_story, demo_grade_story},
-    {"sums", "add two numbers", 18000, demo_make_sum, demo_grade_sum},
+    {"stories", "who, where and what", 5000, demo_make_story, demo_grade_story},
+    {"sums", "add two numbers", 20000, demo_make_sum, demo_grade_sum},
 };
 
 /* One prompt in so many is kept for the examination. */

@@ -27,7 +27,7 @@ bool demo_grade_sum(const char *prompt, const char *answer)
 
 /* ---- counting: "count 14, 17, 20, 23, 26, 29" ------------------------------------------------ */
 
-static const int strides[] = {1, 2, 3, 4, 5, 10};
+static const int strides[] = {1, 2, 3, 5, 10};
 enum { N_STRIDES = sizeof strides / sizeof *strides, N_GIVEN = 2, N_TERMS = 6, MAX_TERM = 99 };
 
 void demo_make_counting(demo_example *example)

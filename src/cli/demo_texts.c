@@ -8,8 +8,7 @@
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* A name for each letter, so that stories and records share them. */
-static const char *const names[] = {"Ada", "Ben",  "Cleo", "Dan", "Eva", "Finn",
-                                    "Gus", "Hana", "Ivo",  "Jun", "Kim", "Leo"};
+static const char *const names[] = {"Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana"};
 
 static const char *pick(demo_example *example, const char *const *words, int n)
 {
@@ -84,11 +83,9 @@ bool demo_grade_date(const char *prompt, const char *answer)
 
 /* ---- records: "name Ada, pet cat, city Rome | pet cat, city Rome, name Ada" ------------------- */
 
-static const char *const cities[] = {"Rome",  "Oslo",  "Lima",  "Cairo",
-                                     "Paris", "Delhi", "Kyoto", "Quito"};
-static const char *const pets[] = {"cat", "dog", "fox", "hen", "owl", "pig", "cow", "ant"};
-static const char *const colours[] = {"red",  "blue", "green", "white",
-                                      "grey", "pink", "brown", "black"};
+static const char *const cities[] = {"Rome", "Oslo", "Lima", "Cairo", "Paris", "Kyoto"};
+static const char *const pets[] = {"cat", "dog", "fox", "hen", "owl", "pig"};
+static const char *const colours[] = {"red", "blue", "green", "white", "grey", "black"};
 static const struct {
     const char *key;
     const char *const *values;
@@ -160,10 +157,8 @@ bool demo_grade_record(const char *prompt, const char *answer)
 
 /* ---- stories: who, where and what stay the same ----------------------------------------------- */
 
-static const char *const places[] = {"park",   "cave", "market", "school",
-                                     "forest", "barn", "tower",  "garden"};
-static const char *const things[] = {"kite", "drum", "lamp", "map",
-                                     "book", "ball", "coin", "clock"};
+static const char *const places[] = {"park", "cave", "market", "school", "forest", "garden"};
+static const char *const things[] = {"kite", "drum", "lamp", "map", "book", "coin"};
 
 /* %N is somebody, %O a thing, %P a place; the prompt goes to the bar. */
 static const char *const templates[] = {
@@ -171,8 +166,8 @@ static const char *const templates[] = {
     "the %P without the %O.",
     "%N saw a %O in the %P.| The %O was old, but %N liked the %O. So %N took the %O home from the "
     "%P.",
-    "%N hid a %O in the %P.| A week later %N came back to the %P, but the %O was gone. Poor %N, "
-    "no %O!",
+    "%N hid a %O in the %P.| The %P was dark. Later %N came back to the %P, but the %O was gone. "
+    "Poor %N!",
 };
 
 void demo_make_story(demo_example *example)

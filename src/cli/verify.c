@@ -28,7 +28,8 @@ static const char help[] =
     "  -h, --help         this text\n"
     "\n"
     "The exit code is 0 only if every tensor that was checked is within the tolerance. What is\n"
-    "expected but cannot be checked, as the gradients of a whole model, is said to be so.\n"
+    "expected but cannot be checked is said to be so. Steps of training add up differences: what\n"
+    "comes behind them is held to ten times the tolerance.\n"
     "\n"
     "example:\n"
     "  dsmoe verify tests/data/layer/*.safetensors tests/data/lm/* --quiet\n";
@@ -44,7 +45,8 @@ typedef struct verify_progress {
     const verify_options *options;
     bool colour;
     int n_checks, n_failed, n_skipped, n_printed;
-    double worst; /* largest max_rel; NaN beats all */
+    double worst; /* largest max_rel over its tolerance; NaN beats all */
+    double worst_rel, worst_tolerance;
     char worst_name[80];
     int n_alike; /* skipped in a row, with the same beginning of their names */
     char alike[80];
@@ -122,8 +124,11 @@ static void count(verify_progress *progress, const dsmoe_check *check)
         progress->n_skipped++;
         return;
     }
-    if (progress->n_checks == 0 || isnan(check->max_rel) || check->max_rel > progress->worst) {
-        progress->worst = check->max_rel;
+    double share = check->max_rel / check->tolerance;
+    if (progress->n_checks == 0 || isnan(share) || share > progress->worst) {
+        progress->worst = share;
+        progress->worst_rel = check->max_rel;
+        progress->worst_tolerance = check->tolerance;
         snprintf(progress->worst_name, sizeof progress->worst_name, "%s", check->name);
     }
     progress->n_checks++;
@@ -180,12 +185,13 @@ static bool verify_path(const char *path, const verify_options *options)
         cli_failure("verify", "%s", error.message);
         printf("  NOT OK: it could not be checked\n");
     } else if (all_ok) {
-        printf("  ok: %d tensors within %g, the worst is %s at %.3g", progress.n_checks,
-               options->tolerance, progress.worst_name, progress.worst);
+        printf("  ok: %d tensors, the worst is %s at %.3g of at most %g", progress.n_checks,
+               progress.worst_name, progress.worst_rel, progress.worst_tolerance);
         print_skipped_count(&progress);
     } else {
-        printf("  NOT OK: %d of %d tensors beyond %g, the worst is %s at %.3g", progress.n_failed,
-               progress.n_checks, options->tolerance, progress.worst_name, progress.worst);
+        printf("  NOT OK: %d of %d tensors, the worst is %s at %.3g of at most %g",
+               progress.n_failed, progress.n_checks, progress.worst_name, progress.worst_rel,
+               progress.worst_tolerance);
         print_skipped_count(&progress);
     }
     return all_ok;

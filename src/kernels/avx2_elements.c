@@ -255,8 +255,7 @@ void adamw_avx2(int64_t n, const adamw_step *step, const float *g, float *w, flo
 {
     const __m256 scale = _mm256_set1_ps(step->scale), keep = _mm256_set1_ps(step->keep);
     const __m256 beta1 = _mm256_set1_ps(step->beta1), beta2 = _mm256_set1_ps(step->beta2);
-    const __m256 new1 = _mm256_set1_ps(1.0f - step->beta1),
-                 new2 = _mm256_set1_ps(1.0f - step->beta2);
+    const __m256 new1 = _mm256_set1_ps(step->new1), new2 = _mm256_set1_ps(step->new2);
     const __m256 rate = _mm256_set1_ps(step->rate), root = _mm256_set1_ps(step->root);
     const __m256 eps = _mm256_set1_ps(step->eps);
     for (int64_t i = 0; i < n; i += 8) {

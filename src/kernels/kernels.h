@@ -111,7 +111,8 @@ typedef struct dtype_kernels {
 /* One step of AdamW, the same for all parameters of a kind. */
 typedef struct adamw_step {
     float scale;        /* of the gradient: mean over batches and clipping */
-    float beta1, beta2; /* decay of the moments */
+    float beta1, beta2; /* decay of the moments, */
+    float new1, new2;   /* and 1 - beta, which float32 would not give exactly */
     float keep;         /* 1 - learning rate · weight decay */
     float rate;         /* learning rate / (1 - beta1^t) */
     float root;         /* 1 / sqrt(1 - beta2^t) */
@@ -169,7 +170,7 @@ typedef struct kernels {
     void (*scale)(int64_t n, float factor, float *x);
     /* Σ x², added up in double. */
     double (*sum_squares)(int64_t n, const float *x);
-    /* g' = scale·g; m = beta1·m + (1-beta1)·g'; v = beta2·v + (1-beta2)·g'²;
+    /* g' = scale·g; m = beta1·m + new1·g'; v = beta2·v + new2·g'²;
      * w = keep·w - rate·m / (root·sqrt(v) + eps) */
     void (*adamw)(int64_t n, const adamw_step *step, const float *g, float *w, float *m, float *v);
 

@@ -232,8 +232,8 @@ static void adamw(int64_t n, const adamw_step *step, const float *g, float *w, f
 {
     for (int64_t i = 0; i < n; i++) {
         float gi = step->scale * g[i];
-        m[i] = step->beta1 * m[i] + (1.0f - step->beta1) * gi;
-        v[i] = step->beta2 * v[i] + (1.0f - step->beta2) * (gi * gi);
+        m[i] = step->beta1 * m[i] + step->new1 * gi;
+        v[i] = step->beta2 * v[i] + step->new2 * (gi * gi);
         w[i] = step->keep * w[i] - step->rate * (m[i] / (step->root * sqrtf(v[i]) + step->eps));
     }
 }

@@ -73,6 +73,8 @@ dsmoe_update adamw_update(dsmoe_trainer *t, double lr, void *workspace)
     job.step = (adamw_step){.scale = (float)scale,
                             .beta1 = (float)o->beta1,
                             .beta2 = (float)o->beta2,
+                            .new1 = (float)(1.0 - o->beta1),
+                            .new2 = (float)(1.0 - o->beta2),
                             .rate = (float)(lr / (1.0 - pow(o->beta1, updates))),
                             .root = (float)(1.0 / sqrt(1.0 - pow(o->beta2, updates))),
                             .eps = (float)o->eps};

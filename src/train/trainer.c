@@ -19,7 +19,8 @@
 enum {
     LINE = MEMORY_ALIGNMENT / sizeof(float),
     THREADS_MAX = 1024,
-    BATCH_MAX = 1 << 24, /* tokens that go through at once */
+    BATCH_MAX = 1 << 24,   /* tokens that go through at once */
+    TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
 };
 
 dsmoe_trainer_options dsmoe_trainer_options_default(void)
@@ -33,7 +34,8 @@ dsmoe_trainer_options dsmoe_trainer_options_default(void)
                                    .clip_norm = 1.0};
 }
 
-static bool in_unit(double x) { return x >= 0.0 && x < 1.0; }
+/* In float32, which is what they become. */
+static bool in_unit(double x) { return x >= 0.0 && (float)x < 1.0f; }
 
 static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_options *o,
                                   dsmoe_error *error)
@@ -43,12 +45,13 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "a batch of %lld x %lld tokens is impossible", (long long)o->n_sequences,
                            (long long)o->sequence_length);
-    if (!in_unit(o->beta1) || !in_unit(o->beta2) || !(o->eps > 0.0) || !isfinite(o->eps) ||
+    if (!in_unit(o->beta1) || !in_unit(o->beta2) || !((float)o->eps > 0.0f) || !isfinite(o->eps) ||
         !in_unit(o->weight_decay) || !(o->clip_norm >= 0.0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "AdamW cannot work with betas %g and %g, eps %g, decay %g, clipping %g",
                            o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm);
     if (o->n_device_groups < 0 || !(o->device_loss_alpha >= 0.0) ||
+        !isfinite(o->device_loss_alpha) ||
         (o->n_device_groups > 0 && (c->n_routed_experts % o->n_device_groups != 0)))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%lld device groups with factor %g do not divide %lld experts",
@@ -179,6 +182,10 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
 {
     dsmoe_trainer_memory m = measure(t);
     size_t all = m.activations + m.workspace;
+    if (all == 0)
+        return status_fail(
+            error, DSMOE_ERROR_MEMORY, "a batch of %lld x %lld tokens of this model fits no memory",
+            (long long)t->options.n_sequences, (long long)t->options.sequence_length);
     float **rows_of[] = {&t->weights, &t->gradients, &t->first_moment, &t->second_moment};
     for (int i = 0; all && i < 4; i++) {
         *rows_of[i] = memory_alloc(m.weights);
@@ -210,6 +217,11 @@ static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_o
     if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
     STATUS_TRY(config_check(config, error));
     STATUS_TRY(options_check(config, &o, error));
+    if ((double)config->num_hidden_layers * (3.0 * (double)config->n_routed_experts + 16) >
+        TENSORS_MAX)
+        return status_fail(
+            error, DSMOE_ERROR_MEMORY, "%lld layers of %lld experts are too many to train",
+            (long long)config->num_hidden_layers, (long long)config->n_routed_experts);
     dsmoe_trainer *made = calloc(1, sizeof *made);
     if (!made) return out_of_memory(error);
     made->config = *config;

@@ -18,6 +18,7 @@ dsmoe_status report_check_arguments(const char *path, double tolerance, int n_th
 
 static void tell(verify_report *report, dsmoe_check check)
 {
+    check.tolerance = report->tolerance;
     report->all_ok = report->all_ok && (check.ok || check.skipped);
     if (report->visit) report->visit(report->context, &check);
 }
