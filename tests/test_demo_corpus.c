@@ -1,4 +1,4 @@
-/* test_demo_corpus.c - the demo's text: graders agree with the makers and with answers worked out by
+/* test_demo_corpus.c - the demo's text: graders agree with the makers and with answers found by
  * hand, nothing of the examination is in the corpus, its folder takes nothing of others; and the
  * numbers that say how experts specialise. */
 #include <setjmp.h>
@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/demo_corpus.h"
 #include "cli/demo_folder.h"
+#include "cli/demo_routing.h"
 #include "cli/demo_study.h"
 #include "scratch.h"
 
@@ -313,40 +314,64 @@ enum { N_EXPERTS = 2 * DEMO_N_KINDS };
 
 /* Layer 0: nobody prefers anything. Layer 1: two experts for each kind, the later one used three
  * times as much, and the kinds in reverse order. */
-static demo_study made_up(void)
+static demo_routing made_up(void)
 {
-    demo_study study = {.n_layers = 2, .n_experts = N_EXPERTS, .k = 1};
-    study.counts = calloc(2 * DEMO_N_KINDS * N_EXPERTS, sizeof *study.counts);
-    study.layers = calloc(2, sizeof *study.layers);
-    assert_true(study.counts && study.layers);
+    demo_routing routing = {.n_layers = 2, .n_experts = N_EXPERTS, .k = 1};
+    routing.counts = calloc(2 * DEMO_N_KINDS * N_EXPERTS, sizeof *routing.counts);
+    routing.layers = calloc(2, sizeof *routing.layers);
+    assert_true(routing.counts && routing.layers);
     for (int kind = 0; kind < DEMO_N_KINDS; kind++) {
-        for (int e = 0; e < N_EXPERTS; e++) study.counts[kind * N_EXPERTS + e] = 5;
-        int64_t *second = study.counts + (DEMO_N_KINDS + kind) * N_EXPERTS;
+        for (int e = 0; e < N_EXPERTS; e++) routing.counts[kind * N_EXPERTS + e] = 5;
+        int64_t *second = routing.counts + (DEMO_N_KINDS + kind) * N_EXPERTS;
         int first = 2 * (DEMO_N_KINDS - 1 - kind);
         second[first] = 10 * (kind + 1); /* kinds of different lengths count alike */
         second[first + 1] = 30 * (kind + 1);
     }
-    return study;
+    return routing;
 }
 
 static void specialisation_in_numbers(void **state)
 {
     (void)state;
-    demo_study study = made_up();
+    demo_routing routing = made_up();
     int32_t order[N_EXPERTS];
     int owner[N_EXPERTS];
-    assert_true(fabs(demo_guess_rate(&study, 0) - 1.0 / DEMO_N_KINDS) < 1e-12);
-    assert_true(fabs(demo_guess_rate(&study, 1) - 1) < 1e-12);
-    assert_true(fabs(demo_concentration(&study, 0) - 1.0 / N_EXPERTS) < 1e-12);
-    assert_true(fabs(demo_concentration(&study, 1) - 0.75) < 1e-12);
-    assert_int_equal(demo_best_layer(&study), 1);
-    assert_true(fabs(demo_relative_load(&study, 1, 0, N_EXPERTS - 1) - 0.75 * N_EXPERTS) < 1e-12);
-    demo_order_experts(&study, 1, order, owner);
+    assert_true(fabs(demo_guess_rate(&routing, 0) - 1.0 / DEMO_N_KINDS) < 1e-12);
+    assert_true(fabs(demo_guess_rate(&routing, 1) - 1) < 1e-12);
+    assert_true(fabs(demo_concentration(&routing, 0) - 1.0 / N_EXPERTS) < 1e-12);
+    assert_true(fabs(demo_concentration(&routing, 1) - 0.75) < 1e-12);
+    assert_int_equal(demo_best_layer(&routing), 1);
+    assert_true(fabs(demo_relative_load(&routing, 1, 0, N_EXPERTS - 1) - 0.75 * N_EXPERTS) < 1e-12);
+    demo_order_experts(&routing, 1, order, owner);
     for (int i = 0; i < N_EXPERTS; i++) {
         assert_int_equal(order[i], 2 * (DEMO_N_KINDS - 1 - i / 2) + (i % 2 == 0));
         assert_int_equal(owner[order[i]], i / 2);
     }
-    demo_study_free(&study);
+    demo_routing_free(&routing);
+}
+
+/* Token 0 is in two kinds and goes to another expert in each; token 1, which occurs as often, is in
+ * four and goes to the same one in all; token 2 is in one kind only; token 3 is too rare in its
+ * second. */
+static void shared_tokens_in_numbers(void **state)
+{
+    enum { VOCAB = 4 };
+    (void)state;
+    demo_routing routing = {.n_layers = 1, .n_experts = N_EXPERTS, .k = 1, .vocab_size = VOCAB};
+    routing.by_token = calloc(DEMO_N_KINDS * VOCAB * N_EXPERTS, sizeof *routing.by_token);
+    assert_non_null(routing.by_token);
+#define AT(kind, token, expert) routing.by_token[((kind)*VOCAB + (token)) * N_EXPERTS + (expert)]
+    AT(0, 0, 3) = 100;
+    AT(1, 0, 4) = 300; /* a kind that has more of it does not count more */
+    for (int kind = 0; kind < 4; kind++) AT(kind, 1, 5) = 100;
+    AT(2, 2, 6) = 1000;
+    AT(5, 3, 7) = 1000;
+    AT(6, 3, 8) = 5;
+#undef AT
+    double chance, rate = demo_shared_guess_rate(&routing, 0, &chance);
+    assert_true(fabs(rate - (1 + 0.25) / 2) < 1e-12);
+    assert_true(fabs(chance - (0.5 + 0.25) / 2) < 1e-12);
+    demo_routing_free(&routing);
 }
 
 int main(void)
@@ -359,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_seed_is_a_corpus),
         cmocka_unit_test(only_a_demo_is_replaced),
         cmocka_unit_test(specialisation_in_numbers),
+        cmocka_unit_test(shared_tokens_in_numbers),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

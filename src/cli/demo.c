@@ -12,6 +12,7 @@
 #include "cli/demo_study.h"
 #include "cli/demo_view.h"
 #include "cli/options.h"
+#include "cli/table.h"
 
 static const char help[] =
     "usage: dsmoe demo [--out DIR] [options]\n"
@@ -21,14 +22,14 @@ static const char help[] =
     "not seen, and shows which experts do what. Nothing is downloaded.\n"
     "\n"
     "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced\n"
-    "      --steps N       steps of training (1200, about a minute on two cores)\n"
+    "      --steps N       steps of training (1400, about a minute on two cores)\n"
     "      --seconds N     stop training after so many seconds, even if there are steps left\n"
     "  -s, --seed N        another seed: another text, another model (1)\n"
     "  -t, --threads N     threads (default: all processors)\n"
     "  -h, --help          this text\n"
     "\n"
     "example:\n"
-    "  dsmoe demo --out demo && dsmoe generate -m demo/latest --temp 0 -p \"23 + 58 =\"\n";
+    "  dsmoe demo --out demo && dsmoe generate -m demo/latest --temp 0 -p \"add 23 + 8 =\"\n";
 
 /* The longest folder that leaves room for the names in it. */
 enum { MAX_OUT = DSMOE_PATH - 64 };
@@ -37,7 +38,7 @@ typedef struct demo_command {
     const char *out;
     int64_t steps, seed, n_threads;
     double seconds, stop_at; /* the latter on the clock; 0: no limit */
-    char corpus[DSMOE_PATH], config[DSMOE_PATH];
+    char corpus[DSMOE_PATH], config[DSMOE_PATH], sample[DSMOE_PATH];
     demo_watch watch;
     dsmoe_run_result result;
 } demo_command;
@@ -45,12 +46,12 @@ typedef struct demo_command {
 /* ---- the run --------------------------------------------------------------------------------- */
 
 /* The model and its training, chosen so that a minute on two cores is enough. Experts are many and
- * narrow, attention has the larger part; the text has words for about so many tokens and no more. */
+ * narrow, attention has the larger part; the text has words for no more than about so many tokens. */
 enum {
     VOCAB_SIZE = 544,
     SEQUENCE = 64, /* two or three examples */
     BATCH = 16,
-    STEPS = 1200,
+    STEPS = 1400,
     N_EVALUATIONS = 5,
     EVAL_SEQUENCES = 64,
 };
@@ -76,7 +77,7 @@ static const char config_json[] = "{\n"
                                   "  \"scoring_func\": \"softmax\",\n"
                                   "  \"aux_loss_alpha\": 0.001,\n"
                                   "  \"seq_aux\": false,\n"
-                                  "  \"max_position_embeddings\": 256,\n"
+                                  "  \"max_position_embeddings\": %d,\n"
                                   "  \"initializer_range\": 0.08,\n"
                                   "  \"rms_norm_eps\": 1e-06,\n"
                                   "  \"rope_theta\": 10000,\n"
@@ -89,7 +90,7 @@ static int write_config(const demo_command *c)
     FILE *file = fopen(c->config, "wx");
     if (!file)
         return cli_failure("demo", "%s: cannot create the file: %s", c->config, strerror(errno));
-    bool written = fprintf(file, config_json, VOCAB_SIZE) >= 0;
+    bool written = fprintf(file, config_json, SEQUENCE, VOCAB_SIZE) >= 0;
     written = fclose(file) == 0 && written;
     if (written) return CLI_OK;
     return cli_failure("demo", "%s: cannot write the file: %s", c->config, strerror(errno));
@@ -143,11 +144,16 @@ static int train(demo_command *c)
     demo_watch_end(&c->watch);
     if (cli_interrupted()) return CLI_INTERRUPTED;
     if (status != DSMOE_OK) return cli_failure("demo", "%s", error.message);
-    printf("%" PRId64 " steps in %.0f s\n", c->result.step, cli_seconds() - start);
+    if (c->result.step == 0)
+        return cli_failure("demo", "not a single step was done within %g seconds", c->seconds);
+    char steps[TABLE_CELL], tokens[TABLE_CELL];
+    printf("%s steps, %s tokens, in %.0f s\n", number_group(c->result.step, steps),
+           number_group(c->result.step * c->watch.tokens_per_step, tokens), cli_seconds() - start);
+    cli_flush();
     return CLI_OK;
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static int parse(demo_command *c, int argc, char **argv)
 {
@@ -163,6 +169,7 @@ static int parse(demo_command *c, int argc, char **argv)
     if (strlen(c->out) > MAX_OUT) return cli_usage("demo", "the name of the folder is too long");
     snprintf(c->corpus, sizeof c->corpus, "%s/corpus", c->out);
     snprintf(c->config, sizeof c->config, "%s/config.json", c->out);
+    snprintf(c->sample, sizeof c->sample, "%s/sample.ids", c->out);
     return -1;
 }
 
@@ -180,8 +187,8 @@ static int make_text(const demo_command *c)
 static int examine(const demo_command *c)
 {
     demo_study study;
-    int exit_code =
-        demo_study_run(c->result.checkpoint, (uint64_t)c->seed, (int)c->n_threads, &study);
+    int exit_code = demo_study_run(c->result.checkpoint, (uint64_t)c->seed, (int)c->n_threads,
+                                   c->sample, &study);
     if (exit_code == CLI_OK) {
         demo_print_title("What it has learned: answers to prompts that were not in the text");
         demo_print_scores(&study);
@@ -190,6 +197,14 @@ static int examine(const demo_command *c)
     }
     demo_study_free(&study);
     return exit_code;
+}
+
+static void print_interrupted(const demo_command *c)
+{
+    fprintf(stderr, "stopped; to start again: %s demo --out %s\n", program_invocation_name, c->out);
+    if (c->result.step > 0 && !c->result.finished)
+        fprintf(stderr, "to go on training: %s train --resume %s\n", program_invocation_name,
+                c->out);
 }
 
 int command_demo(int argc, char **argv)
@@ -205,13 +220,9 @@ int command_demo(int argc, char **argv)
         exit_code = train(&c);
     }
     if (exit_code == CLI_OK) exit_code = examine(&c);
-    if (exit_code == CLI_INTERRUPTED)
-        fprintf(stderr,
-                "dsmoe demo: interrupted; what is there so far is in %s, and\n"
-                "'dsmoe demo --out %s' starts anew\n",
-                c.out, c.out);
+    if (exit_code == CLI_INTERRUPTED) print_interrupted(&c);
     if (exit_code != CLI_OK) return exit_code;
     demo_print_title("Where it is, and what to try next");
-    demo_print_next(c.out, c.result.report);
+    demo_print_next(program_invocation_name, c.out, c.result.report);
     return CLI_OK;
 }

@@ -1,6 +1,6 @@
-/* demo_corpus.h - the text of `dsmoe demo`: small tasks of plainly different kinds, made from a seed.
+/* demo_corpus.h - the text of `dsmoe demo`: small tasks of plainly different kinds, from a seed.
  *
- * Every example is a prompt and the continuation that is right for it. The prompt decides by its hash
+ * Every example is a prompt and the continuation that is right for it. The hash of the prompt decides
  * whether an example may be learned from or is kept for the examination, so that no prompt of the
  * latter is ever in the corpus. Graders look at the prompt and work the answer out themselves. */
 #ifndef DSMOE_CLI_DEMO_CORPUS_H
@@ -24,7 +24,7 @@ typedef struct demo_kind {
     const char *task;   /* in a few words */
     int64_t n_examples; /* of the corpus: about as many tokens for each kind */
     void (*make)(demo_example *example);
-    /* Whether `answer` is a right and complete continuation of a prompt that `make` can have made. */
+    /* Whether `answer` is a right and complete continuation of a prompt that `make` may make. */
     bool (*grade)(const char *prompt, const char *answer);
 } demo_kind;
 extern const demo_kind demo_kinds[DEMO_N_KINDS];
@@ -45,8 +45,8 @@ void demo_prompt(const demo_example *example, char prompt[DEMO_TEXT]);
 typedef struct demo_size {
     int64_t n_examples, n_bytes; /* bytes of text */
 } demo_size;
-/* FOLDER/KIND/examples.jsonl, an example a line; the folder must not be there yet. Prints its message and returns
- * the exit code, or CLI_OK. */
+/* FOLDER/KIND/examples.jsonl, an example a line; the folder must not be there yet. Prints its message
+ * and returns the exit code, or CLI_OK. */
 int demo_corpus_write(const char *folder, uint64_t seed, demo_size *size);
 
 /* ---- the kinds: demo_tasks.c and demo_texts.c ------------------------------------------------ */

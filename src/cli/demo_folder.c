@@ -18,6 +18,7 @@ static const char marker_line[] = "made by dsmoe demo\n";
 static const char marker_rest[] =
     "\n"
     "corpus/          the text that was learned from, a folder for each kind\n"
+    "sample.ids       more examples of the same kinds, as token ids\n"
     "latest           the trained model: dsmoe generate -m latest -p ...\n"
     "report.html      how training went\n"
     "metrics.jsonl    the same as numbers, also in events.out.tfevents.* for TensorBoard\n"
@@ -26,10 +27,11 @@ static const char marker_rest[] =
     "dsmoe demo, run in this folder again, replaces all these and leaves other files alone.\n";
 
 /* What a demo and its run make; folders with all that is in them. */
-static const char *const made[] = {
-    "corpus",      "checkpoints", "latest",        "best",           "config.json",
-    "tokenizer*",  "data.cache*", "settings.json", "metrics.jsonl*", "events.out.tfevents.*",
-    "report.html*"};
+static const char *const made[] = {"corpus",        "sample.ids",     ".preparing",
+                                   "checkpoints",   "latest",         "best",
+                                   "config.json",   "tokenizer*",     "data.cache*",
+                                   "settings.json", "metrics.jsonl*", "events.out.tfevents.*",
+                                   "report.html*"};
 enum { N_MADE = sizeof made / sizeof *made };
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)

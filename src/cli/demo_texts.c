@@ -15,7 +15,7 @@ static const char *pick(demo_example *example, const char *const *words, int n)
     return words[demo_below(example, n)];
 }
 
-/* ---- dates: "after Tuesday 27 February: Wednesday 28 February, Thursday 1 March" -------------- */
+/* ---- dates: "after Tuesday 27 February: Wednesday 28 February, Thursday 1 March" ------------- */
 
 static const char *const months[] = {"January",   "February", "March",    "April",
                                      "May",       "June",     "July",     "August",
@@ -81,7 +81,7 @@ bool demo_grade_date(const char *prompt, const char *answer)
     return !strcmp(answer, expected);
 }
 
-/* ---- records: "name Ada, pet cat, city Rome | pet cat, city Rome, name Ada" ------------------- */
+/* ---- records: "name Ada, pet cat, city Rome | pet cat, city Rome, name Ada" ------------------ */
 
 static const char *const cities[] = {"Rome", "Oslo", "Lima", "Cairo", "Paris", "Kyoto"};
 static const char *const pets[] = {"cat", "dog", "fox", "hen", "owl", "pig"};
@@ -155,7 +155,7 @@ bool demo_grade_record(const char *prompt, const char *answer)
     return true;
 }
 
-/* ---- stories: who, where and what stay the same ----------------------------------------------- */
+/* ---- stories: who, where and what stay the same ---------------------------------------------- */
 
 static const char *const places[] = {"park", "cave", "market", "school", "forest", "garden"};
 static const char *const things[] = {"kite", "drum", "lamp", "map", "book", "coin"};

@@ -25,7 +25,7 @@ void demo_print_title(const char *title)
     cli_flush();
 }
 
-/* ---- text of two parts, wrapped between words ------------------------------------------------- */
+/* ---- text of two parts, wrapped between words ------------------------------------------------ */
 
 /* Of an untrained model anything may come, and a terminal is not to obey it. */
 static void put_plain(const char *text, int length)
@@ -33,15 +33,15 @@ static void put_plain(const char *text, int length)
     for (int i = 0; i < length; i++) putchar(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
 }
 
-/* Prints words from `column` on and returns the column behind them. */
-static int put_words(const char *text, const char *style, int column, int width)
+/* Prints words from `column` on, later lines behind the indent, and returns the column behind. */
+static int put_words(const char *text, const char *style, int column, int indent, int width)
 {
     const char *end = *style ? "\033[0m" : "";
     while (*text) {
         int blanks = (int)strspn(text, " "), letters = (int)strcspn(text + blanks, " ");
-        if (column + blanks + letters > width && column > INDENT) {
-            printf("\n%*s", INDENT, "");
-            column = INDENT;
+        if (column + blanks + letters > width && column > indent) {
+            printf("\n%*s", indent, "");
+            column = indent;
             text += blanks;
             blanks = 0;
         }
@@ -54,6 +54,12 @@ static int put_words(const char *text, const char *style, int column, int width)
     return column;
 }
 
+static void print_paragraph(const char *text)
+{
+    put_words(text, "", 0, 0, screen_columns());
+    putchar('\n');
+}
+
 /* Without colour an arrow stands between what was given and what was written. */
 static void print_answer(const demo_answer *answer, bool right)
 {
@@ -63,9 +69,9 @@ static void print_answer(const demo_answer *answer, bool right)
     const char *sign = !colour ? "" : right ? "\033[32m" : "\033[31m";
     const char *strong = !colour ? "" : right ? "\033[1;32m" : "\033[1;31m";
     printf("  %s%s%s ", sign, right ? "✓" : "✗", off);
-    int column = put_words(answer->prompt, dim, INDENT, width - 2);
+    int column = put_words(answer->prompt, dim, INDENT, INDENT, width - 2);
     if (!colour) column += printf(" →") > 0 ? 2 : 0;
-    put_words(*answer->text ? answer->text : " (nothing)", strong, column, width);
+    put_words(*answer->text ? answer->text : " (nothing)", strong, column, INDENT, width);
     putchar('\n');
 }
 
@@ -73,7 +79,7 @@ static void print_answer(const demo_answer *answer, bool right)
 
 void demo_print_corpus(const char *folder, uint64_t seed, demo_size size)
 {
-    char examples[TABLE_CELL], bytes[CLI_BYTES];
+    char examples[TABLE_CELL], bytes[CLI_BYTES], text[DSMOE_PATH + 128];
     int room = screen_columns() - LABEL - 2;
     for (int kind = 0; kind < DEMO_N_KINDS; kind++) {
         demo_example example;
@@ -82,9 +88,11 @@ void demo_print_corpus(const char *folder, uint64_t seed, demo_size size)
         printf("  %-*s%.*s%s\n", LABEL, demo_kinds[kind].name, cut ? room - 1 : room, example.text,
                cut ? "…" : "");
     }
-    printf("\n%s: %s examples of %d kinds, %s, made from seed %" PRIu64 "\n", folder,
-           number_group(size.n_examples, examples), DEMO_N_KINDS,
-           cli_format_bytes((double)size.n_bytes, bytes), seed);
+    putchar('\n');
+    snprintf(text, sizeof text, "%s: %s examples of %d kinds, %s, made from seed %" PRIu64, folder,
+             number_group(size.n_examples, examples), DEMO_N_KINDS,
+             cli_format_bytes((double)size.n_bytes, bytes), seed);
+    print_paragraph(text);
     cli_flush();
 }
 
@@ -94,61 +102,69 @@ static void print_start(const dsmoe_run_event *event)
 {
     const dsmoe_config *c = event->config;
     const dsmoe_trainer_memory *m = event->memory;
-    char total[TABLE_CELL], active[TABLE_CELL], tokens[TABLE_CELL], bytes[CLI_BYTES];
+    char total[TABLE_CELL], active[TABLE_CELL], tokens[TABLE_CELL], bytes[CLI_BYTES], text[320];
     size_t memory = m->weights + m->gradients + m->moments + m->activations + m->workspace;
-    printf("%" PRId64 " layers, each with %" PRId64 " shared and %" PRId64
-           " routed experts, of which a token takes %" PRId64 ":\n"
-           "%s parameters, %s of them active; %s tokens of text, %s of memory\n",
-           c->num_hidden_layers, c->n_shared_experts, c->n_routed_experts, c->num_experts_per_tok,
-           number_shorten(event->parameters, total),
-           number_shorten(event->active_parameters, active),
-           number_group(event->data->n_tokens, tokens), cli_format_bytes((double)memory, bytes));
+    snprintf(text, sizeof text,
+             "%" PRId64 " layers, each with %" PRId64 " shared and %" PRId64
+             " routed experts, of which a token takes %" PRId64
+             "; %s parameters, %s of them active. %s tokens of text, %s of memory.",
+             c->num_hidden_layers, c->n_shared_experts, c->n_routed_experts, c->num_experts_per_tok,
+             number_shorten(event->parameters, total),
+             number_shorten(event->active_parameters, active),
+             number_group(event->data->n_tokens, tokens), cli_format_bytes((double)memory, bytes));
+    print_paragraph(text);
+    putchar('\n');
     cli_flush();
 }
 
-static void begin_bar(demo_watch *watch, const char *what, const char *unit)
+/* A tokenizer counts the text, then merges; nothing here takes long enough to tell. */
+static void show_work(demo_watch *watch, const dsmoe_run_event *event)
 {
-    progress_finish(&watch->bar);
-    snprintf(watch->label, sizeof watch->label, "%s", what);
-    snprintf(watch->what, sizeof watch->what, "%s", what);
-    watch->bar = progress_start(watch->label, unit);
+    if (strcmp(watch->what, event->what)) {
+        progress_finish(&watch->work);
+        snprintf(watch->what, sizeof watch->what, "%s", event->what);
+        watch->work = progress_start(watch->what, "parts");
+    }
+    progress_update(&watch->work, event->done, event->total);
+}
+
+static void clear_line(demo_watch *watch)
+{
+    progress_finish(&watch->work);
+    progress_finish(&watch->training);
+    *watch->what = '\0';
 }
 
 static void show_step(demo_watch *watch, const dsmoe_run_event *event)
 {
     double tokens = (double)watch->tokens_per_step;
-    if (strcmp(watch->what, "training")) begin_bar(watch, "training", "tokens");
+    progress_finish(&watch->work);
     snprintf(watch->label, sizeof watch->label, "training  loss %.3f", event->loss);
-    progress_update(&watch->bar, (double)event->step * tokens, (double)event->n_steps * tokens);
+    progress_update(&watch->training, (double)event->step * tokens,
+                    (double)event->n_steps * tokens);
     watch->step = event->step;
     watch->n_steps = event->n_steps;
     watch->loss = event->loss;
 }
 
-/* Held-out loss is measured now and then: a line that stays. */
-static void show_eval(demo_watch *watch, const dsmoe_run_event *event)
-{
-    progress_finish(&watch->bar);
-    fprintf(stderr, "  step %4" PRId64 " of %" PRId64 "  loss %.3f  on text held out %.3f\n",
-            watch->step, watch->n_steps, watch->loss, event->held_out_loss);
-}
-
 void demo_watch_event(demo_watch *watch, const dsmoe_run_event *event)
 {
     switch (event->kind) {
-    case DSMOE_RUN_PROGRESS:
-        if (strcmp(watch->what, event->what)) begin_bar(watch, event->what, "items");
-        progress_update(&watch->bar, event->done, event->total);
-        break;
+    case DSMOE_RUN_PROGRESS: show_work(watch, event); break;
     case DSMOE_RUN_START:
-        progress_finish(&watch->bar);
+        clear_line(watch);
         print_start(event);
+        watch->training = progress_start(watch->label, "tokens");
         break;
     case DSMOE_RUN_STEP: show_step(watch, event); break;
-    case DSMOE_RUN_EVAL: show_eval(watch, event); break;
+    case DSMOE_RUN_EVAL: /* a line that stays */
+        clear_line(watch);
+        fprintf(stderr, "  step %4" PRId64 " of %" PRId64 "  loss %.3f  on text held out %.3f\n",
+                watch->step, watch->n_steps, watch->loss, event->held_out_loss);
+        break;
     case DSMOE_RUN_SKIP:
     case DSMOE_RUN_MESSAGE:
-        progress_finish(&watch->bar);
+        clear_line(watch);
         fprintf(stderr, "  %s\n", event->text);
         break;
     case DSMOE_RUN_SAMPLE:
@@ -156,7 +172,7 @@ void demo_watch_event(demo_watch *watch, const dsmoe_run_event *event)
     }
 }
 
-void demo_watch_end(demo_watch *watch) { progress_finish(&watch->bar); }
+void demo_watch_end(demo_watch *watch) { clear_line(watch); }
 
 /* ---- what it learned ------------------------------------------------------------------------- */
 
@@ -184,46 +200,74 @@ void demo_print_scores(const demo_study *study)
 
 /* ---- who does what --------------------------------------------------------------------------- */
 
-static void print_map(const demo_study *study, int64_t place, const int32_t *order)
+static void print_map(const demo_routing *r, int64_t place, const int32_t *order)
 {
     bool colour = cli_wants_colour(stdout);
-    int width = (screen_columns() - LABEL - 2) / (int)study->n_experts;
+    int width = (screen_columns() - LABEL - 2) / (int)r->n_experts;
     if (width < 1) width = 1;
     heat_map_legend(colour);
     for (int kind = 0; kind < DEMO_N_KINDS; kind++) {
         printf("  %-*s", LABEL, demo_kinds[kind].name);
-        for (int64_t i = 0; i < study->n_experts; i++)
-            heat_map_cell(demo_relative_load(study, place, kind, order[i]), colour, width);
+        for (int64_t i = 0; i < r->n_experts; i++)
+            heat_map_cell(demo_relative_load(r, place, kind, order[i]), colour, width);
         putchar('\n');
     }
+    putchar('\n');
 }
 
+/* The highest rate of all layers. */
+static double best_shared_rate(const demo_routing *r, double *chance)
+{
+    double best = 0;
+    for (int64_t place = 0; place < r->n_layers; place++) {
+        double rate = demo_shared_guess_rate(r, place, chance);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* A gate that has learned nothing sends tokens somewhere too: the numbers before training are what
+ * those after it have to be compared with. */
 static void print_rates(const demo_study *study, int64_t best)
 {
-    printf(
-        "\nFrom one expert that a token chose in layer %" PRId64 ", its kind can be guessed in "
-        "%.0f %% of the\ncases; by chance in %.0f %%. The %" PRId64
-        " favourites of a kind get %.0f %% of its choices there;\nwithout any preference it would "
-        "be %.0f %%. The guess, layer by layer:",
-        study->layers[best], 100 * demo_guess_rate(study, best), 100.0 / DEMO_N_KINDS, study->k,
-        100 * demo_concentration(study, best), 100 * (double)study->k / (double)study->n_experts);
-    for (int64_t place = 0; place < study->n_layers; place++)
-        printf("%s %.0f %%", place ? "," : "", 100 * demo_guess_rate(study, place));
-    putchar('\n');
+    char text[640];
+    double chance, before_chance;
+    const demo_routing *r = &study->routing, *before = &study->untrained;
+    snprintf(
+        text, sizeof text,
+        "From one expert that a token chose there, its kind can be guessed in %.0f %% of cases "
+        "(%.0f %% before training, %.0f %% by chance). The %" PRId64
+        " experts that a kind likes best get %.0f %% of its choices; %.0f %% would be no "
+        "preference.",
+        100 * demo_guess_rate(r, best), 100 * demo_guess_rate(before, demo_best_layer(before)),
+        100.0 / DEMO_N_KINDS, r->k, 100 * demo_concentration(r, best),
+        100 * (double)r->k / (double)r->n_experts);
+    print_paragraph(text);
+    double shared = best_shared_rate(r, &chance);
+    if (shared == 0) return;
+    snprintf(text, sizeof text,
+             "Part of that is the token itself: a bracket belongs to brackets. For tokens that "
+             "several kinds have in common, such as digits, commas and names, the token alone "
+             "allows %.0f %%; with one expert of the best layer it is %.0f %% (%.0f %% before "
+             "training).",
+             100 * chance, 100 * shared, 100 * best_shared_rate(before, &before_chance));
+    print_paragraph(text);
 }
 
 void demo_print_experts(const demo_study *study)
 {
-    if (study->n_layers == 0 || study->n_experts == 0) return;
-    int64_t best = demo_best_layer(study);
-    int32_t *order = malloc((size_t)study->n_experts * sizeof *order);
-    int *owner = malloc((size_t)study->n_experts * sizeof *owner);
+    const demo_routing *r = &study->routing;
+    if (r->n_layers == 0 || r->n_experts == 0) return;
+    int64_t best = demo_best_layer(r);
+    int32_t *order = malloc((size_t)r->n_experts * sizeof *order);
+    int *owner = malloc((size_t)r->n_experts * sizeof *owner);
     if (order && owner) {
-        demo_order_experts(study, best, order, owner);
+        demo_order_experts(r, best, order, owner);
         printf("The %" PRId64 " experts of layer %" PRId64
-               ", a column each, those of one kind side by side; load over the mean:\n",
-               study->n_experts, study->layers[best]);
-        print_map(study, best, order);
+               " side by side, by the kind that likes them most.\n"
+               "How often a kind chooses each, over the mean:\n",
+               r->n_experts, r->layers[best]);
+        print_map(r, best, order);
         print_rates(study, best);
     }
     free(order);
@@ -231,15 +275,25 @@ void demo_print_experts(const demo_study *study)
     cli_flush();
 }
 
-void demo_print_next(const char *folder, const char *report)
+/* ---- what is left to do ---------------------------------------------------------------------- */
+
+void demo_print_next(const char *program, const char *folder, const char *report)
 {
     printf("  report   %s\n"
            "  model    %s/latest\n"
-           "  text     %s/corpus\n\n"
-           "  dsmoe generate -m %s/latest --temp 0 -p \"23 + 58 =\"\n"
-           "  dsmoe inspect -m %s/latest --routing %s/corpus/stories/examples.jsonl\n"
-           "  dsmoe eval -m %s/latest -f %s/corpus/dates/examples.jsonl --probes\n"
-           "  dsmoe train --data YOUR-TEXT --out my-model\n"
-           "  dsmoe ablate --data %s/corpus --scale tiny\n",
-           report, folder, folder, folder, folder, folder, folder, folder, folder);
+           "  text     %s/corpus\n\n",
+           report, folder, folder);
+    printf("ask it something\n"
+           "  %s generate -m %s/latest --temp 0 -p \"add 23 + 8 =\"\n",
+           program, folder);
+    printf("see which experts a text goes to\n"
+           "  echo \"Dan saw a lamp.\" | %s inspect -m %s/latest --routing -\n",
+           program, folder);
+    printf("take experts away from it, as the paper does\n"
+           "  %s eval -m %s/latest -f %s/sample.ids --ids --probes\n",
+           program, folder, folder);
+    printf("train on your own text, and compare the paper's architectures on it\n"
+           "  %s train --data TEXT --out my-run\n"
+           "  %s ablate --data TEXT --out my-ablation\n",
+           program, program);
 }

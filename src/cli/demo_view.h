@@ -1,4 +1,4 @@
-/* demo_view.h - what `dsmoe demo` prints. Results go to stdout, what goes on meanwhile to stderr. */
+/* demo_view.h - what `dsmoe demo` prints: results to stdout, what goes on meanwhile to stderr. */
 #ifndef DSMOE_CLI_DEMO_VIEW_H
 #define DSMOE_CLI_DEMO_VIEW_H
 
@@ -15,8 +15,8 @@ void demo_print_corpus(const char *folder, uint64_t seed, demo_size size);
 
 /* The run as it goes: a bar on a terminal, a line now and then elsewhere. */
 typedef struct demo_watch {
-    progress bar;
-    char what[32], label[96]; /* the work the bar is for; that and how it goes */
+    progress training, work;  /* the latter for what goes on beside the steps */
+    char what[32], label[64]; /* the work; training and its loss */
     int64_t tokens_per_step;
     int64_t step, n_steps;
     double loss;
@@ -28,7 +28,7 @@ void demo_watch_end(demo_watch *watch);
 void demo_print_scores(const demo_study *study);
 void demo_print_experts(const demo_study *study);
 
-/* Where everything is and what to try. */
-void demo_print_next(const char *folder, const char *report);
+/* Where everything is and what to try, with the name that this program was called by. */
+void demo_print_next(const char *program, const char *folder, const char *report);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/heat_map.h"
 #include "cli/table.h"
 #include "cli/token_label.h"
 
@@ -16,35 +17,6 @@ static int screen_columns(void)
 {
     int columns = cli_terminal_width(stdout);
     return columns < MIN_COLUMNS ? MIN_COLUMNS : columns > MAX_COLUMNS ? MAX_COLUMNS : columns;
-}
-
-/* Loads over the mean, up to a bound: a shade, and a background of the 256-colour palette from blue
- * over grey to red. */
-typedef struct load_level {
-    double bound;
-    const char *shade;
-    int colour;
-} load_level;
-
-static const load_level levels[] = {{0, " ", 233},    {0.125, "·", 17},    {0.25, "·", 24},
-                                    {0.45, "░", 31},  {0.667, "░", 67},    {0.85, "▒", 109},
-                                    {1.18, "▒", 248}, {1.5, "▒", 180},     {2.2, "▓", 215},
-                                    {3, "▓", 208},    {INFINITY, "█", 160}};
-enum { N_LEVELS = sizeof levels / sizeof *levels };
-
-static const load_level *find_level(double relative_load)
-{
-    int i = 0;
-    while (relative_load > levels[i].bound) i++;
-    return &levels[i];
-}
-
-static void print_cell(const load_level *level, bool colour, int width)
-{
-    bool never = level->bound == 0; /* a dark cell is not seen on a dark screen */
-    if (colour) printf("\033[48;5;%d;38;5;242m", level->colour);
-    for (int i = 0; i < width; i++) fputs(!colour ? level->shade : never ? "·" : " ", stdout);
-    if (colour) fputs("\033[0m", stdout);
 }
 
 /* ---- the map --------------------------------------------------------------------------------- */
@@ -63,20 +35,6 @@ static map_layout map_fit(int64_t n_experts)
     layout.width = (int)(columns / layout.n_cells);
     if (layout.width > 4) layout.width = 4;
     return layout;
-}
-
-static void print_legend(bool colour)
-{
-    if (colour) {
-        fputs("  never ", stdout);
-        for (int i = 0; i < N_LEVELS; i++) {
-            if (i == 1) fputs("  1/8 and less ", stdout);
-            print_cell(&levels[i], true, 2);
-        }
-        puts(" 3 and more\n");
-        return;
-    }
-    puts("  (blank) never   · to 1/4   ░ to 2/3   ▒ to 3/2   ▓ to 3   █ more\n");
 }
 
 /* The numbers of the experts above the map, as many as there is room for. */
@@ -102,7 +60,7 @@ static void print_map(const routing_report *report)
     bool colour = cli_wants_colour(stdout);
     map_layout layout = map_fit(report->n_experts);
     puts("Load of the experts over the mean of their layer:");
-    print_legend(colour);
+    heat_map_legend(colour);
     print_axis(layout);
     for (int64_t i = 0; i < report->n_layers; i++) {
         const routing_layer *layer = &report->layers[i];
@@ -112,7 +70,7 @@ static void print_map(const routing_report *report)
             double sum = 0;
             for (; e < first + layout.experts_per_cell && e < report->n_experts; e++)
                 sum += routing_relative_load(report, &layer->experts[e]);
-            print_cell(find_level(sum / (double)(e - first)), colour, layout.width);
+            heat_map_cell(sum / (double)(e - first), colour, layout.width);
         }
         printf(" %5.*f %5.3f\n", layer->imbalance < 100 ? 2 : 0, layer->imbalance, layer->entropy);
     }

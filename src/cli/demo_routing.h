@@ -1,0 +1,45 @@
+/* demo_routing.h - which experts the tokens of each kind of the demo's text choose, in numbers. */
+#ifndef DSMOE_CLI_DEMO_ROUTING_H
+#define DSMOE_CLI_DEMO_ROUTING_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cli/demo_corpus.h"
+#include "dsmoe.h"
+
+typedef struct demo_routing {
+    int64_t n_layers; /* MoE layers */
+    int64_t n_experts, k, vocab_size;
+    int64_t *layers;    /* [n_layers] their places in the model */
+    int64_t *counts;    /* [n_layers, DEMO_N_KINDS, n_experts]: choices of the tokens of a kind */
+    uint32_t *by_token; /* [n_layers, DEMO_N_KINDS, vocab_size, n_experts]: token by token */
+} demo_routing;
+
+/* Runs the examples that would come next in the corpus; `ids` (may be NULL) receives them as token
+ * ids, a document a line. Ctrl-C ends it early. Free in any case. */
+dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenizer *tokenizer,
+                                  uint64_t seed, int n_threads, FILE *ids, demo_routing *r,
+                                  dsmoe_error *error);
+void demo_routing_free(demo_routing *r);
+
+/* A kind's choices of an expert in the layer at `place`, over those of an expert that is used like
+ * all others. */
+double demo_relative_load(const demo_routing *r, int64_t place, int kind, int64_t expert);
+/* How often one is right who is told one expert that a token chose and guesses the kind that sends
+ * most to it, all kinds being equally frequent: 1 / DEMO_N_KINDS by chance, 1 at best. */
+double demo_guess_rate(const demo_routing *r, int64_t place);
+/* The same for tokens that several kinds have in common (digits, commas, names), by one who is told
+ * the token as well: an expert tells more than the token does only if the gate sees the kind. The
+ * kinds that have a token count alike, a token as often as it occurs. `chance` is the rate of one
+ * who is told the token alone. */
+double demo_shared_guess_rate(const demo_routing *r, int64_t place, double *chance);
+/* Share of a kind's choices that go to the k experts it uses most, the mean over the kinds. */
+double demo_concentration(const demo_routing *r, int64_t place);
+/* The place of the layer with the highest guess rate. */
+int64_t demo_best_layer(const demo_routing *r);
+/* The experts of a layer: those of the first kind first, which are the ones that no other kind uses
+ * more, by falling use, and so on. order is [n_experts], owner the kind of each expert. */
+void demo_order_experts(const demo_routing *r, int64_t place, int32_t *order, int *owner);
+
+#endif

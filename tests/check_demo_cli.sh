@@ -1,0 +1,48 @@
+#!/bin/sh
+# check_demo_cli.sh DSMOE DATA - demo as a person meets it: a few steps from nothing to an answer, the
+# same again in the same folder, and nobody else's files touched.
+. "$(dirname "$0")/cli_checks.sh"
+
+demo=$scratch/demo
+
+run 0 demo --help
+shows usage: example "dsmoe demo"
+silent
+run 2 demo --no-such-option
+usage no-such-option
+run 2 demo surplus
+usage surplus
+run 2 demo --steps 0
+usage --steps
+run 2 demo --out ""
+usage --out
+
+# ---- a few steps are enough to see everything once
+run 0 demo --out "$demo" --steps 3 -t 2
+shows brackets counting dates records sorting stories sums "of 40 right" "before training" \
+    "$demo/report.html" "generate -m $demo/latest"
+says "step    3 of 3" "held out"
+if grep -q "$(printf '\033')" "$out" "$err"; then complain "colours or a bar where there is no terminal"; fi
+for file in demo.txt report.html sample.ids latest/model.safetensors corpus/sums/examples.jsonl; do
+    [ -s "$demo/$file" ] || complain "no $file in the folder"
+done
+cp "$demo/latest/model.safetensors" "$scratch/first"
+run 0 eval -m "$demo/latest" -f "$demo/sample.ids" --ids --json
+run 0 generate -m "$demo/latest" -n 4 --temp 0 -p "add 23 + 8 ="
+
+# ---- again: the same bits, and what is not the demo's stays
+echo mine >"$demo/notes"
+run 0 demo --out "$demo" --steps 3 -t 1
+cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another model from the same seed"
+[ -s "$demo/notes" ] || complain "somebody's file is gone"
+
+# ---- a folder that no demo made
+mkdir "$scratch/mine"
+echo mine >"$scratch/mine/settings.json"
+run 1 demo --out "$scratch/mine" --steps 3
+one_message "not empty" --out
+[ -s "$scratch/mine/settings.json" ] || complain "somebody's file is gone"
+run 1 demo --out "$scratch/none/demo" --steps 3
+one_message "$scratch/none/demo"
+
+exit $failed
