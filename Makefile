@@ -18,7 +18,9 @@ $(BUILD)/CMakeCache.txt: | deps
 deps:
 	@sh scripts/deps.sh
 
-demo: deps all
+# The command alone: the tests need not be built to see it at work.
+demo: deps $(BUILD)/CMakeCache.txt
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target dsmoe
 	@sh scripts/demo.sh $(BUILD)/dsmoe
 
 test: deps all
