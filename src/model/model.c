@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "formats/mapped_file.h"
@@ -148,6 +149,18 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
     return model_create_layers(m, error);
 }
 
+/* Who names a run means its model. */
+static dsmoe_status hint_at_run(const char *path, dsmoe_status status, const dsmoe_error *reason,
+                                dsmoe_error *error)
+{
+    char *config = mapped_file_path(path, "latest/config.json");
+    bool is_run = config && access(config, F_OK) == 0;
+    free(config);
+    if (!is_run) return status_fail(error, status, "%s", reason->message);
+    return status_fail(error, status, "%s; %s is a training run, its model is %s/latest",
+                       reason->message, path, path);
+}
+
 dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error)
 {
     if (!path || !model)
@@ -156,10 +169,11 @@ dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error
     dsmoe_model *made = calloc(1, sizeof *made);
     if (!made) return out_of_memory(path, error);
     made->kernels = kernels_get();
-    dsmoe_status status = open_folder(made, path, error);
+    dsmoe_error reason = {0};
+    dsmoe_status status = open_folder(made, path, &reason);
     if (status != DSMOE_OK) {
         dsmoe_model_free(made);
-        return status;
+        return hint_at_run(path, status, &reason, error);
     }
     *model = made;
     return DSMOE_OK;
