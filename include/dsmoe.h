@@ -537,7 +537,7 @@ DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
 typedef struct dsmoe_tokenizer_train_options {
     const char *const *paths;
     int n_paths;
-    int64_t vocab_size; /* 0: 8192 */
+    int64_t vocab_size; /* 0: 8192, or as many as the text allows */
     int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
     int n_threads;      /* 0: all processors */
     /* Receive, if they are not NULL, the bytes that were looked at and the tokens they now have. */
@@ -714,7 +714,7 @@ typedef struct dsmoe_run_settings {
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
     char init[DSMOE_PATH];      /* a model to go on from; all "": the preset tiny */
-    int64_t vocab_size;         /* of a tokenizer that is trained here */
+    int64_t vocab_size; /* of a tokenizer that is trained here; 0: 8192, or what it can be */
     int64_t steps, batch, seq, accumulate;
     double lr;
     char schedule[16]; /* "step", "cosine", "constant" */

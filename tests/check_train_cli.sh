@@ -72,6 +72,8 @@ silent
 run 0 inspect -m "$scratch/run/latest"
 run 1 inspect -m "$scratch/run"
 one_message "a training run, its model is $scratch/run/latest"
+run 1 ablate --data "$scratch" --out "$scratch/run"
+one_message "$scratch/run"
 # shellcheck disable=SC2086
 run 1 train $small --out "$scratch/run"
 one_message "already holds a run"

@@ -133,10 +133,14 @@ static void test_too_little_text(void **state)
 {
     (void)state;
     write_text("text", "abcd abcd\n");
-    dsmoe_tokenizer_train_options options = options_of("text", 0, 1);
+    dsmoe_tokenizer_train_options options = options_of("text", 8192, 1);
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT,
                    "10 bytes of text allow a vocab_size of 261");
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT, "not 8192");
+    train("text", 0, 1, "out"); /* nobody asked for so many */
+    dsmoe_tokenizer *small = open_trained("out");
+    assert_int_equal(dsmoe_tokenizer_size(small), 261);
+    dsmoe_tokenizer_free(small);
     train("text", 261, 1, "out");
     train("text", 258, 1, "out"); /* what is there is replaced */
     dsmoe_tokenizer *tokenizer = open_trained("out");

@@ -125,6 +125,8 @@ int ablate_folder_open(ablation *a)
     int exit_code = make_folder(a->out);
     if (exit_code == CLI_OK) exit_code = make_absolute(a);
     if (exit_code == CLI_OK) exit_code = check_outside(a);
+    if (exit_code == CLI_OK && ablate_path(a, path, "settings.json") && access(path, F_OK) == 0)
+        exit_code = cli_failure("ablate", "%s: holds a training run; take another folder", a->out);
     for (size_t i = 0; exit_code == CLI_OK && i < sizeof folders / sizeof *folders; i++)
         exit_code = ablate_path(a, path, "%s", folders[i]) ? make_folder(path) : CLI_FAILURE;
     if (exit_code != CLI_OK) return exit_code;

@@ -61,6 +61,9 @@ void cli_print_json_string(FILE *file, const char *text);
 /* The same for text of a known length, which may hold NULs. */
 void cli_print_json_text(FILE *file, const char *text, size_t length);
 
+/* A word as a shell takes it: in quotes if it has more than letters, digits and the like. */
+void cli_print_word(FILE *file, const char *word);
+
 /* Text of a model or a file to stdout. A terminal gets no control characters but line ends and tabs:
  * they could set its clipboard or hide what is written. False if it cannot be written. */
 bool cli_print_text(const char *text, size_t length);
@@ -81,6 +84,9 @@ int cli_read_file(const char *command, const char *path, char **text, size_t *le
 /* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; if it still
  * works on a second later, another one ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
+/* What Ctrl-C is answered with at once, where it takes a while until work ends: a line that stays in
+ * memory. */
+void cli_answer_interrupt(const char *text);
 /* A handler that does not make reading and writing fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));
 bool cli_interrupted(void);

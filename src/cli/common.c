@@ -184,6 +184,19 @@ int cli_terminal_width(FILE *file)
     return size.ws_col;
 }
 
+void cli_print_word(FILE *file, const char *word)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        fputs(word, file);
+        return;
+    }
+    fputc('\'', file);
+    for (; *word; word++) fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, file);
+    fputc('\'', file);
+}
+
 bool cli_print_text(const char *text, size_t length)
 {
     if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, length, stdout) == length;

@@ -10,6 +10,7 @@
 
 static volatile sig_atomic_t interrupted, terminated;
 static volatile sig_atomic_t interrupted_at; /* seconds */
+static const char *volatile answer;          /* that it was heard; NULL: none is needed */
 
 /* ---- Ctrl-C and SIGTERM --------------------------------------------------------------------- */
 
@@ -22,6 +23,10 @@ static void on_interrupt(int signal_number)
     if (signal_number == SIGTERM) terminated = 1;
     if (!interrupted) interrupted_at = (sig_atomic_t)now.tv_sec;
     if (interrupted && (sig_atomic_t)now.tv_sec - interrupted_at > 1) _exit(CLI_INTERRUPTED);
+    if (!interrupted && answer) {
+        ssize_t written = write(STDERR_FILENO, answer, strlen(answer));
+        (void)written;
+    }
     interrupted = 1;
 }
 
@@ -41,6 +46,8 @@ void cli_catch_interrupt(void)
     cli_handle_signal(SIGINT, on_interrupt);
     cli_handle_signal(SIGTERM, on_interrupt);
 }
+
+void cli_answer_interrupt(const char *text) { answer = text; }
 
 bool cli_interrupted(void) { return interrupted != 0; }
 

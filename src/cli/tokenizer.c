@@ -33,8 +33,8 @@ static const char train_help[] =
     "      --data PATH      text: a file, JSON lines (.jsonl) with \"text\", or a folder of such\n"
     "                       files; may be given several times, and further words are paths too\n"
     "      --out DIR        the folder for the two files; made if it is not there\n"
-    "      --vocab-size N   tokens in all (8192): 256 bytes, what is learned, and two special\n"
-    "                       tokens that begin and end a text\n"
+    "      --vocab-size N   tokens in all (8192, or what the text allows): 256 bytes, what is\n"
+    "                       learned, and two special tokens that begin and end a text\n"
     "      --max-bytes N    of text to look at, evenly taken from all of it (100000000)\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
@@ -205,8 +205,7 @@ static void print_facts(const train_command *c, const dsmoe_tokenizer *tokenizer
 
 static int tokenizer_train(int argc, char **argv)
 {
-    train_command c = {
-        .vocab_size = 8192, .max_bytes = 100000000, .n_threads = dsmoe_machine_threads()};
+    train_command c = {.max_bytes = 100000000, .n_threads = dsmoe_machine_threads()};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();

@@ -35,7 +35,7 @@ static const char help[] =
     "      --config FILE          a config.json of your own\n"
     "      --init DIR             go on from the weights of a model\n"
     "      --tokenizer PATH       a tokenizer.json or its folder (else one is trained on the data)\n"
-    "      --vocab-size N         tokens of the tokenizer that is trained (8192)\n"
+    "      --vocab-size N         tokens of one that is trained (8192, or what the text allows)\n"
     "      --init-std X           spread of the first weights (the configuration's)\n"
     "\n"
     "learning:\n"
@@ -236,7 +236,9 @@ static void print_result(const char *folder, const dsmoe_run_result *r)
     printf("done:   %" PRId64 " steps, loss %.4f", r->step, r->loss);
     if (!isnan(r->held_out_loss)) printf(", held-out loss %.4f", r->held_out_loss);
     printf("\nmodel:  %s\nreport: %s\n", model, r->report);
-    printf("try:    dsmoe generate -m %s -n 64 -p \"Once upon a time\"\n", model);
+    printf("try:    dsmoe generate -m ");
+    cli_print_word(stdout, model);
+    printf(" -n 64 -p \"Once upon a time\"\n");
 }
 
 static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_steps)
@@ -248,10 +250,13 @@ static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_
                r->checkpoint);
     else
         printf("stopped before the first step\n");
-    if (access(settings, F_OK) == 0)
-        printf("go on:  dsmoe train --resume %s\n", folder);
-    else
+    if (access(settings, F_OK) == 0) {
+        printf("go on:  dsmoe train --resume ");
+        cli_print_word(stdout, folder);
+        printf("\n");
+    } else {
         printf("go on:  the same command begins again\n");
+    }
 }
 
 int command_train(int argc, char **argv)
@@ -260,6 +265,7 @@ int command_train(int argc, char **argv)
     int exit_code = prepare(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();
+    cli_answer_interrupt("\nstopping after this step, with a checkpoint; once more: at once\n");
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
     dsmoe_run_options options = {.resume = c.resume,

@@ -87,7 +87,7 @@ static dsmoe_status learn(const job *j, train_vocabulary *v, dsmoe_error *error)
     if (status == DSMOE_OK)
         status = train_merges(&words, n_tokens, j->progress, j->context, v, error);
     train_words_free(&words);
-    if (status == DSMOE_OK && v->count < n_tokens)
+    if (status == DSMOE_OK && v->count < n_tokens && j->options->vocab_size)
         status =
             status_fail(error, DSMOE_ERROR_ARGUMENT,
                         "%s: %" PRId64 " bytes of text allow a vocab_size of %zu at most, not"

@@ -9,7 +9,10 @@
 #include "model/config.h"
 #include "train/run.h"
 
-enum { VOCAB_MULTIPLE = 64 }; /* a head of whole cache lines, whatever the tokenizer's size */
+enum {
+    VOCAB_MULTIPLE = 64,  /* a head of whole cache lines, whatever the tokenizer's size */
+    DEFAULT_VOCAB = 8192, /* of a preset, where shards of tokens come without a tokenizer */
+};
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
@@ -107,7 +110,9 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
     char path[CHECKPOINT_PATH];
     STATUS_TRY(config_source(r, path, error));
     dsmoe_config *c = &r->config;
-    int64_t needed = r->tokenizer ? dsmoe_tokenizer_size(r->tokenizer) : r->settings.vocab_size;
+    int64_t needed = r->tokenizer             ? dsmoe_tokenizer_size(r->tokenizer)
+                     : r->settings.vocab_size ? r->settings.vocab_size
+                                              : DEFAULT_VOCAB;
     if (!*path)
         c->vocab_size = (needed + VOCAB_MULTIPLE - 1) / VOCAB_MULTIPLE * VOCAB_MULTIPLE;
     else if (r->tokenizer && c->vocab_size < needed)
@@ -170,8 +175,8 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     r->data = dsmoe_dataset_get_info(r->dataset);
     if (r->saved_step < 0 || r->state.data_hash == r->data.hash) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: the data have changed since this run began, it cannot go on with them: "
-                       "bring them back, or begin a new run from %s",
+                       "%s: the data, seq or held_out have changed since this run began, it cannot "
+                       "go on: bring them back, or begin a new run from %s",
                        s->data[0], r->checkpoint);
 }
 

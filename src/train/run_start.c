@@ -98,8 +98,8 @@ static void warn_of_disk(const run *r)
     double needed = 12.0 * (double)r->plan.total * (double)(r->settings.keep + 2);
     double left = (double)disk.f_bavail * (double)disk.f_frsize;
     if (needed > left)
-        run_message(r, "checkpoints can take up to %.1f GB, and the disk has %.1f GB left",
-                    needed / 1e9, left / 1e9);
+        run_message(r, "checkpoints can take up to %.0f MB, and the disk has %.0f MB left",
+                    needed / 1e6, left / 1e6);
 }
 
 static dsmoe_status tell_start(run *r, dsmoe_error *error)

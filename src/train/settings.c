@@ -57,7 +57,7 @@ static const setting table[] = {
     TEXT(config),
     TEXT(preset),
     TEXT(init),
-    INTEGER(vocab_size, 258, 1 << 24),
+    INTEGER(vocab_size, 0, 1 << 24),
     INTEGER(steps, 1, 1000000000),
     INTEGER(batch, 1, 65536),
     INTEGER(seq, 1, 1 << 20),
@@ -100,7 +100,6 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
 {
     dsmoe_trainer_options trainer = dsmoe_trainer_options_default();
     return (dsmoe_run_settings){
-        .vocab_size = 8192,
         .steps = 1000,
         .batch = trainer.n_sequences,
         .seq = trainer.sequence_length,
