@@ -112,6 +112,13 @@ void small_tokenizer_free(void)
     small = NULL;
 }
 
+int small_tokenizer_teardown(void **state)
+{
+    (void)state;
+    small_tokenizer_free();
+    return 0;
+}
+
 dsmoe_dataset_options options_for(const char *name)
 {
     static const char *given[1];

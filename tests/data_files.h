@@ -28,6 +28,7 @@ bool exists(const char *name);
 enum { SMALL_MERGED = 256, SMALL_BOS = 265, SMALL_EOS = 266, SMALL_VOCAB = 267 };
 const dsmoe_tokenizer *small_tokenizer(void);
 void small_tokenizer_free(void);
+int small_tokenizer_teardown(void **state); /* the same, for a group of tests */
 
 /* Options to read `name` in the folder, with the cache in the folder itself: the small tokenizer, sequences
  * of 4 tokens, nothing held out, one thread. */

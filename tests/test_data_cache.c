@@ -455,13 +455,6 @@ static void test_public_header(void **state)
     free(bytes);
 }
 
-static int free_tokenizer(void **state)
-{
-    (void)state;
-    small_tokenizer_free();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
@@ -473,5 +466,5 @@ int main(void)
         TEST(test_full_disk),           TEST(test_progress_and_stopping),
         TEST(test_too_many_tokens),     TEST(test_public_header),
     };
-    return cmocka_run_group_tests(tests, NULL, free_tokenizer);
+    return cmocka_run_group_tests(tests, NULL, small_tokenizer_teardown);
 }

@@ -473,13 +473,6 @@ static void test_broken_lines(void **state)
     assert_false(exists("data.cache"));
 }
 
-static int free_tokenizer(void **state)
-{
-    (void)state;
-    small_tokenizer_free();
-    return 0;
-}
-
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
@@ -501,5 +494,5 @@ int main(void)
         TEST(test_bad_tokens),
         TEST(test_broken_lines),
     };
-    return cmocka_run_group_tests(tests, NULL, free_tokenizer);
+    return cmocka_run_group_tests(tests, NULL, small_tokenizer_teardown);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/utf8.h"
 #include "formats/mapped_file.h"
 #include "formats/token_shard.h"
 
@@ -27,19 +28,7 @@ static dsmoe_status no_memory(const char *path, dsmoe_error *error)
 /* Bytes of the character that the text begins with; 0 if it is none, or NUL, which no text has. */
 static size_t character_length(const unsigned char *text, size_t length)
 {
-    unsigned char lead = text[0], low = 0x80, high = 0xbf; /* what the second byte may be */
-    if (lead < 0x80) return lead != 0;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    size_t n = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    if (n > length) return 0;
-    if (lead == 0xe0) low = 0xa0;  /* below are longer forms of what two bytes can say */
-    if (lead == 0xed) high = 0x9f; /* above are surrogates */
-    if (lead == 0xf0) low = 0x90;
-    if (lead == 0xf4) high = 0x8f; /* above there is no Unicode */
-    if (text[1] < low || text[1] > high) return 0;
-    for (size_t i = 2; i < n; i++)
-        if (text[i] < 0x80 || text[i] > 0xbf) return 0;
-    return n;
+    return text[0] ? utf8_character(text, length) : 0;
 }
 
 /* How many bytes from the start are text; eight at a time where all are ASCII. */

@@ -12,6 +12,14 @@ static inline int64_t config_head_dim(const dsmoe_config *config)
     return config->hidden_size / config->num_attention_heads;
 }
 
+/* MoE layers among the first n_layers; of all with num_hidden_layers. */
+static inline int64_t config_moe_layers(const dsmoe_config *config, int64_t n_layers)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_layers; i++) n += dsmoe_config_layer_is_moe(config, i);
+    return n;
+}
+
 /* Whether a model of this configuration can exist; the message names the offending key. Afterwards
  * every dimension is positive where it is used, divisions are exact, and all the parameters
  * together are fewer than 2^58, so that sums and products of them fit int64. */

@@ -3,14 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "model/model.h"
-
-static bool has_experts(const dsmoe_config *c)
-{
-    for (int64_t i = 0; i < c->num_hidden_layers; i++)
-        if (dsmoe_config_layer_is_moe(c, i)) return true;
-    return false;
-}
 
 /* Changes `c` as the probe says; *n_masked receives how many experts each token loses, the share of
  * them rounded to the nearest whole number, halves up. */
@@ -18,7 +12,7 @@ static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_
                           dsmoe_error *error)
 {
     int64_t n = c->n_routed_experts;
-    if (!has_experts(c))
+    if (config_moe_layers(c, c->num_hidden_layers) == 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the model is dense: there are no experts to probe");
     if (!(probe->mask_top >= 0 && probe->mask_top < 1))

@@ -6,21 +6,15 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-
-static int64_t moe_layers(const dsmoe_config *config)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < config->num_hidden_layers; i++)
-        n += dsmoe_config_layer_is_moe(config, i);
-    return n;
-}
+#include "model/config.h"
 
 static model_weights *place_weights(arena *a, const dsmoe_config *config)
 {
     model_weights *w = arena_take(a, 1, sizeof *w);
     block_weights *blocks = arena_take(a, config->num_hidden_layers, sizeof *blocks);
-    moe_expert *experts =
-        arena_take(a, moe_layers(config) * config->n_routed_experts, sizeof *experts);
+    moe_expert *experts = arena_take(
+        a, config_moe_layers(config, config->num_hidden_layers) * config->n_routed_experts,
+        sizeof *experts);
     if (!a->base) return w;
     *w = (model_weights){.blocks = blocks, .experts = experts};
     for (int64_t i = 0; i < config->num_hidden_layers; i++) {

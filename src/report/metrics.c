@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
 #include "report/append_file.h"
@@ -109,27 +110,15 @@ static void put_member(FILE *text, const char *key, double number)
     put_rounded(text, number);
 }
 
-/* Bytes of the UTF-8 character at the start of a string that is not empty; 0 if there is none. */
-static size_t character_size(const unsigned char *at)
-{
-    if (at[0] < 0x80) return 1;
-    size_t size = at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < size; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xf0 && at[1] < 0x90)) return 0; /* overlong */
-    if ((at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0; /* none such */
-    return size;
-}
-
 /* The same text in memory to free(), each byte that belongs to no character replaced by U+FFFD: a
  * model may write half a character, and neither JSON nor an event may have it. */
 static char *whole_text(const char *string)
 {
-    char *whole = malloc(3 * strlen(string) + 1), *next = whole;
+    const char *end = string + strlen(string);
+    char *whole = malloc(3 * (size_t)(end - string) + 1), *next = whole;
     if (!whole) return NULL;
-    for (const char *at = string; *at;) {
-        size_t size = character_size((const unsigned char *)at);
+    for (const char *at = string; at < end;) {
+        size_t size = utf8_character(at, (size_t)(end - at));
         const char *from = size ? at : "\xef\xbf\xbd";
         size_t n = size ? size : 3;
         memcpy(next, from, n);

@@ -6,38 +6,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/utf8.h"
+
 /* ---- UTF-8 --------------------------------------------------------------------------------- */
-
-/* Bytes of a character with this first byte, and the range of its second byte: that is where
- * overlong forms, surrogates and what lies above U+10FFFF show. 0: no character begins so. */
-static size_t lead_width(unsigned char lead, unsigned char *low, unsigned char *high)
-{
-    *low = 0x80;
-    *high = 0xbf;
-    if (lead < 0x80) return 1;
-    if (lead < 0xc2 || lead > 0xf4) return 0;
-    if (lead < 0xe0) return 2;
-    if (lead == 0xe0) *low = 0xa0;
-    if (lead == 0xed) *high = 0x9f;
-    if (lead == 0xf0) *low = 0x90;
-    if (lead == 0xf4) *high = 0x8f;
-    return lead < 0xf0 ? 3 : 4;
-}
-
-/* How many of the first bytes can belong to one character that begins there. */
-static size_t well_formed(const unsigned char *text, size_t length, size_t *width)
-{
-    unsigned char low, high;
-    *width = length ? lead_width(text[0], &low, &high) : 0;
-    if (*width == 0) return 0;
-    size_t n = 1;
-    for (; n < *width && n < length; n++) {
-        if (text[n] < low || text[n] > high) break;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return n;
-}
 
 size_t unicode_decode(const char *text, size_t length, uint32_t *code)
 {
@@ -47,7 +18,7 @@ size_t unicode_decode(const char *text, size_t length, uint32_t *code)
         return 1;
     }
     size_t width;
-    if (well_formed(bytes, length, &width) != width) return 0;
+    if (utf8_begun(bytes, length, &width) != width) return 0;
     if (width == 0) return 0;
     uint32_t value = bytes[0] & (0x7fu >> width);
     for (size_t i = 1; i < width; i++) value = value << 6 | (bytes[i] & 0x3fu);
@@ -94,7 +65,7 @@ size_t dsmoe_utf8_complete(const char *bytes, size_t length)
         const unsigned char *tail = (const unsigned char *)bytes + length - held;
         if ((*tail & 0xc0) == 0x80) continue;
         size_t width;
-        bool open = well_formed(tail, held, &width) == held && held < width;
+        bool open = utf8_begun(tail, held, &width) == held && held < width;
         return open ? length - held : length;
     }
     return length;

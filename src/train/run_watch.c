@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/documents.h"
+#include "model/config.h"
 #include "text/buffer.h"
 #include "text/unicode.h"
 #include "train/run.h"
@@ -13,11 +14,10 @@
 
 typedef struct evaluation {
     run *run;
-    int64_t n;        /* sequences */
-    int *kinds;       /* [n] */
-    double *losses;   /* [n] */
-    int64_t *counts;  /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
-    int64_t *moe_row; /* [num_hidden_layers] the number of a layer among the MoE layers */
+    int64_t n;       /* sequences */
+    int *kinds;      /* [n] */
+    double *losses;  /* [n] */
+    int64_t *counts; /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
 } evaluation;
 
 static void count_choices(void *context, int64_t layer, int64_t first, int64_t n_tokens,
@@ -26,7 +26,8 @@ static void count_choices(void *context, int64_t layer, int64_t first, int64_t n
     const evaluation *e = context;
     const run *r = e->run;
     int64_t k = r->config.num_experts_per_tok, n_experts = r->config.n_routed_experts;
-    int64_t *of_layer = e->counts + e->moe_row[layer] * r->data.n_kinds * n_experts;
+    int64_t *of_layer =
+        e->counts + config_moe_layers(&r->config, layer) * r->data.n_kinds * n_experts;
     for (int64_t i = 0; i < n_tokens; i++) {
         int kind = e->kinds[(first + i) / r->settings.seq];
         for (int64_t j = 0; j < k; j++) of_layer[kind * n_experts + routing->topk_idx[i * k + j]]++;
@@ -43,11 +44,8 @@ static dsmoe_status prepare(evaluation *e, bool routing, dsmoe_error *error)
     e->kinds = calloc((size_t)e->n, sizeof *e->kinds);
     e->losses = calloc((size_t)e->n, sizeof *e->losses);
     if (routing) e->counts = calloc(n_counts, sizeof *e->counts);
-    if (routing) e->moe_row = calloc((size_t)r->config.num_hidden_layers, sizeof *e->moe_row);
-    if (!e->kinds || !e->losses || (routing && (!e->counts || !e->moe_row)))
+    if (!e->kinds || !e->losses || (routing && !e->counts))
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
-    for (int64_t i = 0, row = 0; routing && i < r->config.num_hidden_layers; i++)
-        if (dsmoe_config_layer_is_moe(&r->config, i)) e->moe_row[i] = row++;
     for (int64_t i = 0; i < e->n; i++)
         dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, &e->kinds[i]);
     return DSMOE_OK;
@@ -115,7 +113,6 @@ dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error)
     free(e.kinds);
     free(e.losses);
     free(e.counts);
-    free(e.moe_row);
     return status;
 }
 

@@ -65,13 +65,6 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
 
 /* ---- where the tensors lie ----------------------------------------------------------------- */
 
-static int64_t count_moe_layers(const dsmoe_config *c)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) n += dsmoe_config_layer_is_moe(c, i);
-    return n;
-}
-
 /* A first walk counts, a second one lists. */
 static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
@@ -127,7 +120,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
     t->weight_slots = weights_create(&t->config);
     t->gradient_slots = weights_create(&t->config);
-    t->n_moe_layers = count_moe_layers(&t->config);
+    t->n_moe_layers = config_moe_layers(&t->config, t->config.num_hidden_layers);
     size_t n_layers = (size_t)t->n_moe_layers + 1;
     t->layer_losses = calloc(n_layers, sizeof *t->layer_losses);
     t->expert_load =

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "model/config.h"
 #include "moe/balance.h"
 #include "verify/compare.h"
 #include "verify/expected.h"
@@ -35,13 +36,6 @@ typedef struct model_run {
 } model_run;
 
 /* ---- setting up ---------------------------------------------------------------------------- */
-
-static int64_t count_moe_layers(const dsmoe_config *config, int64_t n_layers)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n_layers; i++) count += dsmoe_config_layer_is_moe(config, i);
-    return count;
-}
 
 static int64_t count_tokens(const model_run *run)
 {
@@ -100,7 +94,7 @@ static dsmoe_status set_up(model_run *run, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_IO, "%.128s…: the path is too long", run->path);
     STATUS_TRY(dsmoe_model_open(run->path, &run->model, error));
     run->config = dsmoe_model_config(run->model);
-    run->n_moe_layers = count_moe_layers(run->config, run->config->num_hidden_layers);
+    run->n_moe_layers = config_moe_layers(run->config, run->config->num_hidden_layers);
     STATUS_TRY(expected_open(&run->expected, path, run->model, error));
     STATUS_TRY(make_arrays(run, error));
     const expected_file *e = &run->expected;
@@ -158,7 +152,7 @@ static void on_routing(void *context, int64_t layer, int64_t first, int64_t n_to
 {
     model_run *run = context;
     int64_t n_experts = run->config->n_routed_experts, k = run->config->num_experts_per_tok;
-    int64_t place = count_moe_layers(run->config, layer) * count_tokens(run) +
+    int64_t place = config_moe_layers(run->config, layer) * count_tokens(run) +
                     run->row * run->expected.sequence_length + first;
     memcpy(run->routing.scores + place * n_experts, routing->scores,
            (size_t)(n_tokens * n_experts) * sizeof *routing->scores);

@@ -1,0 +1,38 @@
+/* utf8.c - where a character of UTF-8 ends. */
+#include "base/utf8.h"
+
+/* Bytes of a character with this first byte, and the range of its second byte: that is where
+ * overlong forms, surrogates and what lies above U+10FFFF show. 0: no character begins so. */
+static size_t lead_width(unsigned char lead, unsigned char *low, unsigned char *high)
+{
+    *low = 0x80;
+    *high = 0xbf;
+    if (lead < 0x80) return 1;
+    if (lead < 0xc2 || lead > 0xf4) return 0;
+    if (lead < 0xe0) return 2;
+    if (lead == 0xe0) *low = 0xa0;
+    if (lead == 0xed) *high = 0x9f;
+    if (lead == 0xf0) *low = 0x90;
+    if (lead == 0xf4) *high = 0x8f;
+    return lead < 0xf0 ? 3 : 4;
+}
+
+size_t utf8_begun(const unsigned char *text, size_t length, size_t *width)
+{
+    unsigned char low, high;
+    *width = length ? lead_width(text[0], &low, &high) : 0;
+    if (*width == 0) return 0;
+    size_t n = 1;
+    for (; n < *width && n < length; n++) {
+        if (text[n] < low || text[n] > high) break;
+        low = 0x80;
+        high = 0xbf;
+    }
+    return n;
+}
+
+size_t utf8_character(const void *text, size_t length)
+{
+    size_t width;
+    return utf8_begun(text, length, &width) == width ? width : 0;
+}

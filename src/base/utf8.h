@@ -1,0 +1,13 @@
+/* utf8.h - the characters of UTF-8, strictly: no overlong form, no surrogate, nothing above U+10FFFF. */
+#ifndef DSMOE_BASE_UTF8_H
+#define DSMOE_BASE_UTF8_H
+
+#include <stddef.h>
+
+/* Bytes of the character that the text begins with; 0 if none does, or it is cut short. */
+size_t utf8_character(const void *text, size_t length);
+
+/* How many of the first bytes can belong to one character that begins there, of *width bytes. */
+size_t utf8_begun(const unsigned char *text, size_t length, size_t *width);
+
+#endif
