@@ -314,9 +314,20 @@ DSMOE_API dsmoe_status dsmoe_model_plan_make(const dsmoe_config *config, int64_t
 
 /* ---- a model ------------------------------------------------------------------------------ */
 
-/* How numbers of a weight are stored; arithmetic is float32 always. */
-typedef enum dsmoe_dtype { DSMOE_F32 = 0, DSMOE_F16 = 1, DSMOE_BF16 = 2 } dsmoe_dtype;
-DSMOE_API const char *dsmoe_dtype_name(dsmoe_dtype dtype); /* "f32", "f16", "bf16" */
+/* How numbers of a weight are stored. Arithmetic is float32; products with the block types, in which
+ * 32 or 256 numbers share scales, are sums of 8-bit integers (see docs/quantised.md). */
+typedef enum dsmoe_dtype {
+    DSMOE_F32 = 0,
+    DSMOE_F16 = 1,
+    DSMOE_BF16 = 2,
+    DSMOE_Q8_0 = 3,
+    DSMOE_Q4_0 = 4,
+    DSMOE_Q5_0 = 5,
+    DSMOE_Q4_K = 6,
+    DSMOE_Q5_K = 7,
+    DSMOE_Q6_K = 8,
+} dsmoe_dtype;
+DSMOE_API const char *dsmoe_dtype_name(dsmoe_dtype dtype); /* "f32", "f16", "q4_k", … */
 
 /* generation_config.json: how the makers of a model want it sampled. */
 typedef struct dsmoe_generation_config {
@@ -332,9 +343,10 @@ typedef struct dsmoe_generation_config {
  * and processes that open the same files share their memory. Immutable: any number of sessions and
  * threads may use one model. */
 typedef struct dsmoe_model dsmoe_model;
-/* `path` is a folder in the public layout: config.json, model.safetensors or shards with
- * model.safetensors.index.json, perhaps generation_config.json. Every tensor's presence, shape and
- * type is checked; the message names the file and the tensor. */
+/* `path` is a folder in the public layout (config.json, model.safetensors or shards with
+ * model.safetensors.index.json, perhaps generation_config.json), or a .gguf file of the architecture
+ * deepseek (of a split one, any part). Every tensor's presence, shape and type is checked; the
+ * message names the file and the tensor. */
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
 DSMOE_API void dsmoe_model_free(dsmoe_model *model);
 
@@ -384,6 +396,69 @@ DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *co
                                         dsmoe_progress_fn *progress, void *context,
                                         dsmoe_error *error);
 
+/* ---- GGUF and quantised models ------------------------------------------------------------- */
+
+typedef struct dsmoe_convert_options {
+    /* Of the matrices: the name of a dsmoe_dtype, or "q4_k_m", the usual mixture of Q4_K, Q6_K and
+     * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files, rows
+     * that a type's blocks do not divide take the usual stand-in. */
+    const char *type;
+    const char
+        *imatrix;  /* a file of dsmoe_imatrix_make, which quantising then obeys; may be NULL */
+    int n_threads; /* 0: all processors */
+    dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are written */
+    void *context;
+} dsmoe_convert_options;
+/* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with .gguf,
+ * else a new folder in the public layout (float types only). Config, tokenizer and weights go along;
+ * between float types nothing is lost but what a narrower type cannot hold. A model that the other
+ * form cannot express is refused. Memory does not grow with the model. `options` may be NULL. */
+DSMOE_API dsmoe_status dsmoe_convert(const char *from, const char *to,
+                                     const dsmoe_convert_options *options, dsmoe_error *error);
+/* A freshly initialised model straight as a .gguf file of any type (NULL: f32); `tokenizer` (may be NULL)
+ * is what dsmoe_tokenizer_open takes. In float types the numbers are those of dsmoe_model_init; in
+ * block types, where looking for good scales would take most of an hour for a large model, blocks are
+ * drawn from a stock of some thousand that were quantised once: as random, of the same deviation, and
+ * as much the same for the same seed. */
+DSMOE_API dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,
+                                             const char *tokenizer, uint64_t seed,
+                                             const dsmoe_convert_options *options,
+                                             dsmoe_error *error);
+
+/* Runs tokens through a model in pieces of n_ctx and writes how large the inputs of every matrix are,
+ * column by column: what quantising should take most care of. The file is GGUF, as llama.cpp makes
+ * and reads it. An expert that few tokens chose leans on the mean of its layer's experts.
+ * `progress` counts tokens. */
+typedef struct dsmoe_imatrix_options {
+    int64_t n_ctx;       /* 0: 512 */
+    int n_threads;       /* 0: all processors */
+    const char *dataset; /* a name for what the tokens are, kept in the file; may be NULL */
+    dsmoe_progress_fn *progress;
+    void *context;
+    /* Receives, if it is not NULL, how many experts (of all layers) no token chose. */
+    int64_t *n_unused_experts;
+} dsmoe_imatrix_options;
+DSMOE_API dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
+                                          int64_t n_tokens, const dsmoe_imatrix_options *options,
+                                          const char *path, dsmoe_error *error);
+
+/* How far a model is from another one of the same vocabulary, on a text: means over all tokens but
+ * the first of each piece of n_ctx. */
+typedef struct dsmoe_comparison {
+    double kl;       /* Σ p·log(p/q) of the next token, p being those of `against`, in nats */
+    double kl_error; /* standard error of that mean */
+    double kl_99;    /* the value that 99 % of the tokens do not exceed */
+    double kl_max;   /* and the largest */
+    double same_top; /* share of tokens where both find the same one likeliest */
+    double perplexity, perplexity_against;
+    int64_t n_tokens;
+} dsmoe_comparison;
+DSMOE_API dsmoe_status dsmoe_model_compare(const dsmoe_model *model, const dsmoe_model *against,
+                                           const int32_t *tokens, int64_t n_tokens, int64_t n_ctx,
+                                           int n_threads, dsmoe_progress_fn *progress,
+                                           void *context, dsmoe_comparison *comparison,
+                                           dsmoe_error *error);
+
 /* ---- sessions ----------------------------------------------------------------------------- */
 
 /* One sequence over a model: its KV cache and the workspace of a pass. All memory is reserved when
@@ -395,6 +470,9 @@ typedef struct dsmoe_session_options {
     int64_t n_ctx;   /* most tokens of the sequence; 0: max_position_embeddings */
     int64_t n_batch; /* tokens that go through the model together; 0: 512 */
     int n_threads;   /* 0: all processors */
+    /* How the cache keeps keys and values: DSMOE_F32 (0), exact; DSMOE_F16, half the memory; or
+     * DSMOE_Q8_0, about a quarter. */
+    dsmoe_dtype kv_type;
 } dsmoe_session_options;
 
 /* `options` may be NULL. The model must outlive the session. */
@@ -481,7 +559,8 @@ DSMOE_API void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token);
 
 /* A byte-level BPE tokenizer from tokenizer.json. Immutable; threads may share one. */
 typedef struct dsmoe_tokenizer dsmoe_tokenizer;
-/* `path` is a tokenizer.json, or a folder that holds one and perhaps a tokenizer_config.json. */
+/* `path` is a tokenizer.json, a folder that holds one and perhaps a tokenizer_config.json, or a .gguf
+ * file. */
 DSMOE_API dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer,
                                             dsmoe_error *error);
 DSMOE_API void dsmoe_tokenizer_free(dsmoe_tokenizer *tokenizer);

@@ -28,6 +28,7 @@ may_include text base formats
 may_include moe base kernels
 may_include model base formats kernels moe
 may_include report base formats
+may_include convert base formats kernels text moe model
 may_include train base formats kernels text moe model report
 may_include probe base kernels
 may_include verify base kernels formats moe model train probe
@@ -36,7 +37,7 @@ may_include cli
 # a room that is not in the list above would go unchecked
 for room in */; do
     case ${room%/} in
-    base | kernels | formats | text | moe | model | train | report | probe | verify | cli) ;;
+    base | kernels | formats | text | moe | model | convert | train | report | probe | verify | cli) ;;
     *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
     esac
 done

@@ -3,6 +3,7 @@
 #define DSMOE_BASE_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum { MEMORY_ALIGNMENT = 64 };
 
@@ -14,5 +15,12 @@ void *memory_alloc(size_t size);
  * it cannot be had. Free with memory_release. */
 void *memory_reserve(size_t size);
 void memory_release(void *memory, size_t size); /* NULL is allowed */
+
+/* The whole pages of a piece of a mapped file are not needed soon: they leave this process, and come
+ * back from the file when they are touched. */
+void memory_forget(const void *mapped, size_t size);
+
+/* Bytes that the system could give to programs now; UINT64_MAX if it does not say. */
+uint64_t memory_available(void);
 
 #endif

@@ -327,8 +327,14 @@ dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error 
 {
     *file = NULL;
     mapped_file mapping;
-    STATUS_TRY(mapped_file_open(&mapping, path, error));
+    STATUS_TRY(mapped_file_open_guarded(&mapping, path, error));
     dsmoe_status status = safetensors_parse(mapping.bytes, mapping.size, path, file, error);
+    /* What was read of a file that is no longer there may have been refused for anything. */
+    if (!mapped_file_intact(&mapping)) {
+        safetensors_close(*file);
+        *file = NULL;
+        status = mapped_file_lost(path, error);
+    }
     if (status == DSMOE_OK)
         (*file)->mapping = mapping; /* which now ends with the file */
     else
@@ -347,6 +353,7 @@ void safetensors_close(safetensors *file)
 }
 
 const char *safetensors_path(const safetensors *file) { return file->path; }
+bool safetensors_intact(const safetensors *file) { return mapped_file_intact(&file->mapping); }
 size_t safetensors_count(const safetensors *file) { return file->n_tensors; }
 
 const safetensors_tensor *safetensors_at(const safetensors *file, size_t index)

@@ -238,6 +238,13 @@ void shards_close(shards *set)
     free(set);
 }
 
+bool shards_intact(const shards *set)
+{
+    for (size_t i = 0; i < set->n_files; i++)
+        if (!safetensors_intact(set->files[i])) return false;
+    return true;
+}
+
 size_t shards_count(const shards *set) { return set->n_tensors; }
 
 const safetensors_tensor *shards_at(const shards *set, size_t index)

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "kernels/avx2_blocks.h"
+
 enum {
     TILE_M = 6,
     TILE_N = 16,
@@ -387,7 +389,16 @@ const kernels kernels_avx2 = {
     .tile = tile,
     .dtypes = {[DSMOE_F32] = {widen_f32, pack_f32, few_rows_f32},
                [DSMOE_F16] = {widen_f16, pack_f16, few_rows_f16},
-               [DSMOE_BF16] = {widen_bf16, pack_bf16, few_rows_bf16}},
+               [DSMOE_BF16] = {widen_bf16, pack_bf16, few_rows_bf16},
+               [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_avx2[DSMOE_Q8_0]},
+               [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_avx2[DSMOE_Q4_0]},
+               [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_avx2[DSMOE_Q5_0]},
+               [DSMOE_Q4_K] = {.widen = widen_q4_k, .blocks = &blocks_avx2[DSMOE_Q4_K]},
+               [DSMOE_Q5_K] = {.widen = widen_q5_k, .blocks = &blocks_avx2[DSMOE_Q5_K]},
+               [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_avx2[DSMOE_Q6_K]}},
+    .block_tile_m = AVX2_BLOCK_TILE_M,
+    .quantize = quantize_avx2,
+    .caches = caches_avx2,
     .swiglu = swiglu_avx2,
     .swiglu_backward = swiglu_backward_avx2,
     .axpy = axpy_avx2,

@@ -19,6 +19,9 @@ enum { STREAM = 8 * CACHE_LINE }; /* how far ahead of a stream memory is asked *
 #define UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
+/* A compiler that adds integers in an order of its own holds more of them than there are registers. */
+#define KEEP_ORDER(v) __asm__("" : "+x"(v))
+
 /* The first n lanes; all if n is 8 or more. */
 INLINE __m256i first_lanes(int64_t n)
 {
@@ -48,5 +51,8 @@ void softmax_backward_avx2(int64_t n, const float *p, const float *dp, float mea
 void scale_avx2(int64_t n, float factor, float *x);
 double sum_squares_avx2(int64_t n, const float *x);
 void adamw_avx2(int64_t n, const adamw_step *step, const float *g, float *w, float *m, float *v);
+
+/* Keys and values of a KV cache. */
+extern const cache_kernels caches_avx2[N_DTYPES];
 
 #endif

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#include "kernels/gemm_blocks.h"
+
 enum {
     FEW_STRETCH = 32, /* rows of w that a cache holds from one group to the next */
     SUM = 256,        /* terms of the sum in one block */
@@ -36,8 +38,11 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
-    if (g) *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x};
-    return (size_t)(x + w) * sizeof(float);
+    int64_t octets = 2 * BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* a type has 2 bytes at most */
+    if (g)
+        *g =
+            (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .octets = (char *)(at + x + w)};
+    return (size_t)(x + w + octets / 2) * sizeof(float);
 }
 
 size_t gemm_scratch_size(const kernels *kn, int64_t max_k) { return layout(kn, max_k, NULL, NULL); }
@@ -138,10 +143,19 @@ static int64_t few_group(const kernels *kn, int64_t m)
 
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
-    const kernels *kn = g->kernels;
-    g->x = g->x_panel;
+    g->source = x;
     g->m = m;
     g->k = k;
+    g->form = GEMM_UNPACKED;
+}
+
+static void load_floats(gemm *g)
+{
+    const kernels *kn = g->kernels;
+    rows x = g->source;
+    int64_t m = g->m, k = g->k;
+    g->form = GEMM_FLOATS;
+    g->x = g->x_panel;
     if (m == 1 && k % LANES == 0) { /* one row lies as its packed form would */
         g->x = rows_at(x, 0);
         return;
@@ -170,9 +184,14 @@ static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
                                         y + i * ldy + j, ldy);
 }
 
-void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
     const kernels *kn = g->kernels;
+    if (dtype_is_block(w.type)) {
+        gemm_blocks_nt(g, w, n, y, ldy);
+        return;
+    }
+    if (g->form != GEMM_FLOATS) load_floats(g);
     if (g->m <= GEMM_FEW_GROUPS * kn->few) {
         nt_few(g, w, n, y, ldy);
         return;

@@ -17,13 +17,26 @@ enum { GEMM_ROWS = 252 };
 /* Up to so many groups of `few` rows, gemm_nt takes weights unpacked. */
 enum { GEMM_FEW_GROUPS = 3 };
 
+/* The form that the left operand of gemm_nt has been brought into: it depends on the type of the
+ * weights, and is made when the first ones come. */
+typedef enum gemm_form {
+    GEMM_UNPACKED,
+    GEMM_FLOATS,
+    GEMM_BLOCK_ROW,   /* one row in 8 bits */
+    GEMM_BLOCK_BYTES, /* rows in 8 bits, for either form of block types */
+    GEMM_BLOCK_WORDS,
+} gemm_form;
+
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */
 typedef struct gemm {
     const kernels *kernels;
     float *x_panel; /* packed rows */
     float *w_panel; /* packed block of weights */
-    const float *x; /* what gemm_nt_load took: x_panel, or a single row where it lies */
+    char *octets;   /* two octets that nobody keeps */
+    rows source;    /* what gemm_nt_load took, */
     int64_t m, k;
+    gemm_form form;
+    const float *x; /* and as GEMM_FLOATS: x_panel, or a single row where it lies */
 } gemm;
 
 size_t gemm_scratch_size(const kernels *kernels, int64_t max_k);
@@ -33,7 +46,7 @@ gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
  * as it is until then. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
-void gemm_nt(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
+void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 
 /* c[i·ldc + j] (+)= Σ_k a_i[k]·w_k[j] for m ≤ GEMM_ROWS rows of a, k rows of w, n columns of w. */
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,

@@ -12,11 +12,12 @@
 #ifndef DSMOE_KERNELS_KERNELS_H
 #define DSMOE_KERNELS_KERNELS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dsmoe.h"
+#include "base/dtype.h"
 
 /* A weight [out, in] in the type it is stored in, wherever it lies: rows begin `stride` bytes apart
  * and need no alignment. */
@@ -24,17 +25,20 @@ typedef struct matrix {
     const void *data;
     int64_t stride;
     dsmoe_dtype type;
+    /* Block types: where the same rows are as octets (see block_kernels), if somebody has made them; and
+     * how many rows lie there before these. May be NULL. */
+    const struct octet_home *home;
+    int64_t home_row;
 } matrix;
 
-/* Bytes of `n` numbers of a type. */
-static inline int64_t dtype_bytes(dsmoe_dtype type, int64_t n)
-{
-    return type == DSMOE_F32 ? 4 * n : 2 * n;
-}
+/* All whole octets of a matrix, one behind the other. */
+typedef struct octet_home {
+    _Atomic(const unsigned char *) octets; /* NULL until they are made */
+} octet_home;
 
 static inline matrix matrix_f32(const float *data, int64_t width)
 {
-    return (matrix){data, width * (int64_t)sizeof *data, DSMOE_F32};
+    return (matrix){.data = data, .stride = width * (int64_t)sizeof *data, .type = DSMOE_F32};
 }
 
 static inline const unsigned char *matrix_at(matrix m, int64_t row, int64_t column)
@@ -46,6 +50,7 @@ static inline const unsigned char *matrix_at(matrix m, int64_t row, int64_t colu
 static inline matrix matrix_from(matrix m, int64_t first)
 {
     m.data = matrix_at(m, first, 0);
+    m.home_row += first;
     return m;
 }
 
@@ -92,13 +97,71 @@ enum {
     AHEAD_ROWS = 16,
     AHEAD_LINES = 2,
     CACHE_LINE = 64, /* bytes */
-    N_DTYPES = 3,
 };
+
+/* -- products with block types: see gemm_blocks.c --------------------------------------------------
+ *
+ * x is quantised too, in blocks of BLOCK numbers: x = scale·q, q from -127 to 127. Weights of every
+ * type become x = scale·code - min for each block, with small integer codes. So a block adds
+ * scale_x·scale_w·Σ q·code - min_w·(scale_x·Σ q), and the sum of products is one of integers. */
+
+/* How a type's codes are unpacked for tiles. */
+typedef enum block_form {
+    BLOCK_BYTES, /* unsigned, below 32: products are summed in 16 bits, several deep */
+    BLOCK_WORDS, /* signed 16 bits, below 2^13; there is no minimum */
+} block_form;
+
+enum {
+    BLOCK = 32,          /* numbers of x that share a scale */
+    BLOCK_STRETCH = 256, /* columns that are unpacked at once: a block of the largest types */
+    BLOCK_OCTET = 8,     /* rows of w that are read together */
+    BLOCK_TILE_N = 16,   /* rows of w that are unpacked together: the width of a tile */
+};
+
+/* One row of x. */
+typedef struct block_row {
+    const int8_t *q;          /* [k] */
+    const float *scale, *sum; /* [k/BLOCK]; sum is scale·Σ q */
+    const int16_t *half_sum;  /* Σ q of each half of a block */
+} block_row;
+
+/* Some rows of x for tiles, tile_m together, beginning with some row and column. Four columns of a row
+ * are four bytes in BLOCK_BYTES, [columns/4][tile_m][4]; in BLOCK_WORDS columns 0 and 2 are a pair of
+ * words, and 1 and 3, [columns/2][tile_m][2]. */
+typedef struct block_rows {
+    const void *q;
+    const float *scale, *sum; /* [columns/BLOCK][stride]; sum is scale·Σ q */
+    int64_t stride;
+} block_rows;
+
+/* BLOCK_TILE_N rows of w, up to BLOCK_STRETCH columns, in the order of block_rows. */
+typedef struct block_panel {
+    void *code; /* [columns/4][BLOCK_TILE_N][4] bytes, or [columns/2][BLOCK_TILE_N][2] words */
+    float *scale, *min; /* [columns/BLOCK][BLOCK_TILE_N]; min not in BLOCK_WORDS */
+} block_panel;
+
+/* Kernels read weights eight rows at a time: an octet. It has the bytes of its rows in an order that is
+ * the set's own, so that one load brings a few columns of all eight. */
+typedef struct block_kernels {
+    block_form form;
+    /* One octet of eight rows of k columns. */
+    void (*interleave)(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet);
+    /* Columns [column, column + width) of two octets, both multiples of BLOCK, column of BLOCK_STRETCH.
+     */
+    void (*unpack)(block_panel panel, const void *const octet[2], int64_t column, int64_t width);
+    /* c[i·ldc + j] = (accumulate ? c : 0) + x_i · w_j over `width` columns, for i < m, j < n. */
+    void (*tile)(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc, bool accumulate,
+                 int m, int n);
+    /* y[BLOCK_OCTET·i + j] = x · (row j of octet i) for n octets, one behind the other. Weights go from
+     * memory to registers, once. */
+    void (*row)(block_row x, const void *octets, int64_t n, int64_t k, float *y);
+} block_kernels;
 
 /* What is written once for each type of weights. Numbers become float32 on the way, exactly. */
 typedef struct dtype_kernels {
     /* n numbers as float32. */
     void (*widen)(int64_t n, const void *src, float *dst);
+    /* Plain types only: */
     /* Columns [column, column + width) of n rows, for a product that sums over columns:
      * [⌈n/group⌉][width][group], zeros beyond. A panel may be written up to 8 floats past its end.
      */
@@ -106,7 +169,24 @@ typedef struct dtype_kernels {
     /* y[i·ldy + j] = x_i · w_j for m ≤ few rows of x, packed as [steps][m][LANES] with zeros beyond
      * column k, and n rows of w. Weights go from memory to registers, once. */
     void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy);
+    const block_kernels *blocks; /* block types only */
 } dtype_kernels;
+
+/* What is written once for each type that keys and values are kept in: rows of `width` numbers, one
+ * behind the other, at any address that suits its numbers. They go from memory to registers and
+ * become float32 there. The rows that are needed next, as many as these, begin at `next` (may be
+ * NULL): memory is asked for them towards the end. */
+typedef struct cache_kernels {
+    /* n numbers (whole blocks) to the nearest of the type. What is no finite number, or too large for
+     * the type, is none when it is read again. NULL: a cache cannot have this type. */
+    void (*narrow)(int64_t n, const float *src, void *dst);
+    /* scores[i·ld + j] = q_i · key_j for m rows of q, `width` apart, and n keys. */
+    void (*dot_rows)(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
+                     float *scores, int64_t ld, const void *next);
+    /* y += Σ_i weights[i]·value_i for n values. */
+    void (*add_rows)(int64_t n, const float *weights, const void *values, int64_t width, float *y,
+                     const void *next);
+} cache_kernels;
 
 /* One step of AdamW, the same for all parameters of a kind. */
 typedef struct adamw_step {
@@ -139,6 +219,13 @@ typedef struct kernels {
                  int m, int n, patch ahead);
 
     dtype_kernels dtypes[N_DTYPES]; /* by dsmoe_dtype */
+    const cache_kernels *caches;    /* the same: [N_DTYPES] */
+
+    /* The rows of a tile of block types. */
+    int block_tile_m;
+    /* One row of x in 8 bits, n a multiple of BLOCK: see block_row. A block with a NaN or an infinity
+     * gets the scale NaN. */
+    void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */

@@ -1,6 +1,8 @@
 /* scalar.c - the kernels in plain C: the specification of every other set, and the fallback.
  * Written for reading; the loops over lanes are such that a compiler can vectorise them. */
-#include "kernels/kernels.h"
+#include "kernels/blocks.h"
+#include "kernels/half.h"
+#include "kernels/scalar.h"
 
 #include <math.h>
 #include <string.h>
@@ -57,22 +59,14 @@ static float number_bf16(const unsigned char *at)
 {
     uint16_t half;
     memcpy(&half, at, sizeof half);
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+    return half_from_bf16(half);
 }
 
-/* 1 sign, 5 exponent, 10 fraction bits. Exponent 31 is infinity or NaN, 0 a multiple of 2^-24. */
 static float number_f16(const unsigned char *at)
 {
     uint16_t half;
     memcpy(&half, at, sizeof half);
-    int exponent = half >> 10 & 31, fraction = half & 1023;
-    float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
-                      : exponent == 0 ? ldexpf((float)fraction, -24)
-                                      : ldexpf((float)(1024 + fraction), exponent - 25);
-    return half >> 15 ? -magnitude : magnitude;
+    return half_from_f16(half);
 }
 
 static float number(dsmoe_dtype type, const unsigned char *at)
@@ -81,6 +75,7 @@ static float number(dsmoe_dtype type, const unsigned char *at)
     case DSMOE_F32: return number_f32(at);
     case DSMOE_F16: return number_f16(at);
     case DSMOE_BF16: return number_bf16(at);
+    default: break;
     }
     return NAN;
 }
@@ -272,7 +267,16 @@ const kernels kernels_scalar = {
     .tile = tile,
     .dtypes = {[DSMOE_F32] = {widen_f32, pack_weights, few_rows},
                [DSMOE_F16] = {widen_f16, pack_weights, few_rows},
-               [DSMOE_BF16] = {widen_bf16, pack_weights, few_rows}},
+               [DSMOE_BF16] = {widen_bf16, pack_weights, few_rows},
+               [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_scalar[DSMOE_Q8_0]},
+               [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_scalar[DSMOE_Q4_0]},
+               [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_scalar[DSMOE_Q5_0]},
+               [DSMOE_Q4_K] = {.widen = widen_q4_k, .blocks = &blocks_scalar[DSMOE_Q4_K]},
+               [DSMOE_Q5_K] = {.widen = widen_q5_k, .blocks = &blocks_scalar[DSMOE_Q5_K]},
+               [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_scalar[DSMOE_Q6_K]}},
+    .block_tile_m = SCALAR_BLOCK_TILE_M,
+    .quantize = quantize_scalar,
+    .caches = caches_scalar,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,

@@ -15,10 +15,10 @@
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Numbers on their way to a file: gathered in blocks, for tensors may be many and small. */
-enum { BLOCK = 1 << 20 };
+enum { STREAM_BLOCK = 1 << 20 };
 typedef struct number_stream {
     safetensors_writer *writer; /* NULL: only the hash is wanted */
-    unsigned char *block;       /* [BLOCK] */
+    unsigned char *block;       /* [STREAM_BLOCK] */
     size_t used;
     hash_state hash;
 } number_stream;
@@ -44,10 +44,10 @@ static dsmoe_status stream_put(number_stream *s, const float *numbers, int64_t n
 {
     const unsigned char *next = (const unsigned char *)numbers;
     for (size_t size = (size_t)n * sizeof *numbers, part; size > 0; next += part, size -= part) {
-        part = BLOCK - s->used < size ? BLOCK - s->used : size;
+        part = STREAM_BLOCK - s->used < size ? STREAM_BLOCK - s->used : size;
         memcpy(s->block + s->used, next, part);
         s->used += part;
-        if (s->used == BLOCK) STATUS_TRY(stream_flush(s, error));
+        if (s->used == STREAM_BLOCK) STATUS_TRY(stream_flush(s, error));
     }
     return DSMOE_OK;
 }
@@ -69,7 +69,7 @@ typedef struct checkpoint_job {
     const dsmoe_trainer *trainer;
     const checkpoint_state *state;
     const char *folder, *tokenizer;
-    unsigned char *block; /* [BLOCK] */
+    unsigned char *block; /* [STREAM_BLOCK] */
 } checkpoint_job;
 
 static dsmoe_status out_of_memory(const checkpoint_job *job, dsmoe_error *error)
@@ -249,7 +249,7 @@ dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer, con
                           .state = state,
                           .folder = partial,
                           .tokenizer = tokenizer,
-                          .block = malloc(BLOCK)};
+                          .block = malloc(STREAM_BLOCK)};
     if (!job.block) return out_of_memory(&job, error);
     dsmoe_status status = write_files(&job, error);
     free(job.block);

@@ -1,0 +1,188 @@
+/* mapping_guard.c - a handler for SIGBUS and the list of mappings it knows.
+ *
+ * A signal handler may not wait for a lock, so the list has none. It is made of blocks of slots that
+ * are never freed, only used again; a slot that is being changed has an odd version and is passed
+ * over, which is right: the mapping of a thread that is in the handler stays as it is meanwhile. */
+#include "formats/mapping_guard.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+_Static_assert(ATOMIC_POINTER_LOCK_FREE == 2 && ATOMIC_BOOL_LOCK_FREE == 2 &&
+                   ATOMIC_INT_LOCK_FREE == 2,
+               "a signal handler reads these");
+
+struct mapping_guard {
+    atomic_bool taken;
+    atomic_bool hit;
+    atomic_uint version; /* odd while begin and end are being changed */
+    atomic_uintptr_t begin, end;
+};
+
+typedef struct guard_block {
+    mapping_guard slots[64];
+    struct guard_block *_Atomic next;
+} guard_block;
+
+static guard_block first_block;
+
+/* What was there before this handler: the one that `latest` chooses. The other is free to be written, so
+ * that a handler always reads a whole one. */
+static struct sigaction saved[2];
+static atomic_int latest;
+static atomic_uintptr_t page_size;
+
+/* ---- the handler --------------------------------------------------------------------------- */
+
+static mapping_guard *find_guard(uintptr_t address, uintptr_t *end)
+{
+    for (guard_block *block = &first_block; block; block = block->next)
+        for (size_t i = 0; i < sizeof block->slots / sizeof *block->slots; i++) {
+            mapping_guard *guard = &block->slots[i];
+            unsigned version = guard->version;
+            uintptr_t begin = guard->begin;
+            *end = guard->end;
+            if (version % 2 == 0 && version == guard->version && begin <= address && address < *end)
+                return guard;
+        }
+    return NULL;
+}
+
+/* Puts zeros where the address lies, if a guard knows it. */
+static bool heal(uintptr_t address)
+{
+    uintptr_t end, page = address - address % page_size;
+    mapping_guard *guard = find_guard(address, &end);
+    if (!guard) return false;
+    guard->hit = true; /* first: no one may see the zeros and not know */
+    void *zeros =
+        mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return zeros != MAP_FAILED;
+}
+
+static void restore_default(int number)
+{
+    struct sigaction fatal = {.sa_handler = SIG_DFL};
+    sigaction(number, &fatal, NULL);
+}
+
+/* Does what would have been done without this handler. */
+static void hand_on(int number, siginfo_t *info, void *context)
+{
+    const struct sigaction *previous = &saved[latest];
+    bool sent = info->si_code <= 0; /* by a program, not by the processor */
+    if (previous->sa_flags & SA_RESETHAND) restore_default(number); /* it asked to be called once */
+    if (previous->sa_flags & SA_SIGINFO) {
+        previous->sa_sigaction(number, info, context);
+    } else if (previous->sa_handler == SIG_IGN && sent) {
+        return;
+    } else if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
+        restore_default(number);
+        raise(number); /* it ends the program when the handler returns */
+    } else {
+        previous->sa_handler(number);
+    }
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    int kept = errno;
+    bool healed = info->si_code > 0 && heal((uintptr_t)info->si_addr);
+    errno = kept;
+    if (!healed) hand_on(number, info, context);
+}
+
+/* Whether the handler may take the place of what is there now. Not that of one that came later and
+ * that it does not know: that one may hand on to this one, and the two would call each other without
+ * end. */
+static bool may_replace(const struct sigaction *now, bool installed)
+{
+    return !installed || now->sa_handler == SIG_DFL || now->sa_handler == SIG_IGN ||
+           now->sa_handler == saved[latest].sa_handler;
+}
+
+/* False if the system refuses. */
+static bool put_in_place(const struct sigaction *now)
+{
+    int other = !latest;
+    saved[other] = *now;
+    latest = other;
+    page_size = (uintptr_t)sysconf(_SC_PAGESIZE);
+    struct sigaction ours = {.sa_sigaction = on_bus_error, .sa_mask = now->sa_mask};
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (now->sa_flags & (SA_RESTART | SA_NODEFER));
+    return sigaction(SIGBUS, &ours, NULL) == 0;
+}
+
+/* The first time, and when a program has put back what was there before. */
+static bool install(void)
+{
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    static bool installed;
+    while (atomic_flag_test_and_set(&busy)) sched_yield();
+    struct sigaction now;
+    bool done = sigaction(SIGBUS, NULL, &now) == 0;
+    if (done && now.sa_sigaction != on_bus_error && may_replace(&now, installed))
+        done = installed = put_in_place(&now);
+    atomic_flag_clear(&busy);
+    return done;
+}
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+static mapping_guard *take_slot(guard_block *block)
+{
+    for (size_t i = 0; i < sizeof block->slots / sizeof *block->slots; i++) {
+        bool taken = false;
+        if (atomic_compare_exchange_strong(&block->slots[i].taken, &taken, true))
+            return &block->slots[i];
+    }
+    return NULL;
+}
+
+/* The block behind another, made if there is none; NULL without memory. */
+static guard_block *block_behind(guard_block *block)
+{
+    guard_block *next = block->next;
+    if (next) return next;
+    guard_block *fresh = calloc(1, sizeof *fresh);
+    if (!fresh) return NULL;
+    if (atomic_compare_exchange_strong(&block->next, &next, fresh)) return fresh;
+    free(fresh); /* another thread was faster */
+    return next;
+}
+
+static void set_range(mapping_guard *guard, uintptr_t begin, uintptr_t end)
+{
+    guard->version++;
+    guard->begin = begin;
+    guard->end = end;
+    guard->version++;
+}
+
+mapping_guard *mapping_guard_add(const void *begin, size_t size)
+{
+    if (!install()) return NULL;
+    guard_block *block = &first_block;
+    mapping_guard *guard = take_slot(block);
+    while (!guard && (block = block_behind(block))) guard = take_slot(block);
+    if (!guard) return NULL;
+    guard->hit = false;
+    set_range(guard, (uintptr_t)begin, (uintptr_t)begin + size);
+    return guard;
+}
+
+void mapping_guard_hit(mapping_guard *guard) { guard->hit = true; }
+
+bool mapping_guard_was_hit(const mapping_guard *guard) { return guard->hit; }
+
+void mapping_guard_remove(mapping_guard *guard)
+{
+    set_range(guard, 0, 0);
+    guard->taken = false;
+}

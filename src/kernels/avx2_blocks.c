@@ -1,0 +1,233 @@
+/* avx2_blocks.c - x in 8 bits, and rows of block types brought into octets. */
+#include "kernels/avx2_blocks.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* ---- x in 8 bits ------------------------------------------------------------------------------- */
+
+INLINE float largest(__m256 v)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+}
+
+/* Sums of each 16 of 32 signed bytes: in words 0 and 1 of the result. */
+INLINE uint32_t half_sums(__m256i q)
+{
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xb1));
+    uint32_t first = (uint32_t)_mm256_cvtsi256_si32(fours);
+    uint32_t second = (uint32_t)_mm_cvtsi128_si32(_mm256_extracti128_si256(fours, 1));
+    return (first & 0xffff) | second << 16;
+}
+
+void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
+        __m256 v[4], max = _mm256_setzero_ps(), check = _mm256_setzero_ps();
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            v[i] = _mm256_loadu_ps(x + 8 * i);
+            max = _mm256_max_ps(max, _mm256_andnot_ps(sign, v[i]));
+            check = _mm256_add_ps(check, _mm256_mul_ps(v[i], _mm256_setzero_ps()));
+        }
+        bool finite = !_mm256_movemask_ps(_mm256_cmp_ps(check, check, _CMP_UNORD_Q));
+        float top = largest(max), inverse = top > 0.0f ? 127.0f / top : 0.0f;
+        bool usable = finite && isfinite(inverse);
+        scale[b] = finite ? (usable ? top / 127.0f : 0.0f) : NAN;
+        __m256 factor = _mm256_set1_ps(usable ? inverse : 0.0f);
+        __m256i word[4];
+        UNROLL
+        for (int i = 0; i < 4; i++) word[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
+        __m256i low = _mm256_packs_epi32(word[0], word[1]);
+        __m256i high = _mm256_packs_epi32(word[2], word[3]);
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
+                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        if (!usable) bytes = _mm256_setzero_si256(); /* NaN·0 is not 0 */
+        _mm256_storeu_si256((__m256i *)q, bytes);
+        uint32_t sums = half_sums(bytes);
+        memcpy(half_sum + 2 * b, &sums, sizeof sums);
+    }
+}
+
+/* ---- eight rows into one octet ------------------------------------------------------------------- */
+
+/* Where the next blocks of the rows begin. */
+typedef struct eight {
+    const unsigned char *row[BLOCK_OCTET];
+} eight;
+
+INLINE __m256i load_halves(const void *low, const void *high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
+                                   _mm_loadu_si128(high), 1);
+}
+
+/* 16 bytes of each row, `offset` behind its beginning: to[s] gets bytes 4s … 4s + 3 of every row. */
+INLINE void transpose_16(const eight *e, int64_t offset, __m256i to[4])
+{
+    __m256i from[4]; /* of rows i and i + 4 in the halves of a register */
+    UNROLL
+    for (int i = 0; i < 4; i++) from[i] = load_halves(e->row[i] + offset, e->row[i + 4] + offset);
+    __m256i a = _mm256_unpacklo_epi32(from[0], from[1]);
+    __m256i b = _mm256_unpackhi_epi32(from[0], from[1]);
+    __m256i c = _mm256_unpacklo_epi32(from[2], from[3]);
+    __m256i d = _mm256_unpackhi_epi32(from[2], from[3]);
+    to[0] = _mm256_unpacklo_epi64(a, c);
+    to[1] = _mm256_unpackhi_epi64(a, c);
+    to[2] = _mm256_unpacklo_epi64(b, d);
+    to[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+/* The same for n bytes, stored. */
+INLINE void interleave_codes(const eight *e, int64_t offset, const int n, uint8_t (*to)[STEP])
+{
+    for (int at = 0; at < n; at += 16, to += 4) {
+        __m256i steps[4];
+        transpose_16(e, offset + at, steps);
+        UNROLL
+        for (int s = 0; s < 4; s++) _mm256_storeu_si256((__m256i *)to[s], steps[s]);
+    }
+}
+
+static void interleave_halves(const eight *e, int64_t offset, uint16_t d[8])
+{
+    for (int i = 0; i < 8; i++) memcpy(&d[i], e->row[i] + offset, sizeof d[i]);
+}
+
+/* Four bytes of each row: the first of all rows, then the second, … */
+INLINE void store_bytes(__m256i step, void *to)
+{
+    const __m256i within = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0,
+                                            4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i across = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    step = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(step, within), across);
+    _mm256_storeu_si256(to, step);
+}
+
+/* What Q4_K and Q5_K begin with: d, dmin and the scales are 16 bytes. */
+INLINE void interleave_scales(const eight *e, uint16_t d[8], uint16_t dmin[8],
+                              uint8_t scales[N_SCALE_BYTES][8])
+{
+    __m256i steps[4];
+    transpose_16(e, 0, steps);
+    interleave_halves(e, offsetof(block_q4_k, d), d);
+    interleave_halves(e, offsetof(block_q4_k, dmin), dmin);
+    UNROLL
+    for (int i = 0; i < 3; i++) store_bytes(steps[i + 1], scales[4 * i]);
+}
+
+INLINE void interleave_q4_0(const eight *e, octet_q4_0 *o)
+{
+    interleave_halves(e, offsetof(block_q4_0, d), o->d);
+    interleave_codes(e, offsetof(block_q4_0, q), 16, o->q);
+}
+
+/* Bit s of a byte is the fifth bit of step s. */
+INLINE void interleave_q5_0(const eight *e, octet_q5_0 *o)
+{
+    uint32_t bits[8];
+    for (int i = 0; i < 8; i++)
+        memcpy(&bits[i], e->row[i] + offsetof(block_q5_0, high), sizeof bits[i]);
+    __m256i all = _mm256_loadu_si256((const __m256i *)bits), high = _mm256_setzero_si256();
+    UNROLL
+    for (int s = 0; s < STEPS; s++) {
+        /* a row's four bytes see the byte that their bits are in, and pick one each */
+        const int at = s / 2;
+        const __m256i spread = _mm256_setr_epi8(
+            at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at, 8 + at, 8 + at, 8 + at, 12 + at,
+            12 + at, 12 + at, 12 + at, at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at,
+            8 + at, 8 + at, 8 + at, 12 + at, 12 + at, 12 + at, 12 + at);
+        const __m256i bit = _mm256_set1_epi32(s % 2 ? (int)0x80402010 : 0x08040201);
+        __m256i there = _mm256_and_si256(_mm256_shuffle_epi8(all, spread), bit);
+        __m256i set = _mm256_cmpeq_epi8(there, bit);
+        high = _mm256_or_si256(high, _mm256_and_si256(set, _mm256_set1_epi8((char)(1 << s))));
+    }
+    interleave_halves(e, offsetof(block_q5_0, d), o->d);
+    _mm256_storeu_si256((__m256i *)o->high, high);
+    interleave_codes(e, offsetof(block_q5_0, q), 16, o->q);
+}
+
+INLINE void interleave_q8_0(const eight *e, octet_q8_0 *o)
+{
+    interleave_halves(e, offsetof(block_q8_0, d), o->d);
+    interleave_codes(e, offsetof(block_q8_0, q), 32, o->q);
+}
+
+INLINE void interleave_q4_k(const eight *e, octet_q4_k *o)
+{
+    interleave_scales(e, o->d, o->dmin, o->scales);
+    interleave_codes(e, offsetof(block_q4_k, q), 128, o->q[0]);
+}
+
+INLINE void interleave_q5_k(const eight *e, octet_q5_k *o)
+{
+    interleave_scales(e, o->d, o->dmin, o->scales);
+    interleave_codes(e, offsetof(block_q5_k, high), 32, o->high);
+    interleave_codes(e, offsetof(block_q5_k, q), 128, o->q[0]);
+}
+
+/* Four steps of a half of a block, from columns `at` of its parts on: from 4 + 2 bits to 6, and the last
+ * part's spread over the others. */
+INLINE void interleave_q6_k_codes(const eight *e, int half, int at, octet_q6_k *o)
+{
+    __m256i first[4], second[4], high[4];
+    int64_t low_at = (int64_t)offsetof(block_q6_k, low) + half * 64 + at;
+    transpose_16(e, low_at, first);
+    transpose_16(e, low_at + BLOCK, second);
+    transpose_16(e, (int64_t)offsetof(block_q6_k, high) + half * BLOCK + at, high);
+    UNROLL
+    for (int s = 0; s < 4; s++) {
+        __m256i last = _mm256_or_si256(high_halves(second[s]), move_bits(high[s], 6, 4, 0x30));
+        const __m256i code[3] = {
+            _mm256_or_si256(low_halves(first[s]), move_bits(high[s], 0, 4, 0x30)),
+            _mm256_or_si256(low_halves(second[s]), move_bits(high[s], 2, 4, 0x30)),
+            _mm256_or_si256(high_halves(first[s]), move_bits(high[s], 4, 4, 0x30))};
+        UNROLL
+        for (int i = 0; i < 3; i++) {
+            __m256i above = move_bits(last, 2 * i, 6, (char)0xc0);
+            _mm256_storeu_si256((__m256i *)o->q[half][at / 4 + s][i],
+                                _mm256_or_si256(code[i], above));
+        }
+    }
+}
+
+INLINE void interleave_q6_k(const eight *e, octet_q6_k *o)
+{
+    const __m256i pairs = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    __m256i scales[4]; /* two parts of all rows each */
+    transpose_16(e, offsetof(block_q6_k, scales), scales);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m256i by_part = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(scales[i], pairs), 0xd8);
+        _mm256_storeu_si256((__m256i *)o->scales[2 * i], by_part);
+    }
+    interleave_halves(e, offsetof(block_q6_k, d), o->d);
+    for (int half = 0; half < 2; half++)
+        for (int at = 0; at < BLOCK; at += 16) interleave_q6_k_codes(e, half, at, o);
+}
+
+#define INTERLEAVE(type, TYPE)                                                                     \
+    void block_interleave_##type##_avx2(const unsigned char *const row[BLOCK_OCTET], int64_t k,    \
+                                        void *octet)                                               \
+    {                                                                                              \
+        eight e;                                                                                   \
+        memcpy(&e, row, sizeof e);                                                                 \
+        octet_##type *o = octet;                                                                   \
+        for (; k > 0; k -= dtype_table[TYPE].block, o++) {                                         \
+            interleave_##type(&e, o);                                                              \
+            for (int i = 0; i < BLOCK_OCTET; i++) e.row[i] += dtype_table[TYPE].bytes;             \
+        }                                                                                          \
+    }
+INTERLEAVE(q4_0, DSMOE_Q4_0)
+INTERLEAVE(q5_0, DSMOE_Q5_0)
+INTERLEAVE(q8_0, DSMOE_Q8_0)
+INTERLEAVE(q4_k, DSMOE_Q4_K)
+INTERLEAVE(q5_k, DSMOE_Q5_K)
+INTERLEAVE(q6_k, DSMOE_Q6_K)

@@ -1,0 +1,208 @@
+/* gemm_blocks.c - y = x·wᵀ for weights in blocks. As in gemm.c no instruction set is named here.
+ *
+ * x is quantised to 8 bits once; then panels of BLOCK_TILE_N rows of w are unpacked, a stretch of the
+ * sum at a time, and meet all rows of x while they lie in the first cache. Unpacking a weight costs
+ * about as much as its product with two rows, so that already a few rows are worth it; a single one
+ * needs no unpacking. Rows of w come in octets (kernels.h): best made once and kept, else made here. */
+#include "kernels/gemm_blocks.h"
+
+#include <string.h>
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- what lies where in the scratch ------------------------------------------------------------ */
+
+/* Rows of x, filled up to whole tiles. */
+static int64_t padded_rows(const gemm *g)
+{
+    int64_t tile = g->kernels->block_tile_m;
+    return (g->m + tile - 1) / tile * tile;
+}
+
+/* A float holds a number of x as a word, its share of the scale and of the sum: 2 + 1/4 bytes. */
+static block_rows rows_place(const gemm *g)
+{
+    int64_t n = padded_rows(g) * (g->k / BLOCK);
+    float *at = g->x_panel;
+    return (block_rows){.scale = at, .sum = at + n, .q = at + 2 * n, .stride = padded_rows(g)};
+}
+
+static block_row row_place(const gemm *g)
+{
+    int64_t n = g->k / BLOCK;
+    float *at = g->x_panel;
+    return (block_row){.scale = at,
+                       .sum = at + n,
+                       .half_sum = (int16_t *)(at + 2 * n),
+                       .q = (int8_t *)(at + 3 * n)};
+}
+
+static block_panel panel_place(const gemm *g)
+{
+    int64_t n = BLOCK_STRETCH / BLOCK * BLOCK_TILE_N;
+    float *at = g->w_panel;
+    return (block_panel){.scale = at, .min = at + n, .code = at + 2 * n};
+}
+
+/* ---- taking x ---------------------------------------------------------------------------------- */
+
+/* A row's columns go to their place among those of its tile. */
+static void place_bytes(const int8_t *q, int64_t width, int tile, int8_t *to)
+{
+    for (int64_t k = 0; k < width; k += 4, to += 4 * tile) memcpy(to, q + k, 4);
+}
+
+static void place_words(const int8_t *q, int64_t width, int tile, int16_t *to)
+{
+    for (int64_t k = 0; k < width; k += 4, to += 4 * tile) {
+        to[0] = q[k];
+        to[1] = q[k + 2];
+        to[2 * tile] = q[k + 1];
+        to[2 * tile + 1] = q[k + 3];
+    }
+}
+
+/* One row, `width` columns from k0 on. */
+static void load_stretch(const gemm *g, block_form form, int64_t row, int64_t k0, int64_t width)
+{
+    const kernels *kn = g->kernels;
+    block_rows x = rows_place(g);
+    int tile = kn->block_tile_m;
+    int8_t q[BLOCK_STRETCH];
+    float scale[BLOCK_STRETCH / BLOCK];
+    int16_t half_sum[2 * BLOCK_STRETCH / BLOCK];
+    kn->quantize(width, rows_at(g->source, row) + k0, q, scale, half_sum);
+    for (int64_t b = 0; b < width / BLOCK; b++) {
+        int64_t at = (k0 / BLOCK + b) * x.stride + row;
+        ((float *)x.scale)[at] = scale[b];
+        ((float *)x.sum)[at] = scale[b] * (float)(half_sum[2 * b] + half_sum[2 * b + 1]);
+    }
+    int64_t at = k0 * x.stride + row / tile * tile * width;
+    if (form == BLOCK_BYTES)
+        place_bytes(q, width, tile, (int8_t *)x.q + at + row % tile * 4);
+    else
+        place_words(q, width, tile, (int16_t *)x.q + at + row % tile * 2);
+}
+
+static void load_rows(const gemm *g, block_form form)
+{
+    for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH)
+        for (int64_t i = 0; i < g->m; i++)
+            load_stretch(g, form, i, k0, min64(BLOCK_STRETCH, g->k - k0));
+}
+
+static void load_row(const gemm *g)
+{
+    block_row x = row_place(g);
+    g->kernels->quantize(g->k, rows_at(g->source, 0), (int8_t *)x.q, (float *)x.scale,
+                         (int16_t *)x.half_sum);
+    for (int64_t b = 0; b < g->k / BLOCK; b++)
+        ((float *)x.sum)[b] = x.scale[b] * (float)(x.half_sum[2 * b] + x.half_sum[2 * b + 1]);
+}
+
+/* ---- octets -------------------------------------------------------------------------------------- */
+
+/* The octets of w that somebody keeps, or NULL. */
+static const unsigned char *kept_octets(matrix w)
+{
+    if (!w.home || w.home_row % BLOCK_OCTET != 0) return NULL;
+    const unsigned char *all = atomic_load_explicit(&w.home->octets, memory_order_acquire);
+    return all ? all + w.home_row * w.stride : NULL;
+}
+
+/* Octet i of n rows of w: a kept one, or made now in the scratch, which has room for two. Rows behind
+ * the last repeat it. */
+static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, int64_t n,
+                            int64_t i)
+{
+    int64_t bytes = BLOCK_OCTET * w.stride, first = i * BLOCK_OCTET;
+    if (kept && first + BLOCK_OCTET <= n) return kept + i * bytes;
+    const unsigned char *row[BLOCK_OCTET];
+    for (int r = 0; r < BLOCK_OCTET; r++) row[r] = matrix_at(w, min64(first + r, n - 1), 0);
+    void *octet = g->octets + i % 2 * bytes;
+    g->kernels->dtypes[w.type].blocks->interleave(row, g->k, octet);
+    return octet;
+}
+
+void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t first, int64_t n,
+                            void *octets)
+{
+    const block_kernels *bk = kn->dtypes[w.type].blocks;
+    for (int64_t i = first; i < first + n; i++) {
+        const unsigned char *row[BLOCK_OCTET];
+        for (int r = 0; r < BLOCK_OCTET; r++) row[r] = matrix_at(w, i * BLOCK_OCTET + r, 0);
+        bk->interleave(row, k, (char *)octets + i * BLOCK_OCTET * w.stride);
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------------- */
+
+/* A panel of rows of w, all of the sum. */
+static void run_panel(const gemm *g, const block_kernels *bk, const void *const octet[2], int n,
+                      float *y, int64_t ldy)
+{
+    block_rows all = rows_place(g);
+    block_panel panel = panel_place(g);
+    int tile = g->kernels->block_tile_m, size = bk->form == BLOCK_BYTES ? 1 : 2;
+    for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH) {
+        int64_t width = min64(BLOCK_STRETCH, g->k - k0), first = k0 / BLOCK * all.stride;
+        const char *q = (const char *)all.q + k0 * all.stride * size;
+        bk->unpack(panel, octet, k0, width);
+        for (int64_t i = 0; i < g->m; i += tile) {
+            block_rows x = {q + i * width * size, all.scale + first + i, all.sum + first + i,
+                            all.stride};
+            bk->tile(width, x, panel, y + i * ldy, ldy, k0 > 0, (int)min64(tile, g->m - i), n);
+        }
+    }
+}
+
+static void run_tiles(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    const block_kernels *bk = g->kernels->dtypes[w.type].blocks;
+    const unsigned char *kept = kept_octets(w);
+    for (int64_t j = 0; j < n; j += BLOCK_TILE_N) {
+        int64_t i = j / BLOCK_OCTET;
+        const void *first = octet_of(g, w, kept, n, i);
+        bool second = j + BLOCK_OCTET < n;
+        const void *octet[2] = {first, second ? octet_of(g, w, kept, n, i + 1) : first};
+        run_panel(g, bk, octet, (int)min64(BLOCK_TILE_N, n - j), y + j, ldy);
+    }
+}
+
+static void run_row(const gemm *g, matrix w, int64_t n, float *y)
+{
+    const block_kernels *bk = g->kernels->dtypes[w.type].blocks;
+    block_row x = row_place(g);
+    const unsigned char *kept = kept_octets(w);
+    int64_t whole = kept ? n / BLOCK_OCTET : 0;
+    if (whole > 0) bk->row(x, kept, whole, g->k, y);
+    for (int64_t i = whole; i * BLOCK_OCTET < n; i++) {
+        float some[BLOCK_OCTET];
+        bk->row(x, octet_of(g, w, kept, n, i), 1, g->k, some);
+        memcpy(y + i * BLOCK_OCTET, some,
+               (size_t)min64(BLOCK_OCTET, n - i * BLOCK_OCTET) * sizeof *y);
+    }
+}
+
+static gemm_form form_of(const gemm *g, dsmoe_dtype type)
+{
+    if (g->m == 1) return GEMM_BLOCK_ROW;
+    bool bytes = g->kernels->dtypes[type].blocks->form == BLOCK_BYTES;
+    return bytes ? GEMM_BLOCK_BYTES : GEMM_BLOCK_WORDS;
+}
+
+void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    gemm_form form = form_of(g, w.type);
+    if (g->form != form) {
+        if (form == GEMM_BLOCK_ROW)
+            load_row(g);
+        else
+            load_rows(g, g->kernels->dtypes[w.type].blocks->form);
+        g->form = form;
+    }
+    if (form == GEMM_BLOCK_ROW)
+        run_row(g, w, n, y);
+    else
+        run_tiles(g, w, n, y, ldy);
+}

@@ -1,0 +1,106 @@
+/* quantize_search.h - private to the quantisers: the search for the scale with which the numbers
+ * that share it lose the least.
+ *
+ * Four parts are searched side by side: number i of all four is one vector, so no sum runs across a
+ * vector, and each part goes its own way. Vectors are the compilers' own (GCC and Clang), in place
+ * of loops over the parts, which they unroll before they could see a vector in them; every processor
+ * of interest has vectors of four floats. */
+#ifndef DSMOE_KERNELS_QUANTIZE_SEARCH_H
+#define DSMOE_KERNELS_QUANTIZE_SEARCH_H
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "kernels/blocks.h"
+
+enum { PARTS = 4 };
+
+/* A number of each part, and a truth about each: all bits or none. */
+typedef float lanes __attribute__((vector_size(PARTS * sizeof(float))));
+typedef int32_t lanes_mask __attribute__((vector_size(PARTS * sizeof(int32_t))));
+
+static inline lanes lanes_all(float value) { return (lanes){0} + value; }
+
+static inline lanes lanes_select(lanes_mask mask, lanes yes, lanes no)
+{
+    return (lanes)(((lanes_mask)yes & mask) | ((lanes_mask)no & ~mask));
+}
+
+static inline lanes lanes_clamp(lanes v, float low, float high)
+{
+    v = lanes_select(v < low, lanes_all(low), v);
+    return lanes_select(v > high, lanes_all(high), v);
+}
+
+static inline lanes lanes_magnitude(lanes v) { return (lanes)((lanes_mask)v & INT32_MAX); }
+
+static inline float lanes_sum(lanes v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+
+/* 0 for what is as good as zero beside numbers of about 1, even if an inverse would be finite. */
+static inline lanes lanes_inverse(lanes v)
+{
+    lanes_mask zero = lanes_magnitude(v) < 0x1p-120f;
+    return (lanes)((lanes_mask)(1.0f / lanes_select(zero, lanes_all(1.0f), v)) & ~zero);
+}
+
+/* The integer next to v, ties to even, for |v| < 2^22: floats of the size of the constant are
+ * integers. What is larger stays large. */
+static inline lanes lanes_nearest(lanes v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+
+static inline float nearest(float v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+
+static inline float inverse_or_zero(float v) { return fabsf(v) < 0x1p-120f ? 0.0f : 1.0f / v; }
+
+/* ---- parts ---------------------------------------------------------------------------------- */
+
+/* Σ w·(x - x̂)² is to be small. The numbers are in units of their block. */
+typedef struct parts {
+    int n; /* numbers of a part, at most BLOCK */
+    lanes x[BLOCK], w[BLOCK];
+} parts;
+
+/* How the numbers of a block are counted. In units of about the largest, no square overflows or
+ * vanishes; being powers of two, units cost no digit. */
+typedef struct measure {
+    float unit;
+    const float *importance; /* NULL: none, or none of these numbers has any */
+    float whole;             /* what importances are divided by */
+    float floor;             /* and what is then added, so that no number is for free */
+    float spread;            /* a multiple of the mean square: numbers below its root count alike */
+} measure;
+
+measure measure_block(int n, const float *x, const float *importance);
+
+/* The numbers of one part, which begin at `first` in the block x. */
+void parts_load(parts *p, int part, const measure *m, const float *x, int first);
+
+/* A scale in units as the float16 that a block stores, in units again: the nearest, but the next
+ * larger one where float16 gets so coarse that the largest numbers would be cut off; and the largest
+ * if that is too small. */
+float scale_round(float scale, float unit);
+
+/* ---- types without a minimum: x ≈ scale·q for integers -top ≤ q < top ----------------------- */
+
+/* Sums over the numbers of each part, with the residue r = x - scale·q. */
+typedef struct symmetric_sums {
+    lanes qq, qr, rr; /* Σ w·q², Σ w·q·r, Σ w·r² */
+} symmetric_sums;
+
+void symmetric_sum(const parts *p, float top, const lanes *scale, symmetric_sums *sums);
+
+/* The scales, of either sign, that suit each part. */
+void symmetric_search(const parts *p, float top, lanes *scale);
+
+/* The best q + top for these scales, part by part. */
+void symmetric_write(const parts *p, float top, const lanes *scale, uint8_t *q);
+
+/* ---- quantize_row for each type of blocks --------------------------------------------------- */
+
+void quantize_row_q4_0(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q8_0(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q4_k(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q5_k(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q6_k(int64_t n, const float *x, const float *importance, void *out);
+
+#endif

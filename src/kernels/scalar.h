@@ -1,0 +1,16 @@
+/* scalar.h - what the files of the scalar set share. */
+#ifndef DSMOE_KERNELS_SCALAR_H
+#define DSMOE_KERNELS_SCALAR_H
+
+#include "kernels/kernels.h"
+
+enum { SCALAR_BLOCK_TILE_M = 4 };
+
+/* Products with block types, by dsmoe_dtype. */
+extern const block_kernels blocks_scalar[N_DTYPES];
+void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
+
+/* Keys and values of a KV cache. */
+extern const cache_kernels caches_scalar[N_DTYPES];
+
+#endif

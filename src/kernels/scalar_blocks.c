@@ -1,0 +1,252 @@
+/* scalar_blocks.c - products with block types in plain C: the specification of every other set.
+ *
+ * All types go one way here: a block of any of them is 32 integer codes, a scale and a minimum. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/blocks.h"
+#include "kernels/half.h"
+#include "kernels/scalar.h"
+
+/* ---- what a block says ---------------------------------------------------------------------- */
+
+/* x = scale·code - min */
+typedef struct block_codes {
+    int16_t code[BLOCK];
+    float scale, min;
+} block_codes;
+
+static float half_at(const uint8_t at[2]) { return half_from_f16((uint16_t)(at[0] | at[1] << 8)); }
+
+static block_codes codes_q4_0(const block_q4_0 *b)
+{
+    block_codes c = {.scale = half_at(b->d), .min = 8.0f * half_at(b->d)};
+    for (int i = 0; i < BLOCK; i++)
+        c.code[i] = i < BLOCK / 2 ? b->q[i] & 15 : b->q[i - BLOCK / 2] >> 4;
+    return c;
+}
+
+static block_codes codes_q5_0(const block_q5_0 *b)
+{
+    block_codes c = {.scale = half_at(b->d), .min = 16.0f * half_at(b->d)};
+    for (int i = 0; i < BLOCK; i++) {
+        int low = i < BLOCK / 2 ? b->q[i] & 15 : b->q[i - BLOCK / 2] >> 4;
+        c.code[i] = (int16_t)(low | (b->high[i / 8] >> i % 8 & 1) << 4);
+    }
+    return c;
+}
+
+static block_codes codes_q8_0(const block_q8_0 *b)
+{
+    block_codes c = {.scale = half_at(b->d)};
+    for (int i = 0; i < BLOCK; i++) c.code[i] = b->q[i];
+    return c;
+}
+
+/* Part `part` of eight. */
+static block_codes codes_q4_k(const block_q4_k *b, int part)
+{
+    int scale, min;
+    block_scale_min(b->scales, part, &scale, &min);
+    block_codes c = {.scale = half_at(b->d) * (float)scale, .min = half_at(b->dmin) * (float)min};
+    for (int i = 0; i < BLOCK; i++)
+        c.code[i] = b->q[part / 2 * BLOCK + i] >> (part % 2 ? 4 : 0) & 15;
+    return c;
+}
+
+static block_codes codes_q5_k(const block_q5_k *b, int part)
+{
+    int scale, min;
+    block_scale_min(b->scales, part, &scale, &min);
+    block_codes c = {.scale = half_at(b->d) * (float)scale, .min = half_at(b->dmin) * (float)min};
+    for (int i = 0; i < BLOCK; i++) {
+        int low = b->q[part / 2 * BLOCK + i] >> (part % 2 ? 4 : 0) & 15;
+        c.code[i] = (int16_t)(low | (b->high[i] >> part & 1) << 4);
+    }
+    return c;
+}
+
+/* The scale of 16 numbers goes into their codes, which fit in 13 bits. */
+static block_codes codes_q6_k(const block_q6_k *b, int part)
+{
+    block_codes c = {.scale = half_at(b->d)};
+    const uint8_t *low = b->low + part / 4 * 64 + part % 2 * BLOCK;
+    const uint8_t *high = b->high + part / 4 * BLOCK;
+    for (int i = 0; i < BLOCK; i++) {
+        int q = (low[i] >> (part % 4 < 2 ? 0 : 4) & 15) | (high[i] >> part % 4 * 2 & 3) << 4;
+        c.code[i] = (int16_t)((q - 32) * b->scales[part * 2 + i / 16]);
+    }
+    return c;
+}
+
+/* ---- octets: block after block, of each the eight rows ------------------------------------------ */
+
+/* The block of a row of an octet that begins in column `column`. */
+static block_codes codes_at(dsmoe_dtype type, const void *octet, int row, int64_t column)
+{
+    int64_t block = column / dtype_table[type].block;
+    const void *at = (const char *)octet + (block * BLOCK_OCTET + row) * dtype_table[type].bytes;
+    int part = (int)(column % SUPER_BLOCK / BLOCK);
+    switch (type) {
+    case DSMOE_Q4_0: return codes_q4_0(at);
+    case DSMOE_Q5_0: return codes_q5_0(at);
+    case DSMOE_Q8_0: return codes_q8_0(at);
+    case DSMOE_Q4_K: return codes_q4_k(at, part);
+    case DSMOE_Q5_K: return codes_q5_k(at, part);
+    case DSMOE_Q6_K: return codes_q6_k(at, part);
+    default: return (block_codes){0};
+    }
+}
+
+static void interleave(dsmoe_dtype type, const unsigned char *const row[BLOCK_OCTET], int64_t k,
+                       void *octet)
+{
+    size_t bytes = (size_t)dtype_table[type].bytes;
+    unsigned char *to = octet;
+    for (int64_t b = 0; b < k / dtype_table[type].block; b++)
+        for (int i = 0; i < BLOCK_OCTET; i++, to += bytes)
+            memcpy(to, row[i] + (size_t)b * bytes, bytes);
+}
+
+/* ---- x in 8 bits ----------------------------------------------------------------------------- */
+
+void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
+{
+    for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
+        float max = 0.0f, check = 0.0f;
+        for (int i = 0; i < BLOCK; i++) {
+            max = fmaxf(max, fabsf(x[i]));
+            check += x[i] * 0.0f; /* a NaN if any number is not finite */
+        }
+        float inverse = max > 0.0f ? 127.0f / max : 0.0f;
+        bool usable = check == 0.0f && isfinite(inverse); /* else so small that it counts as 0 */
+        scale[b] = check == 0.0f ? (usable ? max / 127.0f : 0.0f) : NAN;
+        for (int half = 0; half < 2; half++) {
+            int sum = 0;
+            for (int i = half * 16; i < half * 16 + 16; i++)
+                sum += q[i] = usable ? (int8_t)nearbyintf(x[i] * inverse) : 0;
+            half_sum[2 * b + half] = (int16_t)sum;
+        }
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static void unpack(dsmoe_dtype type, block_form form, block_panel panel, const void *const octet[2],
+                   int64_t column, int64_t width)
+{
+    for (int64_t b = 0; b < width / BLOCK; b++)
+        for (int j = 0; j < BLOCK_TILE_N; j++) {
+            block_codes c =
+                codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + b * BLOCK);
+            panel.scale[b * BLOCK_TILE_N + j] = c.scale;
+            if (form == BLOCK_BYTES) panel.min[b * BLOCK_TILE_N + j] = c.min;
+            for (int i = 0; i < BLOCK; i++) {
+                int64_t four = b * BLOCK / 4 + i / 4, pair = four * 2 + i % 2;
+                if (form == BLOCK_BYTES)
+                    ((uint8_t *)panel.code)[(four * BLOCK_TILE_N + j) * 4 + i % 4] =
+                        (uint8_t)c.code[i];
+                else
+                    ((int16_t *)panel.code)[(pair * BLOCK_TILE_N + j) * 2 + i % 4 / 2] = c.code[i];
+            }
+        }
+}
+
+/* Σ q·code of a block: both operands have the same order, whatever it is. */
+static int32_t dot_bytes(const int8_t *x, const uint8_t *w, int i, int j)
+{
+    int32_t sum = 0;
+    for (int s = 0; s < BLOCK / 4; s++)
+        for (int e = 0; e < 4; e++)
+            sum += x[(s * SCALAR_BLOCK_TILE_M + i) * 4 + e] * w[(s * BLOCK_TILE_N + j) * 4 + e];
+    return sum;
+}
+
+static int32_t dot_words(const int16_t *x, const int16_t *w, int i, int j)
+{
+    int32_t sum = 0;
+    for (int s = 0; s < BLOCK / 2; s++)
+        for (int e = 0; e < 2; e++)
+            sum += x[(s * SCALAR_BLOCK_TILE_M + i) * 2 + e] * w[(s * BLOCK_TILE_N + j) * 2 + e];
+    return sum;
+}
+
+static void tile_bytes(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
+                       bool accumulate, int m, int n)
+{
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0.0f;
+            for (int64_t b = 0; b < width / BLOCK; b++) {
+                int32_t dot = dot_bytes((const int8_t *)x.q + b * BLOCK * SCALAR_BLOCK_TILE_M,
+                                        (const uint8_t *)w.code + b * BLOCK * BLOCK_TILE_N, i, j);
+                sum += (float)dot * x.scale[b * x.stride + i] * w.scale[b * BLOCK_TILE_N + j];
+                sum -= w.min[b * BLOCK_TILE_N + j] * x.sum[b * x.stride + i];
+            }
+            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
+        }
+}
+
+static void tile_words(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
+                       bool accumulate, int m, int n)
+{
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float sum = 0.0f;
+            for (int64_t b = 0; b < width / BLOCK; b++) {
+                int32_t dot = dot_words((const int16_t *)x.q + b * BLOCK * SCALAR_BLOCK_TILE_M,
+                                        (const int16_t *)w.code + b * BLOCK * BLOCK_TILE_N, i, j);
+                sum += (float)dot * x.scale[b * x.stride + i] * w.scale[b * BLOCK_TILE_N + j];
+            }
+            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
+        }
+}
+
+static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, int64_t k, float *y)
+{
+    for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
+        const char *octet =
+            (const char *)octets + j / BLOCK_OCTET * BLOCK_OCTET * dtype_bytes(type, k);
+        float sum = 0.0f;
+        for (int64_t b = 0; b < k / BLOCK; b++) {
+            block_codes c = codes_at(type, octet, (int)(j % BLOCK_OCTET), b * BLOCK);
+            int32_t dot = 0;
+            for (int i = 0; i < BLOCK; i++) dot += x.q[b * BLOCK + i] * c.code[i];
+            sum += (float)dot * x.scale[b] * c.scale;
+            sum -= c.min * x.sum[b];
+        }
+        y[j] = sum;
+    }
+}
+
+/* The same code for all types, each knowing which it is. */
+#define BLOCKS(type, TYPE, FORM)                                                                   \
+    static void interleave_##type(const unsigned char *const from[BLOCK_OCTET], int64_t k,         \
+                                  void *octet)                                                     \
+    {                                                                                              \
+        interleave(TYPE, from, k, octet);                                                          \
+    }                                                                                              \
+    static void unpack_##type(block_panel panel, const void *const octet[2], int64_t column,       \
+                              int64_t width)                                                       \
+    {                                                                                              \
+        unpack(TYPE, FORM, panel, octet, column, width);                                           \
+    }                                                                                              \
+    static void row_##type(block_row x, const void *octets, int64_t n, int64_t k, float *y)        \
+    {                                                                                              \
+        row(TYPE, x, octets, n, k, y);                                                             \
+    }
+BLOCKS(q4_0, DSMOE_Q4_0, BLOCK_BYTES)
+BLOCKS(q5_0, DSMOE_Q5_0, BLOCK_BYTES)
+BLOCKS(q8_0, DSMOE_Q8_0, BLOCK_WORDS)
+BLOCKS(q4_k, DSMOE_Q4_K, BLOCK_BYTES)
+BLOCKS(q5_k, DSMOE_Q5_K, BLOCK_BYTES)
+BLOCKS(q6_k, DSMOE_Q6_K, BLOCK_WORDS)
+
+const block_kernels blocks_scalar[N_DTYPES] = {
+    [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, unpack_q4_0, tile_bytes, row_q4_0},
+    [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, unpack_q5_0, tile_bytes, row_q5_0},
+    [DSMOE_Q8_0] = {BLOCK_WORDS, interleave_q8_0, unpack_q8_0, tile_words, row_q8_0},
+    [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, unpack_q4_k, tile_bytes, row_q4_k},
+    [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, unpack_q5_k, tile_bytes, row_q5_k},
+    [DSMOE_Q6_K] = {BLOCK_WORDS, interleave_q6_k, unpack_q6_k, tile_words, row_q6_k},
+};

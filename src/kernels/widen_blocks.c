@@ -1,0 +1,96 @@
+/* widen_blocks.c - block types to float32 in plain C: what their bytes mean. d has 11 bits, a scale at
+ * most 7, a code at most 7: no product here is rounded, only the difference from a minimum is, so
+ * every way to compute a number comes to the same bits. */
+#include "kernels/blocks.h"
+
+#include "kernels/half.h"
+
+void widen_q4_0(int64_t n, const void *src, float *dst)
+{
+    const block_q4_0 *block = src;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
+        float d = half_load_f16(block->d);
+        for (int i = 0; i < 16; i++) dst[i] = d * (float)((block->q[i] & 15) - 8);
+        for (int i = 0; i < 16; i++) dst[16 + i] = d * (float)((block->q[i] >> 4) - 8);
+    }
+}
+
+void widen_q5_0(int64_t n, const void *src, float *dst)
+{
+    const block_q5_0 *block = src;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
+        float d = half_load_f16(block->d);
+        uint32_t high = (uint32_t)block->high[0] | (uint32_t)block->high[1] << 8 |
+                        (uint32_t)block->high[2] << 16 | (uint32_t)block->high[3] << 24;
+        for (int i = 0; i < 16; i++) {
+            int low = block->q[i] & 15, top = (int)(high >> i & 1) << 4;
+            dst[i] = d * (float)((low | top) - 16);
+        }
+        for (int i = 0; i < 16; i++) {
+            int low = block->q[i] >> 4, top = (int)(high >> (16 + i) & 1) << 4;
+            dst[16 + i] = d * (float)((low | top) - 16);
+        }
+    }
+}
+
+void widen_q8_0(int64_t n, const void *src, float *dst)
+{
+    const block_q8_0 *block = src;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
+        float d = half_load_f16(block->d);
+        for (int i = 0; i < BLOCK; i++) dst[i] = d * (float)block->q[i];
+    }
+}
+
+void widen_q4_k(int64_t n, const void *src, float *dst)
+{
+    const block_q4_k *block = src;
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
+        float d = half_load_f16(block->d), dmin = half_load_f16(block->dmin);
+        for (int part = 0; part < 8; part++) {
+            int scale, min, shift = part % 2 * 4;
+            block_scale_min(block->scales, part, &scale, &min);
+            float step = d * (float)scale, offset = dmin * (float)min;
+            const uint8_t *q = block->q + part / 2 * BLOCK;
+            for (int i = 0; i < BLOCK; i++)
+                dst[part * BLOCK + i] = step * (float)(q[i] >> shift & 15) - offset;
+        }
+    }
+}
+
+void widen_q5_k(int64_t n, const void *src, float *dst)
+{
+    const block_q5_k *block = src;
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
+        float d = half_load_f16(block->d), dmin = half_load_f16(block->dmin);
+        for (int part = 0; part < 8; part++) {
+            int scale, min, shift = part % 2 * 4;
+            block_scale_min(block->scales, part, &scale, &min);
+            float step = d * (float)scale, offset = dmin * (float)min;
+            const uint8_t *q = block->q + part / 2 * BLOCK;
+            for (int i = 0; i < BLOCK; i++) {
+                int low = q[i] >> shift & 15, top = (block->high[i] >> part & 1) << 4;
+                dst[part * BLOCK + i] = step * (float)(low | top) - offset;
+            }
+        }
+    }
+}
+
+void widen_q6_k(int64_t n, const void *src, float *dst)
+{
+    const block_q6_k *block = src;
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
+        float d = half_load_f16(block->d);
+        for (int part = 0; part < 16; part++) {
+            /* Parts are 16 numbers; four pairs of them share the bytes of a half of the block. */
+            int half = part / 8, pair = part / 2 % 4, odd = part % 2 * 16;
+            const uint8_t *low = block->low + half * 64 + pair % 2 * 32 + odd;
+            const uint8_t *high = block->high + half * 32 + odd;
+            float step = d * (float)block->scales[part];
+            for (int i = 0; i < 16; i++) {
+                int q = (low[i] >> pair / 2 * 4 & 15) | (high[i] >> pair * 2 & 3) << 4;
+                dst[part * 16 + i] = step * (float)(q - 32);
+            }
+        }
+    }
+}

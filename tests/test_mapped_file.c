@@ -1,0 +1,340 @@
+/* test_mapped_file.c - files that become shorter while they are mapped: no signal, and everyone who
+ * asks is told. What is not such a file goes to the handler the program had.
+ *
+ * The tests of that run first, each in a process of its own: the handler is installed once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "data_files.h"
+#include "formats/mapped_file.h"
+#include "formats/shards.h"
+
+enum { SIZE = 100000 };
+
+static void write_sevens(const char *name)
+{
+    char *bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    memset(bytes, 7, SIZE);
+    write_data(name, bytes, SIZE);
+    free(bytes);
+}
+
+static mapped_file open_guarded(const char *name)
+{
+    mapped_file file;
+    dsmoe_error error = {0};
+    if (mapped_file_open_guarded(&file, in_directory(name), &error)) fail_msg("%s", error.message);
+    return file;
+}
+
+static size_t sum(const unsigned char *bytes, size_t size)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < size; i++) total += ((const volatile unsigned char *)bytes)[i];
+    return total;
+}
+
+/* ---- other handlers ------------------------------------------------------------------------- */
+
+enum { FINE = 0, WRONG = 1, CALLED = 42 };
+
+static const unsigned char *volatile expected_address;
+
+static void exit_if_expected(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    _exit(number == SIGBUS && info->si_addr == expected_address ? CALLED : WRONG);
+}
+
+static void exit_called(int number) { _exit(number == SIGBUS ? CALLED : WRONG); }
+
+/* Touches a file without a guard that is gone. */
+static void touch_foreign(void)
+{
+    mapped_file guarded = open_guarded("guarded"), foreign;
+    if (mapped_file_open(&foreign, in_directory("foreign"), NULL) != DSMOE_OK) _exit(WRONG);
+    expected_address = foreign.bytes + SIZE - 1;
+    if (truncate(in_directory("foreign"), 0) != 0) _exit(WRONG);
+    sum(guarded.bytes, SIZE);
+    sum(expected_address, 1);
+    _exit(WRONG);
+}
+
+static void heal_guarded(void)
+{
+    mapped_file file = open_guarded("guarded");
+    if (truncate(in_directory("guarded"), 0) != 0) _exit(WRONG);
+    bool healed = sum(file.bytes, SIZE) == 0 && !mapped_file_intact(&file);
+    _exit(healed ? FINE : WRONG);
+}
+
+static void with_default_foreign(void)
+{
+    signal(SIGBUS, SIG_DFL);
+    touch_foreign();
+}
+
+static void with_ignored_foreign(void)
+{
+    signal(SIGBUS, SIG_IGN); /* which the system does not allow for a fault */
+    touch_foreign();
+}
+
+static void with_details_foreign(void)
+{
+    struct sigaction action = {.sa_sigaction = exit_if_expected, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+    touch_foreign();
+}
+
+static void with_plain_foreign(void)
+{
+    signal(SIGBUS, exit_called);
+    touch_foreign();
+}
+
+static void return_only(int number) { (void)number; }
+
+static void with_once_foreign(void)
+{
+    struct sigaction action = {.sa_handler = return_only, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGBUS, &action, NULL);
+    touch_foreign();
+}
+
+static void with_plain_guarded(void)
+{
+    signal(SIGBUS, exit_called);
+    heal_guarded();
+}
+
+static void sent_to_default(void)
+{
+    signal(SIGBUS, SIG_DFL);
+    open_guarded("guarded");
+    raise(SIGBUS);
+    _exit(WRONG);
+}
+
+static void sent_to_ignored(void)
+{
+    signal(SIGBUS, SIG_IGN);
+    open_guarded("guarded");
+    raise(SIGBUS);
+    _exit(FINE);
+}
+
+static void put_back(void)
+{
+    signal(SIGBUS, exit_called);
+    open_guarded("foreign");
+    signal(SIGBUS, SIG_DFL);
+    heal_guarded();
+}
+
+static void test_other_handlers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        void (*run)(void);
+        int code, signal; /* how it must end */
+    } cases[] = {
+        {"a fault without a handler", with_default_foreign, 0, SIGBUS},
+        {"a fault though ignored", with_ignored_foreign, 0, SIGBUS},
+        {"a fault with a handler that knows details", with_details_foreign, CALLED, 0},
+        {"a fault with a plain handler", with_plain_foreign, CALLED, 0},
+        {"a fault with a handler that runs once", with_once_foreign, 0, SIGBUS},
+        {"a guarded fault with a plain handler", with_plain_guarded, FINE, 0},
+        {"sent without a handler", sent_to_default, 0, SIGBUS},
+        {"sent though ignored", sent_to_ignored, FINE, 0},
+        {"the handler before was put back", put_back, FINE, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_sevens("guarded");
+        write_sevens("foreign");
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+            alarm(30); /* a handler that never ends would be one */
+            cases[i].run();
+            _exit(WRONG);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        bool as_expected = cases[i].signal
+                               ? WIFSIGNALED(status) && WTERMSIG(status) == cases[i].signal
+                               : WIFEXITED(status) && WEXITSTATUS(status) == cases[i].code;
+        if (!as_expected) fail_msg("%s: status 0x%x", cases[i].name, status);
+    }
+}
+
+/* ---- guarded files -------------------------------------------------------------------------- */
+
+static void test_truncated(void **state)
+{
+    (void)state;
+    static const off_t sizes[] = {0, 1, 4096, 5000, SIZE - 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        write_sevens("file");
+        mapped_file file = open_guarded("file");
+        assert_int_equal(sum(file.bytes, SIZE), 7 * SIZE);
+        assert_true(mapped_file_intact(&file));
+        assert_int_equal(truncate(in_directory("file"), sizes[i]), 0);
+        assert_int_equal(sum(file.bytes, SIZE), 7 * sizes[i]);
+        assert_false(mapped_file_intact(&file));
+        /* What was missing once stays so. */
+        write_sevens("file");
+        assert_false(mapped_file_intact(&file));
+        mapped_file_close(&file);
+    }
+}
+
+static void test_still_whole(void **state)
+{
+    (void)state;
+    write_sevens("file");
+    mapped_file file = open_guarded("file");
+    assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
+    assert_true(mapped_file_intact(&file));
+    /* Another file in its place is another file. */
+    write_text("other", "short");
+    assert_int_equal(rename(in_directory("other"), in_directory("file")), 0);
+    assert_int_equal(sum(file.bytes, SIZE), 7 * SIZE);
+    assert_true(mapped_file_intact(&file));
+    mapped_file_close(&file);
+
+    write_sevens("file");
+    assert_int_equal(mapped_file_open(&file, in_directory("file"), NULL), DSMOE_OK);
+    assert_true(mapped_file_intact(&file));
+    mapped_file_close(&file);
+    mapped_file_close(&file); /* zeros now */
+}
+
+/* More than one block of guards holds. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { MANY = 200 };
+    static mapped_file files[MANY];
+    char name[16];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MANY; i++) {
+            snprintf(name, sizeof name, "%d", i);
+            write_sevens(name);
+            files[i] = open_guarded(name);
+        }
+        for (int i = 0; i < MANY; i += 3) {
+            snprintf(name, sizeof name, "%d", i);
+            assert_int_equal(truncate(in_directory(name), 0), 0);
+        }
+        for (int i = 0; i < MANY; i++) {
+            assert_int_equal(sum(files[i].bytes, SIZE), i % 3 ? 7 * SIZE : 0);
+            assert_int_equal(mapped_file_intact(&files[i]), i % 3 != 0);
+        }
+        for (int i = 0; i < MANY; i++) mapped_file_close(&files[i]);
+    }
+}
+
+typedef struct worker {
+    char file[1024];
+    bool truncates, failed;
+} worker;
+
+static void *work(void *context)
+{
+    worker *w = context;
+    unsigned char bytes[9000];
+    memset(bytes, 1, sizeof bytes);
+    for (int i = 0; i < 300 && !w->failed; i++) {
+        int out = open(w->file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        w->failed = out < 0 || write(out, bytes, sizeof bytes) != (ssize_t)sizeof bytes;
+        close(out);
+        mapped_file file;
+        if (w->failed || mapped_file_open_guarded(&file, w->file, NULL)) {
+            w->failed = true;
+            break;
+        }
+        bool cut = w->truncates && i % 2;
+        w->failed = (cut && truncate(w->file, 4096) != 0) ||
+                    sum(file.bytes, file.size) != (cut ? 4096 : sizeof bytes) ||
+                    mapped_file_intact(&file) == cut;
+        mapped_file_close(&file);
+    }
+    return NULL;
+}
+
+/* Threads that open, lose and close files at the same time see their own only. */
+static void test_threads(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static worker workers[N];
+    pthread_t threads[N];
+    for (int i = 0; i < N; i++) {
+        workers[i] = (worker){.truncates = i % 3 != 0};
+        snprintf(workers[i].file, sizeof workers[i].file, "%s%d", in_directory("t"), i);
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (int i = 0; i < N; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < N; i++) assert_false(workers[i].failed);
+}
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+static void test_safetensors(void **state)
+{
+    (void)state;
+    enum { BYTES = 65536 };
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"U8\",\"shape\":[65536],\"data_offsets\":[0,65536]}}";
+    unsigned char *bytes = malloc(sizeof header - 1 + 8 + BYTES);
+    assert_non_null(bytes);
+    uint64_t length = sizeof header - 1;
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    memset(bytes + 8 + length, 1, BYTES);
+    write_data("model.safetensors", bytes, 8 + length + BYTES);
+    free(bytes);
+
+    shards *set;
+    dsmoe_error error = {0};
+    if (shards_open(in_directory("."), &set, &error)) fail_msg("%s", error.message);
+    safetensors *file;
+    if (safetensors_open(in_directory("model.safetensors"), &file, &error))
+        fail_msg("%s", error.message);
+    assert_true(shards_intact(set) && safetensors_intact(file));
+    assert_int_equal(truncate(in_directory("model.safetensors"), 8192), 0);
+    assert_in_range(sum(shards_at(set, 0)->data, BYTES), 1, 8192);
+    assert_false(shards_intact(set));
+    assert_false(safetensors_intact(file));
+    safetensors_close(file);
+    shards_close(set);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_other_handlers), TEST(test_truncated), TEST(test_still_whole),
+        TEST(test_many),           TEST(test_threads),   TEST(test_safetensors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
