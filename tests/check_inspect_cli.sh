@@ -123,6 +123,51 @@ code=$?
 one_message "of 8 probes"
 is_json
 
+# ---- eval: how the cache keeps keys and values
+echo "$row0 $row1" >"$ids"
+run 0 eval -m "$base" -f "$ids" --ids --json
+exact=$(number cross_entropy)
+run 0 eval -m "$base" -f "$ids" --ids --json --kv-type f32
+[ "$(number cross_entropy)" = "$exact" ] || complain "not the same as without --kv-type"
+run 0 eval -m "$base" -f "$ids" --ids --json --kv-type f16
+awk -v a="$(number cross_entropy)" -v b="$exact" \
+    'BEGIN { d = a - b; exit !(d != 0 && d < 0.01 && d > -0.01) }' || complain "f16 is not near f32"
+for wrong in bf16 q4_0 F16 ''; do
+    run 2 eval -m "$base" -f "$ids" --ids --kv-type "$wrong"
+    usage --kv-type
+done
+
+# ---- eval: against another model
+run 0 eval -m "$base" --against "$base" -f "$ids" --ids --json
+is_json
+silent
+shows '"scored": 79' '"kl": 0,' '"kl_max": 0,' '"same_top": 1,' '"perplexity_ratio": 1,' \
+    '"bytes_ratio": 1,'
+close "$(echo "$(number perplexity)" | awk '{ printf "%.9f", log($1) }')" "$exact"
+run 0 eval -m "$data/lm/bf16" --against "$base" -f "$ids" --ids --json -c 20
+is_json
+shows '"tokens": 80' '"scored": 76' '"n_ctx": 20' '"bytes_ratio": 0.5'
+awk -v kl="$(number kl)" -v most="$(number kl_max)" 'BEGIN { exit !(kl > 0 && kl <= most) }' ||
+    complain "no divergence from another model"
+run 0 eval -m "$data/lm/bf16" --against "$base" -f "$ids" --ids
+shows perplexity weights ratio "KL divergence" "99th percentile" "same top token" "79 of 80"
+silent
+run 1 eval -m "$base" --against "$scratch/nowhere" -f "$ids" --ids
+one_message nowhere
+for beside in --probes "--experts 2" "--stride 4" "--kv-type f16"; do
+    # shellcheck disable=SC2086  # an option and its value
+    run 2 eval -m "$base" --against "$base" -f "$ids" --ids $beside
+    usage --against
+done
+arguments="eval --against, interrupted"
+"$dsmoe" eval -m "$base" --against "$base" -f "$scratch/endless" --ids -c 256 --json >"$out" 2>"$err" &
+sleep 1
+kill -INT $!
+wait $!
+code=$?
+[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+one_message interrupted
+
 # ---- eval: the paper's probes
 echo "$row0 $row1" >"$ids"
 run 0 eval -m "$base" -f "$ids" --ids --json

@@ -344,7 +344,7 @@ dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_b
 {
     dsmoe_error error = {0};
     dsmoe_session *session;
-    dsmoe_session_options options = {n_ctx, n_batch, n_threads};
+    dsmoe_session_options options = {.n_ctx = n_ctx, .n_batch = n_batch, .n_threads = n_threads};
     must(dsmoe_session_create(model, &options, &session, &error), &error, "a session");
     return session;
 }

@@ -353,6 +353,77 @@ static void test_model_failures(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* ---- conversions ---------------------------------------------------------------------------- */
+
+static char fresh[300], other[300]; /* a GGUF file, and what it becomes */
+static const char *target_type;
+
+static dsmoe_status make_fresh(dsmoe_error *error)
+{
+    dsmoe_config small;
+    dsmoe_convert_options options = {.type = target_type, .n_threads = 1};
+    assert_int_equal(dsmoe_config_preset("tiny", &small, NULL), DSMOE_OK);
+    small.vocab_size = 270;
+    small.hidden_size = small.intermediate_size = 32;
+    small.num_hidden_layers = 1;
+    small.n_routed_experts = small.num_experts_per_tok = 2;
+    remove(fresh);
+    dsmoe_status status =
+        dsmoe_model_init_gguf(fresh, &small, TEST_DATA "/text_cli", 0, &options, error);
+    assert_true((access(fresh, F_OK) == 0) == (status == DSMOE_OK));
+    return status;
+}
+
+static dsmoe_status convert_fresh(dsmoe_error *error)
+{
+    dsmoe_convert_options options = {.type = target_type, .n_threads = 1};
+    dsmoe_status status = dsmoe_convert(fresh, other, &options, error);
+    assert_true((access(other, F_OK) == 0) == (status == DSMOE_OK));
+    static const char *const files[] = {"config.json", "generation_config.json",
+                                        "model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", other, files[i]);
+        remove(name);
+    }
+    remove(other);
+    return status;
+}
+
+static dsmoe_status make_imatrix(dsmoe_error *error)
+{
+    static const int32_t tokens[] = {1, 2, 3};
+    dsmoe_imatrix_options options = {.n_threads = 1};
+    dsmoe_status status = dsmoe_imatrix_make(model, tokens, COUNT(tokens), &options, other, error);
+    if (status == DSMOE_OK) assert_int_equal(access(other, F_OK), 0);
+    remove(other);
+    return status;
+}
+
+static void test_convert_failures(void **state)
+{
+    (void)state;
+    memset(directory + sizeof directory - 7, 'X', 6); /* another one */
+    assert_non_null(mkdtemp(directory));
+    snprintf(fresh, sizeof fresh, "%s/fresh.gguf", directory);
+    target_type = "q8_0";
+    check_failures("dsmoe_model_init_gguf", make_fresh, DSMOE_ERROR_IO);
+    target_type = "f16"; /* opening one of blocks asks for memory that it can do without */
+    assert_int_equal(make_fresh(NULL), DSMOE_OK);
+    snprintf(other, sizeof other, "%s/other.gguf", directory);
+    target_type = "q4_0";
+    check_failures("dsmoe_convert to a file", convert_fresh, DSMOE_ERROR_IO);
+    assert_int_equal(dsmoe_model_open(fresh, &model, NULL), DSMOE_OK);
+    check_failures("dsmoe_imatrix_make", make_imatrix, DSMOE_ERROR_IO);
+    dsmoe_model_free(model);
+    snprintf(other, sizeof other, "%s/other", directory);
+    target_type = "bf16";
+    check_failures("dsmoe_convert to a folder", convert_fresh, DSMOE_ERROR_IO);
+    assert_int_equal(remove(fresh), 0);
+    assert_int_equal(rmdir(directory), 0);
+}
+
 static void test_text_failures(void **state)
 {
     (void)state;
@@ -536,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_model_failures),
         cmocka_unit_test(test_text_failures),
+        cmocka_unit_test(test_convert_failures),
         cmocka_unit_test(test_trainer_failures),
         cmocka_unit_test(test_trainer_memory),
         cmocka_unit_test(test_passes_allocate_nothing),

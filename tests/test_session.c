@@ -436,9 +436,22 @@ static void test_wrong_calls(void **state)
     assert_int_equal(dsmoe_session_create(NULL, NULL, &none, &error), argument);
     assert_int_equal(dsmoe_session_create(f.model, NULL, NULL, &error), argument);
     static const dsmoe_session_options options[] = {
-        {-1, 0, 0},        {0, -1, 0},        {0, 0, -1},        {INT64_MIN, 0, 0},
-        {0, INT64_MIN, 0}, {0, 0, INT32_MIN}, {INT64_MAX, 0, 0}, {0, INT64_MAX, 0},
-        {0, 0, INT32_MAX}, {0, 1 << 17, 0}};
+        {.n_ctx = -1},
+        {.n_batch = -1},
+        {.n_threads = -1},
+        {.n_ctx = INT64_MIN},
+        {.n_batch = INT64_MIN},
+        {.n_threads = INT32_MIN},
+        {.n_ctx = INT64_MAX},
+        {.n_batch = INT64_MAX},
+        {.n_threads = INT32_MAX},
+        {.n_batch = 1 << 17},
+        {.kv_type = DSMOE_BF16},
+        {.kv_type = DSMOE_Q4_0},
+        {.kv_type = (dsmoe_dtype)-1},
+        {.kv_type = (dsmoe_dtype)99},
+        {.kv_type = DSMOE_Q8_0}, /* heads of 14 */
+    };
     for (size_t i = 0; i < COUNT(options); i++)
         assert_int_equal(dsmoe_session_create(f.model, &options[i], &none, &error), argument);
     assert_int_equal(dsmoe_session_forward(NULL, 1, &error), argument);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "cli/kv_type.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 
@@ -24,6 +25,7 @@ static const char help[] =
     "  -n, --n-gen N       tokens decoded one by one behind it (32)\n"
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
+    "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --seconds X     how long to go on (20, and at least three rounds)\n"
     "      --json          one JSON object on the output\n"
     "  -h, --help          this text\n"
@@ -44,7 +46,7 @@ enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100, MAX_SHARES = 4096 };
 static const double decode_window = 0.2; /* seconds */
 
 typedef struct bench_options {
-    const char *path;
+    const char *path, *kv_type;
     int64_t n_prompt, n_gen, n_batch, n_threads;
     double seconds;
     bool json;
@@ -55,6 +57,7 @@ typedef struct bench_state {
     dsmoe_model *model;
     dsmoe_session *session;
     dsmoe_session_memory memory;
+    dsmoe_dtype kv_type;
     int32_t *tokens; /* the prompt, then those to decode */
     float *logits;
     bench_probe probe;
@@ -82,8 +85,10 @@ typedef struct bench_result {
 static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
-    dsmoe_session_options options = {
-        .n_ctx = o->n_prompt + o->n_gen, .n_batch = o->n_batch, .n_threads = (int)o->n_threads};
+    dsmoe_session_options options = {.n_ctx = o->n_prompt + o->n_gen,
+                                     .n_batch = o->n_batch,
+                                     .n_threads = (int)o->n_threads,
+                                     .kv_type = s->kv_type};
     double start = cli_seconds();
     dsmoe_status status = dsmoe_model_open(o->path, &s->model, error);
     if (status != DSMOE_OK) return status;
@@ -292,8 +297,8 @@ static void print_text(const bench_state *s, bench_result *r)
         "\nthis machine, best of the same %d rounds: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
         "reading\n",
         r->n_rounds, r->machine.fma_gflops, r->machine.read_gbs);
-    printf("memory: KV cache %s, workspace %s, peak %s with the weights that were read\n",
-           cli_format_bytes((double)s->memory.kv_cache, cache),
+    printf("memory: KV cache %s (%s), workspace %s, peak %s with the weights that were read\n",
+           cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
            cli_format_bytes((double)s->memory.workspace, work),
            cli_format_bytes((double)r->peak_rss, peak));
 }
@@ -318,10 +323,10 @@ static void print_json(const bench_state *s, bench_result *r)
            "\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\n",
            r->prefill_s, r->token_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
            sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
-    printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_cache_bytes\":%zu,"
-           "\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld}\n",
-           sum.prefill_fma_share, sum.decode_bandwidth_share, s->memory.kv_cache,
-           s->memory.workspace, (long long)r->peak_rss);
+    printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_type\":\"%s\","
+           "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld}\n",
+           sum.prefill_fma_share, sum.decode_bandwidth_share, dsmoe_dtype_name(s->kv_type),
+           s->memory.kv_cache, s->memory.workspace, (long long)r->peak_rss);
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
@@ -340,6 +345,7 @@ int bench_model(int argc, char **argv)
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, most},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
+        {"--kv-type", NULL, OPTION_TEXT, &o.kv_type, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
     };
@@ -347,7 +353,9 @@ int bench_model(int argc, char **argv)
     if (code >= 0) return code;
     if (!o.path) return cli_usage("bench", "which model? Say -m PATH");
 
-    bench_state s = {.options = &o};
+    bench_state s = {.options = &o, .kv_type = DSMOE_F16};
+    code = kv_type_parse("bench", o.kv_type, &s.kv_type);
+    if (code != CLI_OK) return code;
     bench_result r = {0};
     dsmoe_error error = {0};
     dsmoe_status status = make_ready(&s, &r, &error);

@@ -16,12 +16,12 @@
 #include "cli/stream.h"
 
 static const char help[] =
-    "usage: dsmoe chat -m DIR [options]\n"
+    "usage: dsmoe chat -m PATH [options]\n"
     "\n"
     "A conversation in the form of the DeepSeek chat models. Ctrl-C stops an answer; Ctrl-D or\n"
     "/quit leaves. Lines are read from a pipe as well, one question each.\n"
     "\n"
-    "  -m, --model DIR          the model: config.json, safetensors and tokenizer.json\n"
+    "  -m, --model PATH         the model: its folder, or a .gguf file\n"
     "      --system TEXT        what the model is told before the conversation\n"
     "  -n, --n-predict N        at most so many tokens for an answer (-1: no limit)\n"
     "      --special            shows special tokens in answers\n"

@@ -10,22 +10,25 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "cli/kv_type.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
 static const char help[] =
-    "usage: dsmoe eval -m DIR -f FILE [options]\n"
+    "usage: dsmoe eval -m MODEL -f FILE [options]\n"
+    "       dsmoe eval -m MODEL --against MODEL -f FILE [options]\n"
     "\n"
     "How well a model predicts a text: cross entropy (nats per token), perplexity and bits per\n"
     "byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
     "earlier window has scored only serve as context.\n"
     "\n"
-    "  -m, --model DIR    a model in the public layout, with its tokenizer.json\n"
+    "  -m, --model MODEL  a folder in the public layout, with its tokenizer.json, or a .gguf file\n"
     "  -f, --file FILE    the text; - for standard input\n"
     "  -c, --ctx-size N   tokens of a window (default: what the model was made for)\n"
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
     "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
     "                     no BOS token is put before a window\n"
+    "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n"
     "  -t, --threads N    threads to use (default: all processors)\n"
     "      --json         one JSON object on the output\n"
     "  -h, --help         this text\n"
@@ -39,11 +42,18 @@ static const char help[] =
     "                         replaced and every smaller number of experts (at most seven), in\n"
     "                         one table\n"
     "\n"
-    "Ctrl-C ends early and shows what is known so far.\n"
+    "against another model, say that of more bits which this one was made from:\n"
+    "      --against MODEL    both run over the text in pieces (-c, default: 512 tokens) that do not\n"
+    "                         overlap; perplexity and size of both, the Kullback-Leibler divergence\n"
+    "                         of this model's predictions from that one's, and how often both find\n"
+    "                         the same token likeliest\n"
+    "\n"
+    "Ctrl-C ends early and shows what is known so far (with --against, nothing).\n"
     "\n"
     "examples:\n"
     "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048\n"
-    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048 --probes\n";
+    "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048 --probes\n"
+    "  dsmoe eval -m moe-16b-q4_k_m.gguf --against deepseek-moe-16b-base -f wiki.test.raw\n";
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
@@ -224,8 +234,10 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
 {
     dsmoe_error error;
-    dsmoe_session_options session_options = {
-        .n_ctx = e->n_ctx, .n_batch = EVAL_BATCH, .n_threads = (int)e->options->n_threads};
+    dsmoe_session_options session_options = {.n_ctx = e->n_ctx,
+                                             .n_batch = EVAL_BATCH,
+                                             .n_threads = (int)e->options->n_threads,
+                                             .kv_type = e->options->kv_type};
     if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK)
         return cli_failure("eval", "%s", error.message);
     e->config = *dsmoe_model_config(model);
@@ -277,6 +289,20 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
     return exit_code;
 }
 
+static int check_options(eval_options *options)
+{
+    bool probed = eval_is_probed(&options->probe);
+    if (!options->model || !*options->model)
+        return cli_usage("eval", "which model? -m names its folder or .gguf file");
+    if (!options->file) return cli_usage("eval", "which text? -f names its file");
+    if (options->probes && probed)
+        return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
+    if (options->against && (options->probes || probed || options->stride || options->kv_type_name))
+        return cli_usage("eval", "--against compares models as they are: no probes, --stride or "
+                                 "--kv-type beside it");
+    return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
+}
+
 int command_eval(int argc, char **argv)
 {
     eval_options options = {0};
@@ -286,20 +312,19 @@ int command_eval(int argc, char **argv)
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 2, INT32_MAX},
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
+        {"--kv-type", NULL, OPTION_TEXT, &options.kv_type_name, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},
         {"--replace-shared", NULL, OPTION_FLAG, &options.probe.replace_shared, 0, 0},
         {"--experts", NULL, OPTION_INTEGER, &options.probe.num_experts_per_tok, 1, INT32_MAX},
         {"--probes", NULL, OPTION_FLAG, &options.probes, 0, 0},
+        {"--against", NULL, OPTION_TEXT, &options.against, 0, 0},
     };
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model || !*options.model)
-        return cli_usage("eval", "which model? -m names its folder");
-    if (!options.file) return cli_usage("eval", "which text? -f names its file");
-    if (options.probes && eval_is_probed(&options.probe))
-        return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
+    exit_code = check_options(&options);
+    if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)
@@ -309,7 +334,7 @@ int command_eval(int argc, char **argv)
     exit_code = corpus_read(&source, dsmoe_model_config(model), &text);
     if (exit_code == CLI_OK) {
         evaluation e = {.options = &options, .text = &text};
-        exit_code = evaluate(&e, model);
+        exit_code = options.against ? eval_against(&options, &text, model) : evaluate(&e, model);
         corpus_free(&text);
     }
     dsmoe_model_free(model);

@@ -1,4 +1,5 @@
-/* eval.h - one evaluation of a model on a text, and the paper's probes made of several. */
+/* eval.h - one evaluation of a model on a text, the paper's probes made of several, and two models
+ * beside each other. */
 #ifndef DSMOE_CLI_EVAL_H
 #define DSMOE_CLI_EVAL_H
 
@@ -14,7 +15,9 @@
 enum { EVAL_BATCH = 512 };
 
 typedef struct eval_options {
-    const char *model, *file;
+    const char *model, *against, *file;
+    const char *kv_type_name;
+    dsmoe_dtype kv_type;
     int64_t n_ctx, stride, n_threads;
     bool ids, json, probes;
     dsmoe_probe probe;
@@ -66,5 +69,11 @@ void eval_print_json_probe(const dsmoe_probe *probe, const dsmoe_config *config)
 
 /* Evaluates the standard set of probes and prints its table or JSON. Returns the exit code. */
 int eval_probes(evaluation *e, const dsmoe_model *model);
+
+/* ---- against another model ------------------------------------------------------------------- */
+
+/* Opens options->against, runs both models over the text and prints how far they are apart. Returns
+ * the exit code. */
+int eval_against(const eval_options *options, const corpus *text, const dsmoe_model *model);
 
 #endif

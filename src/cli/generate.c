@@ -12,12 +12,12 @@
 #include "cli/stream.h"
 
 static const char help[] =
-    "usage: dsmoe generate -m DIR -p TEXT [options]\n"
+    "usage: dsmoe generate -m PATH -p TEXT [options]\n"
     "\n"
     "Continues a text. The continuation goes to the output while it is being written; speed,\n"
     "memory and seed follow on stderr.\n"
     "\n"
-    "  -m, --model DIR          the model: config.json, safetensors and tokenizer.json\n"
+    "  -m, --model PATH         the model: its folder, or a .gguf file\n"
     "  -p, --prompt TEXT        the text to continue\n"
     "  -f, --file FILE          the same from a file, without a newline at its end (\"-\": stdin,\n"
     "                           which is also read if there is neither -p nor -f)\n"

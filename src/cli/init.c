@@ -2,44 +2,45 @@
 #include "cli/cli.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "cli/conversion.h"
 #include "cli/options.h"
-#include "cli/progress.h"
 #include "cli/table.h"
 
 static const char help[] =
     "usage: dsmoe init --preset NAME [options] DIR\n"
+    "       dsmoe init --preset NAME [options] FILE.gguf\n"
     "\n"
     "Writes a model with fresh random weights to a new folder, in the layout of the released one:\n"
-    "config.json, generation_config.json and safetensors of at most 5 GB each. The same seed "
-    "gives\n"
-    "the same bits on every machine, and a layer the same whatever the number of layers.\n"
+    "config.json, generation_config.json and safetensors of at most 5 GB each; or, if the name ends\n"
+    "with .gguf, to a GGUF file of any type. The same seed gives the same bits on every machine, "
+    "and\n"
+    "a layer the same whatever the number of layers. Weights of quantised types are blocks drawn\n"
+    "from a stock, which is much faster than to quantise them all, and as random.\n"
     "\n"
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
     "                        16b   the released model\n"
     "      --layers N        another number of layers\n"
-    "      --dtype TYPE      f32, f16 or bf16 (default)\n"
+    "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
+    "                        quantize (--dtype is the same)\n"
     "  -s, --seed N          another seed, other weights (0)\n"
-    "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR; "
-    "the\n"
-    "                        model begins and ends texts with its tokens\n"
+    "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR or\n"
+    "                        FILE.gguf, where other programs may want one; the model begins and\n"
+    "                        ends texts with its tokens\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "  -h, --help            this text\n"
     "\n"
     "Ctrl-C removes what was written.\n"
     "\n"
-    "example: one dense and three MoE layers of the released model's size, 4.5 GB\n"
-    "  dsmoe init --preset 16b --layers 4 --tokenizer deepseek-moe-16b-base four-layers\n";
-
-/* Headers and small files beside the weights, generously. */
-static const double bytes_beside = 4e6;
+    "examples: one dense and three MoE layers of the released model's size, 4.5 GB; and all of it\n"
+    "in 10 GB\n"
+    "  dsmoe init --preset 16b --layers 4 --tokenizer deepseek-moe-16b-base four-layers\n"
+    "  dsmoe init --preset 16b --type q4_k --tokenizer deepseek-moe-16b-base moe-16b.gguf\n";
 
 enum { N_TOKENIZER_FILES = 2 };
 static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
@@ -63,6 +64,7 @@ static int parse(init_command *c, int argc, char **argv)
     const option_row rows[] = {
         {"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
         {"--layers", NULL, OPTION_INTEGER, &c->n_layers, 1, 65536},
+        {"--type", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
         {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
         {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
@@ -75,8 +77,11 @@ static int parse(init_command *c, int argc, char **argv)
     if (!c->folder || !*c->folder) return cli_usage("init", "to which folder?");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
         if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
-    if (c->dtype > DSMOE_BF16)
-        return cli_usage("init", "--dtype must be f32, f16 or bf16, not '%s'", c->dtype_name);
+    if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))
+        return cli_usage("init",
+                         "--type must be f32, f16 or bf16, not '%s', unless a .gguf file is "
+                         "written",
+                         c->dtype_name);
     dsmoe_error error;
     if (dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
         return cli_usage("init", "--preset: %s", error.message);
@@ -125,6 +130,9 @@ static int use_tokenizer(init_command *c)
                            c->tokenizer, size, (long long)c->config.vocab_size, c->preset);
     if (bos >= 0) c->config.bos_token_id = bos;
     if (eos >= 0) c->config.eos_token_id = eos;
+    if (conversion_to_gguf(c->tokenizer) && !conversion_to_gguf(c->folder))
+        return cli_failure("init", "%s: a folder takes a tokenizer.json, not a .gguf file",
+                           c->tokenizer);
     return CLI_OK;
 }
 
@@ -157,13 +165,7 @@ static int make_folder(init_command *c)
     c->made_folder = mkdir(c->folder, 0777) == 0;
     if (!c->made_folder && errno != EEXIST)
         return cli_failure("init", "%s: cannot create the folder: %s", c->folder, strerror(errno));
-    struct statvfs disk;
-    if (statvfs(c->folder, &disk) != 0) return CLI_OK; /* then writing will tell */
-    double available = (double)disk.f_bavail * (double)disk.f_frsize;
-    if (c->bytes + bytes_beside <= available) return CLI_OK;
-    char needed[CLI_BYTES], left[CLI_BYTES];
-    return cli_failure("init", "%s: the model needs %s, and the disk has %s left", c->folder,
-                       cli_format_bytes(c->bytes, needed), cli_format_bytes(available, left));
+    return CLI_OK;
 }
 
 /* A file that is not there yet; *created tells whether it is there now, maybe cut short. */
@@ -222,51 +224,46 @@ static int copy_tokenizer(init_command *c)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-typedef struct writing {
-    const init_command *command;
-    progress bar;
-    bool announced;
-} writing;
-
 /* Once it writes, as the folder may be the wrong one. */
-static void announce(const init_command *c)
+static void announce(const void *context, double bytes)
 {
+    const init_command *c = context;
     char size[CLI_BYTES], parameters[TABLE_CELL];
     fprintf(stderr, "%s, %lld layer%s: %s parameters, %s as %s\n", c->preset,
             (long long)c->config.num_hidden_layers, c->config.num_hidden_layers > 1 ? "s" : "",
-            number_group(c->n_parameters, parameters), cli_format_bytes(c->bytes, size),
+            number_group(c->n_parameters, parameters), cli_format_bytes(bytes, size),
             c->dtype_name);
 }
 
-static bool show_progress(void *context, double done, double total)
+static int write_folder(const init_command *c, conversion *w)
 {
-    writing *w = context;
-    if (!w->announced) announce(w->command);
-    w->announced = true;
-    progress_update(&w->bar, done, total);
-    return !cli_interrupted();
-}
-
-static int write_model(const init_command *c)
-{
-    writing w = {.command = c, .bar = progress_start("writing", "bytes")};
     dsmoe_error error;
     dsmoe_status status = dsmoe_model_init(c->folder, &c->config, c->dtype, (uint64_t)c->seed,
-                                           (int)c->n_threads, show_progress, &w, &error);
-    progress_finish(&w.bar);
-    if (status == DSMOE_OK) return CLI_OK;
-    if (cli_interrupted()) {
-        cli_failure("init", "interrupted; what was written is removed");
-        return CLI_INTERRUPTED;
-    }
-    return cli_failure("init", "%s", error.message);
+                                           (int)c->n_threads, conversion_progress, w, &error);
+    if (status != DSMOE_OK) return conversion_failure(w, &error);
+    progress_finish(&w->bar);
+    return CLI_OK;
+}
+
+static int write_gguf(const init_command *c, conversion *w)
+{
+    dsmoe_convert_options options = {.type = c->dtype_name,
+                                     .n_threads = (int)c->n_threads,
+                                     .progress = conversion_progress,
+                                     .context = w};
+    dsmoe_error error;
+    if (dsmoe_model_init_gguf(c->folder, &c->config, c->tokenizer, (uint64_t)c->seed, &options,
+                              &error) != DSMOE_OK)
+        return conversion_failure(w, &error);
+    return conversion_summary(w);
 }
 
 static void print_result(const init_command *c)
 {
     char size[CLI_BYTES];
-    printf("%s: %s of weights, config.json, generation_config.json%s\n", c->folder,
-           cli_format_bytes(c->bytes, size), c->tokenizer ? ", tokenizer.json" : "");
+    if (!conversion_to_gguf(c->folder))
+        printf("%s: %s of weights, config.json, generation_config.json%s\n", c->folder,
+               cli_format_bytes(c->bytes, size), c->tokenizer ? ", tokenizer.json" : "");
     if (c->tokenizer)
         printf("try: dsmoe generate -m %s -n 32 -p \"Once upon a time\"\n", c->folder);
     else
@@ -278,13 +275,15 @@ int command_init(int argc, char **argv)
     init_command c = {.dtype_name = "bf16", .n_threads = dsmoe_machine_threads()};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
-    cli_catch_interrupt();
-    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    conversion w = conversion_start("init", "writing", c.folder);
+    w.announce = announce;
+    w.context = &c;
+    bool to_gguf = conversion_to_gguf(c.folder);
     exit_code = use_tokenizer(&c);
     if (exit_code == CLI_OK) exit_code = measure(&c);
-    if (exit_code == CLI_OK) exit_code = make_folder(&c);
-    if (exit_code == CLI_OK) exit_code = copy_tokenizer(&c);
-    if (exit_code == CLI_OK) exit_code = write_model(&c);
+    if (exit_code == CLI_OK && !to_gguf) exit_code = make_folder(&c);
+    if (exit_code == CLI_OK && !to_gguf) exit_code = copy_tokenizer(&c);
+    if (exit_code == CLI_OK) exit_code = to_gguf ? write_gguf(&c, &w) : write_folder(&c, &w);
     if (exit_code != CLI_OK) {
         clean_up(&c);
         return exit_code;

@@ -10,14 +10,14 @@
 #include "cli/table.h"
 
 static const char help[] =
-    "usage: dsmoe inspect -m DIR [options]                   what the model is\n"
-    "       dsmoe inspect -m DIR --routing FILE [options]    which experts a text uses\n"
+    "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
+    "       dsmoe inspect -m PATH --routing FILE [options]    which experts a text uses\n"
     "\n"
     "The first form counts parameters, types and bytes of the tensors, and the memory that a\n"
     "sequence takes. The second runs a text through the model and shows for each layer how its\n"
     "experts share the work, which of them fire together and which tokens they like most.\n"
     "\n"
-    "  -m, --model DIR     a model in the public layout\n"
+    "  -m, --model PATH    a model's folder in the public layout, or a .gguf file\n"
     "  -c, --ctx-size N    tokens of a sequence (default: what the model was made for)\n"
     "  -t, --threads N     threads to use (default: all processors)\n"
     "      --json          one JSON object on the output\n"
@@ -46,7 +46,7 @@ typedef struct type_total {
     int64_t n_tensors;
     size_t size;
 } type_total;
-enum { N_TYPES = DSMOE_BF16 + 1 };
+enum { N_TYPES = DSMOE_Q6_K + 1 };
 
 typedef struct inspection {
     const inspect_options *options;
@@ -295,7 +295,7 @@ int command_inspect(int argc, char **argv)
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
     if (!options.model || !*options.model)
-        return cli_usage("inspect", "which model? -m names its folder");
+        return cli_usage("inspect", "which model? -m names its folder or .gguf file");
     if (!options.routing && (options.ids || options.html || options.layer >= 0))
         return cli_usage("inspect", "%s goes with --routing",
                          options.html  ? "--html"

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/kv_type.h"
 #include "cli/progress.h"
 
 enum { DEFAULT_N_BATCH = 512, LAST_N_UNSET = -2, UNSET = -1 };
@@ -34,6 +35,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--ctx-size", "-c", OPTION_INTEGER, &o->n_ctx, 0, 1 << 30},
         {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
+        {"--kv-type", NULL, OPTION_TEXT, &o->kv_type, 0, 0},
         {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
         {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
         {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},
@@ -50,7 +52,8 @@ void runner_options_rows(runner_options *o, option_row *rows)
 
 int runner_options_check(const char *command, const runner_options *o)
 {
-    if (!o->model || !*o->model) return cli_usage(command, "which model? -m names its folder");
+    if (!o->model || !*o->model)
+        return cli_usage(command, "which model? -m names its folder or .gguf file");
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     return CLI_OK;
@@ -104,8 +107,13 @@ static dsmoe_status open_sampler(runner *r, const runner_options *o, dsmoe_error
 int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
 {
     *r = (runner){.path = o->model, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
-    dsmoe_session_options session = {o->n_ctx, o->n_batch, (int)o->n_threads};
+    dsmoe_session_options session = {.n_ctx = o->n_ctx,
+                                     .n_batch = o->n_batch,
+                                     .n_threads = (int)o->n_threads,
+                                     .kv_type = DSMOE_F16};
     dsmoe_error error;
+    int code = kv_type_parse(command, o->kv_type, &session.kv_type);
+    if (code != CLI_OK) return code;
     if (dsmoe_model_open(o->model, &r->model, &error))
         return cli_failure(command, "%s", error.message);
     if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))

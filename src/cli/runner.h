@@ -10,11 +10,12 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_N_OPTIONS = 15 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_N_OPTIONS = 16 };
 
 typedef struct runner_options {
     const char *model;
     int64_t n_predict, n_ctx, n_batch, n_threads;
+    const char *kv_type;
     /* Values that no option can have stand for the model's own. */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
@@ -29,6 +30,7 @@ typedef struct runner_options {
     "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"  \
     "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
     "  -t, --threads N          threads (all processors)\n"                                        \
+    "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"        \
     "\n"                                                                                           \
     "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"      \
     "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"           \

@@ -14,13 +14,13 @@
 #include "cli/progress.h"
 
 static const char tokenize_help[] =
-    "usage: dsmoe tokenize -m DIR [-p TEXT | -f FILE] [options]\n"
+    "usage: dsmoe tokenize -m PATH [-p TEXT | -f FILE] [options]\n"
     "\n"
     "Prints the token ids of a text, BOS first if the model expects it. Without -p and -f the "
     "text\n"
     "is read from the standard input.\n"
     "\n"
-    "  -m, --model DIR    a folder with a tokenizer.json, or that file itself\n"
+    "  -m, --model PATH   a folder with a tokenizer.json, that file itself, or a .gguf file\n"
     "  -p, --prompt TEXT  the text\n"
     "  -f, --file FILE    the same from a file, every byte of it (\"-\": stdin)\n"
     "      --no-bos       no BOS\n"
@@ -35,12 +35,12 @@ static const char tokenize_help[] =
     "  dsmoe tokenize -m deepseek-moe-16b-base -p \"Hello, world\"\n";
 
 static const char detokenize_help[] =
-    "usage: dsmoe detokenize -m DIR [-p IDS | -f FILE] [options]\n"
+    "usage: dsmoe detokenize -m PATH [-p IDS | -f FILE] [options]\n"
     "\n"
     "Prints the text of token ids, which stand between blanks, newlines or commas, byte by byte\n"
     "with nothing added. A BOS that 'dsmoe tokenize' puts before a text is left out.\n"
     "\n"
-    "  -m, --model DIR    a folder with a tokenizer.json, or that file itself\n"
+    "  -m, --model PATH   a folder with a tokenizer.json, that file itself, or a .gguf file\n"
     "  -p, --prompt IDS   the ids\n"
     "  -f, --file FILE    the same from a file (\"-\": stdin, which is also read without -p and "
     "-f)\n"
@@ -51,7 +51,7 @@ static const char detokenize_help[] =
     "  -h, --help         this text\n"
     "\n"
     "example:\n"
-    "  dsmoe tokenize -m DIR -p \"Hello, world\" | dsmoe detokenize -m DIR\n";
+    "  dsmoe tokenize -m PATH -p \"Hello, world\" | dsmoe detokenize -m PATH\n";
 
 /* Both commands at work. */
 typedef struct converter {

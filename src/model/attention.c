@@ -3,7 +3,10 @@
  * A task takes the queries of some consecutive tokens for one key-value head (with grouped queries
  * several query heads share it) and walks over the cache in rounds of a few pages. The softmax runs
  * along: each round may raise the largest score, and then scales down what is summed so far. Memory
- * is that of a round, whatever the context; work stops at the last key a query may see. */
+ * is that of a round, whatever the context; work stops at the last key a query may see.
+ *
+ * Few queries are limited by reading the cache: kernels take keys and values from there as they are
+ * stored. Many are limited by arithmetic: pages become float32 first. */
 #include "model/attention.h"
 
 #include <math.h>
@@ -32,6 +35,7 @@ typedef struct attention_scratch {
     float *scores;    /* [queries, ROUND] */
     float *sum_v;     /* [queries, head_dim] Σ e^score·v */
     float *max, *sum; /* [queries] */
+    float *page;      /* [KV_PAGE, head_dim] of a cache that is not float32 */
 } attention_scratch;
 
 typedef struct attention_space {
@@ -46,7 +50,7 @@ typedef struct attention_job {
     attention_space space;
     int64_t layer, head_dim;
     int64_t group;   /* query heads of a key-value head */
-    int64_t n_parts; /* that they are cut into, where there are more than one task takes */
+    int64_t n_parts; /* that they are cut into: see parts_of_group */
     int64_t n_blocks;
 } attention_job;
 
@@ -77,6 +81,7 @@ static attention_scratch scratch_of(arena *a, const kernels *kn, int64_t head_di
         .sum_v = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
         .max = arena_take(a, QUERY_ROWS, sizeof(float)),
         .sum = arena_take(a, QUERY_ROWS, sizeof(float)),
+        .page = arena_take(a, KV_PAGE * head_dim, sizeof(float)),
     };
 }
 
@@ -108,6 +113,11 @@ size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
     return arena_size(&measure);
 }
 
+static const cache_kernels *cache_kernels_of(const attention_job *job, const kv_cache *cache)
+{
+    return &job->pass->model->kernels->caches[cache->type];
+}
+
 /* ---- into the cache ------------------------------------------------------------------------ */
 
 /* Turns the query and the key of one row by its position; key and value join the cache. */
@@ -118,26 +128,38 @@ static void remember_task(void *context, int64_t row, int thread)
     const pass *p = job->pass;
     const dsmoe_config *c = &p->model->config;
     const span *s = pass_span(p, row);
+    void (*narrow)(int64_t, const float *, void *) = cache_kernels_of(job, s->cache)->narrow;
     int64_t d = job->head_dim, position = s->position + row - s->row;
     const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
     float *q = job->space.q + row * c->hidden_size;
     float *k = job->space.k + row * d * c->num_key_value_heads;
     const float *v = job->space.v + row * d * c->num_key_value_heads;
-    for (int64_t h = 0; h < c->num_attention_heads; h++) rope_turn(d, cosines, sines, q + h * d);
+    rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
+    for (int64_t h = 0; h < c->num_attention_heads; h++) turn(d, cosines, sines, q + h * d);
     for (int64_t h = 0; h < c->num_key_value_heads; h++, k += d, v += d) {
-        int64_t page = position / KV_PAGE, at = position % KV_PAGE * d;
-        rope_turn(d, cosines, sines, k);
-        memcpy(kv_cache_keys(s->cache, job->layer, page, h) + at, k, (size_t)d * sizeof *k);
-        memcpy(kv_cache_values(s->cache, job->layer, page, h) + at, v, (size_t)d * sizeof *v);
+        int64_t page = position / KV_PAGE, at = position % KV_PAGE * s->cache->row;
+        turn(d, cosines, sines, k);
+        narrow(d, k, kv_cache_keys(s->cache, job->layer, page, h) + at);
+        narrow(d, v, kv_cache_values(s->cache, job->layer, page, h) + at);
     }
 }
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* Few queries are limited by reading the cache: page by page. */
+/* Few queries go through the cache page by page. */
 static bool is_few(const attention_job *job, const queries *q)
 {
     return q->n <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
+}
+
+/* n rows of a page of the queries' cache as float32. */
+static const float *widened(const attention_job *job, attention_scratch *t, const queries *q,
+                            const void *stored, int64_t n)
+{
+    dsmoe_dtype type = q->cache->type;
+    if (type == DSMOE_F32) return stored;
+    job->pass->model->kernels->dtypes[type].widen(n * job->head_dim, stored, t->page);
+    return t->page;
 }
 
 /* Scores of n_keys keys from `first` on. */
@@ -145,12 +167,18 @@ static void score_keys(const attention_job *job, attention_scratch *t, const que
                        int64_t first, int64_t n_keys)
 {
     int64_t d = job->head_dim;
-    gemm_nt_load(&t->gemm, (rows){t->q, d, NULL}, q->n, d);
+    if (!is_few(job, q)) gemm_nt_load(&t->gemm, (rows){t->q, d, NULL}, q->n, d);
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        const float *keys =
-            kv_cache_keys(q->cache, job->layer, (first + key) / KV_PAGE, q->kv_head);
-        gemm_nt(&t->gemm, matrix_f32(keys, d), moe_min(KV_PAGE, n_keys - key), t->scores + key,
-                ROUND);
+        int64_t page = (first + key) / KV_PAGE;
+        const void *keys = kv_cache_keys(q->cache, job->layer, page, q->kv_head);
+        int64_t n = moe_min(KV_PAGE, n_keys - key);
+        if (is_few(job, q))
+            cache_kernels_of(job, q->cache)
+                ->dot_rows(q->n, t->q, keys, n, d, t->scores + key, ROUND,
+                           kv_cache_values(q->cache, job->layer, page, q->kv_head));
+        else
+            gemm_nt(&t->gemm, matrix_f32(widened(job, t, q, keys, n), d), n, t->scores + key,
+                    ROUND);
     }
 }
 
@@ -173,19 +201,21 @@ static void weigh_keys(const attention_job *job, attention_scratch *t, const que
 static void add_values(const attention_job *job, attention_scratch *t, const queries *q,
                        int64_t first, int64_t n_keys)
 {
-    const kernels *kn = job->pass->model->kernels;
-    int64_t d = job->head_dim;
+    int64_t d = job->head_dim, end = q->position + q->n_tokens;
     for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        const float *values =
-            kv_cache_values(q->cache, job->layer, (first + key) / KV_PAGE, q->kv_head);
-        int64_t n = moe_min(KV_PAGE, n_keys - key);
+        int64_t page = (first + key) / KV_PAGE, n = moe_min(KV_PAGE, n_keys - key);
+        const void *values = kv_cache_values(q->cache, job->layer, page, q->kv_head);
         if (!is_few(job, q)) {
-            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, q->n, (rows){values, d, NULL},
-                    n, d, t->sum_v, d, true);
+            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, q->n,
+                    (rows){widened(job, t, q, values, n), d, NULL}, n, d, t->sum_v, d, true);
             continue;
         }
-        for (int64_t i = 0; i < q->n; i++)
-            kn->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d);
+        const void *next = NULL; /* the first query reads from memory, the others from a cache */
+        if ((page + 1) * KV_PAGE < end)
+            next = kv_cache_keys(q->cache, job->layer, page + 1, q->kv_head);
+        for (int64_t i = 0; i < q->n; i++, next = NULL)
+            cache_kernels_of(job, q->cache)
+                ->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d, next);
     }
 }
 
@@ -255,6 +285,20 @@ static void cut_blocks(attention_job *job)
     }
 }
 
+/* Query heads of a group are cut where there are more than one task takes. So they are where few
+ * queries would leave threads without a task: for those the result does not depend on who goes with
+ * whom, and the second part finds keys and values in a cache that threads share. */
+static int64_t parts_of_group(const attention_job *job)
+{
+    const pass *p = job->pass;
+    int64_t n_tasks = job->n_blocks * p->model->config.num_key_value_heads, longest = 0;
+    for (int64_t i = 0; i < job->n_blocks; i++)
+        if (job->space.blocks[i].n_tokens > longest) longest = job->space.blocks[i].n_tokens;
+    bool few = longest * job->group <= GEMM_FEW_GROUPS * p->model->kernels->few;
+    if (!few || n_tasks >= p->n_threads) return moe_parts(job->group, QUERY_ROWS);
+    return moe_min(job->group, (p->n_threads + n_tasks - 1) / n_tasks);
+}
+
 void attention_forward(pass *p, int64_t layer)
 {
     const dsmoe_config *c = &p->model->config;
@@ -265,7 +309,6 @@ void attention_forward(pass *p, int64_t layer)
                          .layer = layer,
                          .head_dim = config_head_dim(c),
                          .group = c->num_attention_heads / c->num_key_value_heads};
-    job.n_parts = moe_parts(job.group, QUERY_ROWS);
     int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;
     attention_space *s = &job.space;
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
@@ -275,12 +318,15 @@ void attention_forward(pass *p, int64_t layer)
         {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},
         {x, p->n_rows, hidden, w->v_proj.weight, w->v_proj.bias, kv_size, s->v},
     };
+    linear_show(in, 3, p->inputs);
     linear_run(in, 3, s->products, p->n_threads);
     threads_for(p->n_threads, p->n_rows, remember_task, &job);
     cut_blocks(&job);
+    job.n_parts = parts_of_group(&job);
     threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads * job.n_parts, attend_task,
                 &job);
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
                          w->o_proj.bias, hidden,    p->y};
+    linear_show(&out, 1, p->inputs);
     linear_run(&out, 1, s->products, p->n_threads);
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "formats/gguf_magic.h"
 #include "formats/json.h"
+#include "model/gguf_config.h"
 #include "model/keys.h"
 
 enum {
@@ -359,6 +361,7 @@ dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config, dsmoe_err
     if (!path || !config)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "no path or no place for the configuration given");
+    if (gguf_magic_at(path)) return gguf_config_open(path, config, error);
     json_node *root;
     STATUS_TRY(json_node_read(path, CONFIG_MAX_SIZE, &root, error));
     return read_tree(root, path, config, error);

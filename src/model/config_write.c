@@ -70,6 +70,7 @@ static const char *torch_dtype(dsmoe_dtype dtype)
     case DSMOE_F32: return "float32";
     case DSMOE_F16: return "float16";
     case DSMOE_BF16: return "bfloat16";
+    default: break;
     }
     return "float32";
 }

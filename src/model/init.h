@@ -17,6 +17,8 @@ typedef struct init_options {
 dsmoe_status init_folder(const char *folder, const dsmoe_config *config,
                          const init_options *options, dsmoe_error *error);
 
+/* The random stream (see base/rng.h) of a tensor. */
+uint64_t init_stream(const char *name);
 /* Numbers [first, first + n) of a fresh tensor. */
 void init_numbers(const dsmoe_config *config, uint64_t seed, const char *name, weight_role role,
                   int64_t first, int64_t n, float *out);

@@ -2,6 +2,7 @@
 #include "model/linear.h"
 
 #include "base/threads.h"
+#include "moe/octets.h"
 
 enum { FEW_ROWS = 64 };
 
@@ -41,6 +42,18 @@ void linear_run(const product *products, int n_products, thread_scratch *threads
 {
     linear_job job = {products, threads};
     int64_t n_tasks = 0;
-    for (int i = 0; i < n_products; i++) n_tasks += task_count(&products[i]);
+    octet_work octets = octets_begin(threads->gemm.kernels, n_threads);
+    for (int i = 0; i < n_products; i++) {
+        octets_want(&octets, products[i].weight);
+        n_tasks += task_count(&products[i]);
+    }
+    octets_end(&octets);
     threads_for(n_threads, n_tasks, linear_task, &job);
+}
+
+void linear_show(const product *products, int n_products, const input_watch *watch)
+{
+    for (int i = 0; watch && i < n_products; i++)
+        watch->see(watch->context, products[i].weight, products[i].x, products[i].n_rows,
+                   products[i].n_in);
 }

@@ -17,4 +17,7 @@ typedef struct product {
  */
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads);
 
+/* Shows what goes into them, if somebody watches (`watch` is not NULL). */
+void linear_show(const product *products, int n_products, const input_watch *watch);
+
 #endif

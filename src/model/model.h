@@ -2,21 +2,29 @@
 #ifndef DSMOE_MODEL_MODEL_H
 #define DSMOE_MODEL_MODEL_H
 
+#include "formats/gguf.h"
 #include "formats/shards.h"
+#include "model/octet_stores.h"
 #include "model/weights.h"
 
 struct dsmoe_model {
     dsmoe_config config;
     dsmoe_generation_config generation;
     const kernels *kernels;
-    shards *files;              /* NULL if the weights belong to somebody else */
-    model_weights *weights;     /* matrices lie in the mapped files */
-    float *vectors;             /* norms and biases as float32 */
+    shards *files;             /* of a folder; or */
+    gguf *gguf;                /* a GGUF file; both NULL if the weights are somebody else's */
+    const dsmoe_model *lender; /* the model that they are then from, if it is one */
+    model_weights *weights;    /* matrices lie in the mapped files */
+    float *vectors;            /* norms and biases as float32 */
+    octet_stores octets;
     dsmoe_layer **layers;       /* [num_hidden_layers]; NULL where a layer is dense */
     dsmoe_tensor_info *tensors; /* [n_tensors] in the order of the walk */
-    size_t *extras;             /* [n_extras] what of `files` the walk did not come by */
+    size_t *extras;             /* [n_extras] what of the files the walk did not come by */
     size_t n_tensors, n_extras;
 };
+
+/* Fails once a file became shorter while it was in use: what was computed since means nothing. */
+dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 
 /* The MoE layers over the weights. */
 dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);

@@ -128,6 +128,7 @@ static void dense_forward(pass *p, const moe_expert *mlp)
                                     .n_rows = p->n_rows,
                                     .h = s.h,
                                     .out = p->y});
+    s.experts.watch = p->inputs;
     experts_forward(&s.experts, p->normed);
 }
 
@@ -147,10 +148,11 @@ static void show_routing(void *context, int64_t first, int64_t n_tokens,
 static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
 {
     watch_job job = {p, layer};
+    layer_watch watch = {p->watch ? show_routing : NULL, &job, p->inputs};
     dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
     dsmoe_error reason;
     dsmoe_status status = layer_forward(p->model->layers[layer], p->normed, p->n_rows, p->y,
-                                        &workspace, p->watch ? show_routing : NULL, &job, &reason);
+                                        &workspace, &watch, &reason);
     if (status == DSMOE_OK) return status;
     return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
 }
@@ -183,5 +185,6 @@ void pass_head(pass *p, int64_t row, int64_t n, float *logits)
                           NULL,
                           c->vocab_size,
                           logits};
+    linear_show(&head, 1, p->inputs);
     linear_run(&head, 1, threads, p->n_threads);
 }

@@ -30,7 +30,8 @@ typedef struct pass {
     size_t phase_size;
     dsmoe_routing_fn *watch;
     void *watch_context;
-    int64_t first; /* number of row 0 within the call */
+    const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
+    int64_t first;             /* number of row 0 within the call */
 } pass;
 
 /* The arrays of a pass of at most n_rows rows. One function measures and places. */
@@ -52,5 +53,9 @@ dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error);
 void pass_head(pass *p, int64_t row, int64_t n, float *logits);
 
 enum { PASS_HEAD_ROWS = 64 };
+
+/* Whom the passes in this session's workspace show their inputs: see pass.inputs. `watch` must stay where
+ * it is; NULL stops it. */
+void session_watch_inputs(dsmoe_session *session, const input_watch *watch);
 
 #endif

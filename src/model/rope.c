@@ -43,3 +43,12 @@ void rope_turn(int64_t head_dim, const float *cosines, const float *sines, float
         x[i + half] = b * cosines[i] + a * sines[i];
     }
 }
+
+void rope_turn_pairs(int64_t head_dim, const float *cosines, const float *sines, float *x)
+{
+    for (int64_t i = 0; i < head_dim / 2; i++) {
+        float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * cosines[i] - b * sines[i];
+        x[2 * i + 1] = b * cosines[i] + a * sines[i];
+    }
+}

@@ -1,5 +1,5 @@
 /* rope.h - rotary position embedding: pairs (i, i + d/2) of a head turn by an angle that grows with
- * the position. */
+ * the position; in GGUF files the same pairs lie side by side. */
 #ifndef DSMOE_MODEL_ROPE_H
 #define DSMOE_MODEL_ROPE_H
 
@@ -11,6 +11,8 @@ void rope_angles(const dsmoe_config *config, int64_t position, int64_t length, f
                  float *sines);
 
 /* Turns one head [head_dim] in place. */
-void rope_turn(int64_t head_dim, const float *cosines, const float *sines, float *x);
+typedef void rope_turn_fn(int64_t head_dim, const float *cosines, const float *sines, float *x);
+rope_turn_fn rope_turn;       /* pairs (i, i + d/2) */
+rope_turn_fn rope_turn_pairs; /* pairs (2i, 2i + 1) */
 
 #endif

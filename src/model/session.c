@@ -18,6 +18,7 @@ struct dsmoe_session {
     int64_t length;
     dsmoe_routing_fn *watch;
     void *watch_context;
+    const input_watch *inputs;
 };
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -48,7 +49,8 @@ static dsmoe_session_options options_complete(const dsmoe_model *model,
     return o;
 }
 
-static dsmoe_status options_check(const dsmoe_session_options *o, dsmoe_error *error)
+static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_session_options *o,
+                                  dsmoe_error *error)
 {
     if (o->n_ctx < 1 || o->n_ctx > CONTEXT_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a context of %lld tokens is impossible",
@@ -59,7 +61,7 @@ static dsmoe_status options_check(const dsmoe_session_options *o, dsmoe_error *e
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
                            o->n_threads);
-    return DSMOE_OK;
+    return kv_cache_check(&model->config, o->kv_type, error);
 }
 
 dsmoe_session_memory dsmoe_session_memory_size(const dsmoe_model *model,
@@ -68,10 +70,11 @@ dsmoe_session_memory dsmoe_session_memory_size(const dsmoe_model *model,
     dsmoe_session_memory none = {0, 0};
     if (!model) return none;
     dsmoe_session_options o = options_complete(model, options);
-    if (options_check(&o, NULL) != DSMOE_OK) return none;
+    if (options_check(model, &o, NULL) != DSMOE_OK) return none;
     arena measure = arena_over(NULL);
     space_place(&measure, model, &o);
-    dsmoe_session_memory size = {kv_cache_size(&model->config, o.n_ctx), arena_size(&measure)};
+    dsmoe_session_memory size = {kv_cache_size(&model->config, o.kv_type, o.n_ctx),
+                                 arena_size(&measure)};
     return size.kv_cache && size.workspace ? size : none;
 }
 
@@ -83,7 +86,7 @@ dsmoe_status dsmoe_session_create(const dsmoe_model *model, const dsmoe_session_
                            "no model or no place for the session given");
     *session = NULL;
     dsmoe_session_options o = options_complete(model, options);
-    STATUS_TRY(options_check(&o, error));
+    STATUS_TRY(options_check(model, &o, error));
     dsmoe_session_memory size = dsmoe_session_memory_size(model, &o);
     if (size.workspace == 0)
         return status_fail(error, DSMOE_ERROR_MEMORY,
@@ -95,7 +98,8 @@ dsmoe_status dsmoe_session_create(const dsmoe_model *model, const dsmoe_session_
     made->options = o;
     made->workspace_size = size.workspace;
     made->workspace = memory_reserve(size.workspace);
-    if (!made->workspace || !kv_cache_open(&made->cache, &model->config, o.n_ctx)) goto fail;
+    if (!made->workspace || !kv_cache_open(&made->cache, &model->config, o.kv_type, o.n_ctx))
+        goto fail;
     *session = made;
     return DSMOE_OK;
 fail:
@@ -134,6 +138,11 @@ void dsmoe_session_watch(dsmoe_session *session, dsmoe_routing_fn *watch, void *
 {
     session->watch = watch;
     session->watch_context = context;
+}
+
+void session_watch_inputs(dsmoe_session *session, const input_watch *watch)
+{
+    session->inputs = watch;
 }
 
 /* ---- checking a call ----------------------------------------------------------------------- */
@@ -233,6 +242,7 @@ static dsmoe_status show_logits(session_space *s, const dsmoe_turn *t, int64_t r
     for (int64_t done = 0; done < n; done += PASS_HEAD_ROWS) {
         int64_t count = moe_min(PASS_HEAD_ROWS, n - done);
         pass_head(p, row + done, count, s->logits);
+        STATUS_TRY(model_intact(p->model, error)); /* before anybody sees them */
         for (int64_t i = 0; i < count; i++) {
             float *logits = s->logits + i * vocab;
             int64_t at = number + done + i;
@@ -277,11 +287,13 @@ dsmoe_status dsmoe_session_forward(const dsmoe_turn *turns, int64_t n_turns, dsm
     session_space s = space_place(&a, first->model, &first->options);
     s.pass.watch = first->watch;
     s.pass.watch_context = first->watch_context;
+    s.pass.inputs = first->inputs;
     turn_cursor at = {.turns = turns, .n_turns = n_turns};
     for (turn_cursor before = at; take_rows(&at, &s, first->options.n_batch) > 0; before = at) {
         pass_begin(&s.pass);
         for (int64_t layer = 0; layer < first->model->config.num_hidden_layers; layer++)
             STATUS_TRY(pass_block(&s.pass, layer, error));
+        STATUS_TRY(model_intact(first->model, error));
         STATUS_TRY(show_pass(&before, &s, error));
     }
     for (int64_t i = 0; i < n_turns; i++) turns[i].session->length += turns[i].n_tokens;

@@ -29,6 +29,7 @@ typedef struct model_weights {
     float *norm;         /* [hidden_size] */
     matrix lm_head;      /* [vocab_size, hidden_size]; embed_tokens if those are tied */
     moe_expert *experts; /* of all MoE layers */
+    bool rope_pairs;     /* rows of q and k lie as in GGUF files: see rope_turn_pairs */
 } model_weights;
 
 typedef enum weight_role {

@@ -6,6 +6,7 @@
 #include "moe/experts.h"
 
 #include "base/threads.h"
+#include "moe/octets.h"
 
 enum {
     FEW_ROWS = 448,       /* of all groups together */
@@ -171,11 +172,44 @@ static void output_task(void *context, int64_t task, int thread)
             g->out + p.row * hidden + p.column, hidden);
 }
 
+static void show_inputs(const experts *e, const float *x)
+{
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        rows of_tokens = token_rows(x, e->hidden_size, g, 0);
+        e->watch->see(e->watch->context, g->weights.gate_proj, of_tokens, g->n_rows,
+                      e->hidden_size);
+        e->watch->see(e->watch->context, g->weights.up_proj, of_tokens, g->n_rows, e->hidden_size);
+    }
+}
+
+static void show_hidden(const experts *e)
+{
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++)
+        e->watch->see(e->watch->context, g->weights.down_proj, matrix_rows(g->h, g->width, 0),
+                      g->n_rows, g->width);
+}
+
+/* The experts that have rows. */
+static void make_octets(const experts *e)
+{
+    octet_work octets = octets_begin(e->kernels, e->n_threads);
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        if (g->n_rows == 0) continue;
+        octets_want(&octets, g->weights.gate_proj);
+        octets_want(&octets, g->weights.up_proj);
+        octets_want(&octets, g->weights.down_proj);
+    }
+    octets_end(&octets);
+}
+
 void experts_forward(const experts *e, const float *x)
 {
     job j = {.e = e, .x = x};
     int64_t hidden = e->hidden_size;
+    make_octets(e);
+    if (e->watch) show_inputs(e, x);
     threads_for(e->n_threads, e->n_blocks * moe_parts(e->widest, e->part), hidden_task, &j);
+    if (e->watch) show_hidden(e);
     threads_for(e->n_threads, e->n_blocks * moe_parts(hidden, e->part), output_task, &j);
 }
 

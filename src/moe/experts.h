@@ -48,6 +48,7 @@ typedef struct experts {
     int64_t part;                 /* columns of a task's forward product */
     thread_scratch *threads;
     int n_threads;
+    const input_watch *watch; /* of forward; NULL: nobody */
 } experts;
 
 /* For at most n_groups groups that have at most n_rows rows together. */

@@ -205,11 +205,11 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                   int64_t first, float *y, infer_space *s, int n_threads,
-                                  layer_watch_fn *watch, void *context, dsmoe_error *error)
+                                  const layer_watch *watch, dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
     STATUS_TRY(gate_forward(layer, x, n_tokens, first, s->routing, s->threads, n_threads, error));
-    if (watch) watch(context, first, n_tokens, &s->routing);
+    if (watch && watch->routing) watch->routing(watch->context, first, n_tokens, &s->routing);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
     experts_assign(&s->experts, layer, &s->dispatch, n_tokens, &arrays);
@@ -222,11 +222,11 @@ static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int6
 dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                  float *y, const dsmoe_workspace *workspace, dsmoe_error *error)
 {
-    return layer_forward(layer, x, n_tokens, y, workspace, NULL, NULL, error);
+    return layer_forward(layer, x, n_tokens, y, workspace, NULL, error);
 }
 
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
-                           const dsmoe_workspace *workspace, layer_watch_fn *watch, void *context,
+                           const dsmoe_workspace *workspace, const layer_watch *watch,
                            dsmoe_error *error)
 {
     int n_threads = workspace ? workspace->n_threads : 0;
@@ -236,10 +236,11 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
     s.experts.threads = s.threads;
     s.experts.n_threads = n_threads;
+    s.experts.watch = watch ? watch->inputs : NULL;
     int64_t hidden = layer->config.hidden_size;
     for (int64_t t = 0; t < n_tokens; t += PIECE)
         STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t), t,
-                                 y + t * hidden, &s, n_threads, watch, context, error));
+                                 y + t * hidden, &s, n_threads, watch, error));
     return DSMOE_OK;
 }
 

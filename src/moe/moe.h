@@ -29,12 +29,25 @@ struct dsmoe_layer {
 /* dsmoe_layer_create over weights of any type; `config` is checked already. */
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
                           dsmoe_layer **layer, dsmoe_error *error);
-/* dsmoe_layer_forward that also shows the routing of each piece of tokens to `watch`, with the number
- * of its first token; NULL: nobody watches. */
-typedef void layer_watch_fn(void *context, int64_t first, int64_t n_tokens,
-                            const dsmoe_routing *routing);
+
+/* Sees what a weight is about to be multiplied with: n_rows rows of n_in numbers. Called from the
+ * thread that called forward, one product after the other. */
+typedef struct input_watch {
+    void (*see)(void *context, matrix weight, rows x, int64_t n_rows, int64_t n_in);
+    void *context;
+} input_watch;
+
+/* Who watches a layer; either may be NULL. */
+typedef struct layer_watch {
+    /* Sees the routing of each piece of tokens, with the number of its first token. */
+    void (*routing)(void *context, int64_t first, int64_t n_tokens, const dsmoe_routing *routing);
+    void *context;
+    const input_watch *inputs; /* of the experts */
+} layer_watch;
+
+/* dsmoe_layer_forward that shows what goes on; NULL: nobody watches. */
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
-                           const dsmoe_workspace *workspace, layer_watch_fn *watch, void *context,
+                           const dsmoe_workspace *workspace, const layer_watch *watch,
                            dsmoe_error *error);
 
 /* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *router_seconds what the router took

@@ -2,20 +2,11 @@
  * of its tokens begin and end a text. */
 #include "text/tokenizer.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "formats/mapped_file.h"
 #include "text/fields.h"
-
-enum {
-    TOKENIZER_MAX_SIZE =
-        128 << 20,             /* bytes of a tokenizer.json; the largest public one has 33 MB */
-    CONFIG_MAX_SIZE = 8 << 20, /* of a tokenizer_config.json, which may list all added tokens */
-};
+#include "text/tokenizer_files.h"
 
 /* ---- which tokens begin and end a text ------------------------------------------------------- */
 
@@ -181,59 +172,14 @@ void dsmoe_tokenizer_free(dsmoe_tokenizer *tokenizer)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static char *join_path(const char *folder, const char *name)
-{
-    size_t length = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(length);
-    if (path) snprintf(path, length, "%s/%s", folder, name);
-    return path;
-}
-
-static dsmoe_status map_text(const char *path, size_t max_size, mapped_file *file,
-                             tokenizer_text *text, dsmoe_error *error)
-{
-    STATUS_TRY(mapped_file_open(file, path, error));
-    if (file->size > max_size)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: %zu bytes of JSON, at most %zu are expected", path, file->size,
-                           max_size);
-    *text = (tokenizer_text){(const char *)file->bytes, file->size, path};
-    return DSMOE_OK;
-}
-
-/* `config_path` is NULL where there is no such file. */
-static dsmoe_status open_files(const char *path, const char *config_path,
-                               dsmoe_tokenizer **tokenizer, dsmoe_error *error)
-{
-    mapped_file file = {0}, config_file = {0};
-    tokenizer_text text, config;
-    dsmoe_status status = map_text(path, TOKENIZER_MAX_SIZE, &file, &text, error);
-    if (status == DSMOE_OK && config_path)
-        status = map_text(config_path, CONFIG_MAX_SIZE, &config_file, &config, error);
-    if (status == DSMOE_OK)
-        status = tokenizer_parse(&text, config_path ? &config : NULL, tokenizer, error);
-    mapped_file_close(&file);
-    mapped_file_close(&config_file);
-    return status;
-}
-
 dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer, dsmoe_error *error)
 {
     *tokenizer = NULL;
-    struct stat info;
-    if (stat(path, &info) != 0)
-        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (!S_ISDIR(info.st_mode)) return open_files(path, NULL, tokenizer, error);
-
-    char *file = join_path(path, "tokenizer.json");
-    char *config = join_path(path, "tokenizer_config.json");
-    dsmoe_status status;
-    if (!file || !config)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-    else
-        status = open_files(file, stat(config, &info) == 0 ? config : NULL, tokenizer, error);
-    free(file);
-    free(config);
+    tokenizer_files files;
+    STATUS_TRY(tokenizer_files_open(&files, path, error));
+    dsmoe_status status =
+        tokenizer_parse(&files.text, files.config.bytes ? &files.config : NULL, tokenizer, error);
+    tokenizer_files_close(&files);
     return status;
 }
 

@@ -5,8 +5,9 @@
 #include <sys/stat.h>
 
 #include "formats/documents.h"
-#include "formats/folder.h"
+#include "formats/gguf_magic.h"
 #include "model/config.h"
+#include "text/tokenizer_files.h"
 #include "train/run.h"
 
 enum {
@@ -37,23 +38,35 @@ static dsmoe_status find_text(const run *r, bool *has_text, dsmoe_error *error)
     return status;
 }
 
-/* Where the tokenizer comes from; NULL if one is to be trained, or none is needed. */
-static const char *tokenizer_source(const run *r)
+/* Whether the model that is trained further has a tokenizer. */
+static bool init_has_tokenizer(const char *init)
 {
     char path[CHECKPOINT_PATH];
     struct stat info;
-    if (*r->settings.tokenizer) return r->settings.tokenizer;
-    if (!*r->settings.init || run_path(r->settings.init, "tokenizer.json", path, NULL)) return NULL;
-    return stat(path, &info) == 0 ? r->settings.init : NULL;
+    if (!gguf_magic_at(init))
+        return !run_path(init, "tokenizer.json", path, NULL) && stat(path, &info) == 0;
+    gguf *file = NULL;
+    bool has_one = gguf_open(init, &file, NULL) == DSMOE_OK && gguf_tokenizer_present(file);
+    gguf_close(file);
+    return has_one;
+}
+
+/* Where the tokenizer comes from; NULL if one is to be trained, or none is needed. */
+static const char *tokenizer_source(const run *r)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    if (*s->tokenizer) return s->tokenizer;
+    return *s->init && init_has_tokenizer(s->init) ? s->init : NULL;
 }
 
 static dsmoe_status copy_tokenizer(const run *r, const char *source, dsmoe_error *error)
 {
-    struct stat info;
     if (run_has_own_tokenizer(r)) return DSMOE_OK;
-    STATUS_TRY(folder_copy(source, "tokenizer.json", r->folder, true, error));
-    if (stat(source, &info) != 0 || !S_ISDIR(info.st_mode)) return DSMOE_OK;
-    return folder_copy(source, "tokenizer_config.json", r->folder, false, error);
+    tokenizer_files files;
+    STATUS_TRY(tokenizer_files_open(&files, source, error));
+    dsmoe_status status = tokenizer_files_write(&files, r->folder, error);
+    tokenizer_files_close(&files);
+    return status;
 }
 
 static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
@@ -77,8 +90,8 @@ static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
     if (!has_text) return DSMOE_OK;
     if (*r->settings.init)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: has no tokenizer.json; name the model's tokenizer beside it",
-                           r->settings.init);
+                           "%s: has no tokenizer%s; name the model's tokenizer beside it",
+                           r->settings.init, gguf_magic_at(r->settings.init) ? "" : ".json");
     return train_tokenizer(r, error);
 }
 
@@ -96,11 +109,11 @@ static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmo
 {
     const dsmoe_run_settings *s = &r->settings;
     if (r->saved_step >= 0) return run_path(r->checkpoint, "config.json", path, error);
-    if (*s->init) return run_path(s->init, "config.json", path, error);
+    const char *source = *s->init ? s->init : s->config;
     struct stat info;
-    if (*s->config && stat(s->config, &info) == 0 && S_ISDIR(info.st_mode))
-        return run_path(s->config, "config.json", path, error);
-    snprintf(path, CHECKPOINT_PATH, "%s", s->config);
+    if (*source && stat(source, &info) == 0 && S_ISDIR(info.st_mode))
+        return run_path(source, "config.json", path, error);
+    snprintf(path, CHECKPOINT_PATH, "%s", source);
     return DSMOE_OK;
 }
 

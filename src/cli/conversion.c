@@ -1,0 +1,120 @@
+/* conversion.c - a model on its way to the disk. */
+#include "cli/conversion.h"
+
+#include <libgen.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#include "cli/cli.h"
+#include "cli/table.h"
+
+/* Metadata, headers and small files beside the weights, generously. */
+static const double bytes_beside = 16e6;
+
+bool conversion_to_gguf(const char *target)
+{
+    size_t length = strlen(target);
+    return length >= 5 && !strcmp(target + length - 5, ".gguf");
+}
+
+conversion conversion_start(const char *command, const char *label, const char *target)
+{
+    cli_catch_interrupt();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
+    return (conversion){.command = command,
+                        .target = target,
+                        .bar = progress_start(label, "bytes"),
+                        .start = cli_seconds()};
+}
+
+/* Bytes that the disk of the target has left; -1: nobody knows. */
+static double bytes_left(const char *target)
+{
+    struct statvfs disk;
+    char *copy = strdup(target);
+    if (!copy) return -1;
+    int failed = statvfs(target, &disk); /* the target, or where it will be */
+    if (failed) failed = statvfs(dirname(copy), &disk);
+    free(copy);
+    return failed ? -1 : (double)disk.f_bavail * (double)disk.f_frsize;
+}
+
+bool conversion_progress(void *context, double done, double total)
+{
+    conversion *c = context;
+    if (!c->started) {
+        double left = bytes_left(c->target);
+        if (left >= 0 && left < total + bytes_beside) {
+            c->needed = total;
+            c->available = left;
+            return false;
+        }
+        if (c->announce) c->announce(c->context, total);
+        c->started = true;
+    }
+    progress_update(&c->bar, done, total);
+    return !cli_interrupted();
+}
+
+int conversion_failure(conversion *c, const dsmoe_error *error)
+{
+    progress_finish(&c->bar);
+    char needed[CLI_BYTES], left[CLI_BYTES];
+    if (c->needed > 0)
+        return cli_failure(c->command, "%s: the model needs %s, and the disk has %s left",
+                           c->target, cli_format_bytes(c->needed, needed),
+                           cli_format_bytes(c->available, left));
+    if (!cli_interrupted()) return cli_failure(c->command, "%s", error->message);
+    cli_failure(c->command, "interrupted; what was written is removed");
+    return CLI_INTERRUPTED;
+}
+
+/* Types by falling number of tensors. */
+static void print_types(const int64_t counts[], int n_types)
+{
+    bool printed[16] = {false};
+    const char *before = "";
+    for (;;) {
+        int most = -1;
+        for (int i = 0; i < n_types; i++)
+            if (!printed[i] && counts[i] > 0 && (most < 0 || counts[i] > counts[most])) most = i;
+        if (most < 0) break;
+        printf("%s%lld %s", before, (long long)counts[most], dsmoe_dtype_name((dsmoe_dtype)most));
+        printed[most] = true;
+        before = ", ";
+    }
+}
+
+static void print_summary(const conversion *c, const dsmoe_model *model)
+{
+    enum { N_TYPES = DSMOE_Q6_K + 1 };
+    int64_t counts[N_TYPES] = {0}, numbers = 0;
+    double bytes = 0;
+    size_t n = dsmoe_model_tensor_count(model);
+    for (size_t i = 0; i < n; i++) {
+        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
+        counts[t.dtype]++;
+        bytes += (double)t.size;
+        numbers += t.n_dims == 2 ? t.shape[0] * t.shape[1] : t.shape[0];
+    }
+    char size[CLI_BYTES];
+    printf("%s: %s of weights, %.2f bits per weight, tensors: ", c->target,
+           cli_format_bytes(bytes, size), 8 * bytes / (double)numbers);
+    print_types(counts, N_TYPES);
+    printf("; %.1f s\n", cli_seconds() - c->start);
+}
+
+/* What was written is opened as anyone would. */
+int conversion_summary(conversion *c)
+{
+    progress_finish(&c->bar);
+    dsmoe_model *model;
+    dsmoe_error error;
+    if (dsmoe_model_open(c->target, &model, &error) != DSMOE_OK)
+        return cli_failure(c->command, "%s", error.message);
+    print_summary(c, model);
+    dsmoe_model_free(model);
+    return CLI_OK;
+}

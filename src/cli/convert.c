@@ -1,0 +1,51 @@
+/* convert.c - `dsmoe convert`: a model from one form to another. */
+#include "cli/cli.h"
+#include "cli/conversion.h"
+#include "cli/options.h"
+
+static const char help[] =
+    "usage: dsmoe convert SRC DST [options]\n"
+    "\n"
+    "Writes a model in another form: a folder in the public layout (config.json, safetensors,\n"
+    "tokenizer.json) as a GGUF file, a GGUF file as a folder, or either as the same with another\n"
+    "type. SRC is a folder or a .gguf file (of a split one, any part); DST is a file if its name\n"
+    "ends with .gguf, else a new folder. Configuration and tokenizer go along. What is there\n"
+    "already is not overwritten.\n"
+    "\n"
+    "      --type TYPE    f32, f16 or bf16: the type of the matrices (default: as they are; from a\n"
+    "                     quantised file to a folder a type must be given). Other types are those\n"
+    "                     of dsmoe quantize, into a .gguf file.\n"
+    "  -t, --threads N    threads to use (default: all processors)\n"
+    "  -h, --help         this text\n"
+    "\n"
+    "Between float types nothing is lost but what a narrower type cannot hold: a folder that\n"
+    "becomes a GGUF file and a folder again is the same bit by bit. Ctrl-C removes what was\n"
+    "written.\n"
+    "\n"
+    "examples:\n"
+    "  dsmoe convert deepseek-moe-16b-base moe-16b.gguf\n"
+    "  dsmoe convert moe-16b-q8_0.gguf moe-16b-again --type bf16\n";
+
+int command_convert(int argc, char **argv)
+{
+    const char *paths[2] = {NULL, NULL};
+    dsmoe_convert_options options = {0};
+    int64_t n_threads = dsmoe_machine_threads();
+    const option_row rows[] = {
+        {"--type", NULL, OPTION_TEXT, &options.type, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &n_threads, 1, CLI_MAX_THREADS},
+    };
+    option_words words = {paths, 2, 0};
+    int exit_code =
+        options_parse("convert", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
+    if (exit_code >= 0) return exit_code;
+    if (words.count < 2) return cli_usage("convert", "which model, and as what? SRC DST");
+    conversion c = conversion_start("convert", "converting", paths[1]);
+    options.n_threads = (int)n_threads;
+    options.progress = conversion_progress;
+    options.context = &c;
+    dsmoe_error error;
+    if (dsmoe_convert(paths[0], paths[1], &options, &error) != DSMOE_OK)
+        return conversion_failure(&c, &error);
+    return conversion_summary(&c);
+}

@@ -1,0 +1,11 @@
+/* kv_type.h - the option --kv-type: how the cache of a session keeps keys and values. */
+#ifndef DSMOE_CLI_KV_TYPE_H
+#define DSMOE_CLI_KV_TYPE_H
+
+#include "dsmoe.h"
+
+/* "f32", "f16" or "q8_0"; *type stays as it is if `text` is NULL. CLI_OK, or CLI_USAGE after a
+ * message. */
+int kv_type_parse(const char *command, const char *text, dsmoe_dtype *type);
+
+#endif

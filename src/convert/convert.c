@@ -1,0 +1,207 @@
+/* convert.c - from one form of a model to another, and from nothing to a GGUF file. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/threads.h"
+#include "convert/folder_export.h"
+#include "convert/gguf_export.h"
+#include "formats/mapped_file.h"
+#include "model/config.h"
+#include "model/folder_writer.h"
+#include "text/gguf_tokenizer.h"
+
+typedef struct conversion {
+    const char *from, *to;
+    dsmoe_convert_options options; /* with what was left open filled in */
+    mixture mixture;
+    bool to_gguf;
+    dsmoe_model *model;
+    source source;
+    imatrix *imatrix;
+    bool has_tokenizer;
+    char *name; /* general.name */
+    /* generation_config.json: bytes of a file or of the source's metadata. */
+    mapped_file generation_file;
+    gguf_string generation;
+    int64_t file_type; /* -1: unknown */
+} conversion;
+
+static dsmoe_status out_of_memory(const conversion *c, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", c->to);
+}
+
+static bool ends_with(const char *text, size_t length, const char *suffix)
+{
+    size_t n = strlen(suffix);
+    return length >= n && !memcmp(text + length - n, suffix, n);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+/* Whether some matrices become blocks. */
+static bool quantises(const mixture *m) { return !m->as_is && dtype_is_block(m->type); }
+
+static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *options,
+                                 dsmoe_error *error)
+{
+    if (options) c->options = *options;
+    if (c->options.n_threads < 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work",
+                           c->options.n_threads);
+    if (c->options.n_threads == 0) c->options.n_threads = threads_available();
+    STATUS_TRY(mixture_parse(c->options.type, &c->mixture, error));
+    if (!c->to_gguf && quantises(&c->mixture))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: a folder holds f32, f16 or bf16, not %s; a name that ends with "
+                           ".gguf makes a file that does",
+                           c->to, c->options.type);
+    if (!c->options.imatrix) return DSMOE_OK;
+    if (!quantises(&c->mixture))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: importances are of use for block types only (q8_0, q4_k, …)",
+                           c->options.imatrix);
+    return imatrix_open(c->options.imatrix, &c->imatrix, error);
+}
+
+static char *copy_text(const char *bytes, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (!copy) return NULL;
+    memcpy(copy, bytes, length);
+    copy[length] = '\0';
+    return copy;
+}
+
+/* What a model is called: the last part of its path, without .gguf. */
+static char *name_of(const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    size_t first = length;
+    while (first > 0 && path[first - 1] != '/') first--;
+    const char *name = path + first;
+    length -= first;
+    if (length > 5 && ends_with(name, length, ".gguf")) length -= 5;
+    return strspn(name, "./") >= length ? copy_text("model", 5) : copy_text(name, length);
+}
+
+/* ---- what comes along with the weights ------------------------------------------------------- */
+
+static dsmoe_status take_folder(conversion *c, dsmoe_error *error)
+{
+    char *tokenizer = mapped_file_path(c->from, "tokenizer.json");
+    char *generation = mapped_file_path(c->from, "generation_config.json");
+    dsmoe_status status = DSMOE_OK;
+    c->name = name_of(c->from);
+    if (!tokenizer || !generation || !c->name) {
+        status = out_of_memory(c, error);
+    } else {
+        c->has_tokenizer = access(tokenizer, F_OK) == 0;
+        if (access(generation, F_OK) == 0)
+            status = mapped_file_open(&c->generation_file, generation, error);
+        c->generation =
+            (gguf_string){(const char *)c->generation_file.bytes, c->generation_file.size};
+    }
+    free(tokenizer);
+    free(generation);
+    return status;
+}
+
+static dsmoe_status take_gguf(conversion *c, dsmoe_error *error)
+{
+    const gguf *file = c->model->gguf;
+    gguf_string name = {NULL, 0};
+    bool found;
+    c->has_tokenizer = gguf_tokenizer_present(file);
+    STATUS_TRY(gguf_get_string(file, "dsmoe.generation_config", &c->generation, &found, error));
+    STATUS_TRY(gguf_get_string(file, "general.name", &name, &found, error));
+    c->name = found && !memchr(name.bytes, '\0', name.length) ? copy_text(name.bytes, name.length)
+                                                              : name_of(c->from);
+    if (!c->name) return out_of_memory(c, error);
+    STATUS_TRY(gguf_get_int(file, "general.file_type", &c->file_type, &found, error));
+    if (c->file_type > INT32_MAX) c->file_type = -1;
+    return DSMOE_OK;
+}
+
+/* ---- the two directions ---------------------------------------------------------------------- */
+
+static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error *error)
+{
+    const gguf_export e = {.path = c->to,
+                           .source = &c->source,
+                           .mixture = c->mixture,
+                           .name = c->name,
+                           .tokenizer = tokenizer,
+                           .generation = c->generation.bytes,
+                           .generation_length = c->generation.length,
+                           .file_type = c->file_type,
+                           .imatrix = c->imatrix,
+                           .n_threads = c->options.n_threads,
+                           .progress = c->options.progress,
+                           .context = c->options.context};
+    return gguf_export_write(&e, error);
+}
+
+static dsmoe_status write_folder(const conversion *c, dsmoe_error *error)
+{
+    const folder_export e = {.folder = c->to,
+                             .source = &c->source,
+                             .as_is = c->mixture.as_is,
+                             .type = c->mixture.type,
+                             .tokenizer = c->has_tokenizer ? c->from : NULL,
+                             .generation = c->generation.bytes,
+                             .generation_length = c->generation.length,
+                             .shard_size = FOLDER_WRITER_SHARD_SIZE,
+                             .n_threads = c->options.n_threads,
+                             .progress = c->options.progress,
+                             .context = c->options.context};
+    return folder_export_write(&e, error);
+}
+
+static dsmoe_status convert(conversion *c, dsmoe_error *error)
+{
+    STATUS_TRY(dsmoe_model_open(c->from, &c->model, error));
+    STATUS_TRY(c->model->gguf ? take_gguf(c, error) : take_folder(c, error));
+    STATUS_TRY(source_of_model(c->from, c->model, &c->source, error));
+    if (!c->to_gguf) return write_folder(c, error);
+    return write_gguf(c, c->has_tokenizer ? c->from : NULL, error);
+}
+
+static void conversion_free(conversion *c)
+{
+    source_free(&c->source);
+    imatrix_close(c->imatrix);
+    mapped_file_close(&c->generation_file);
+    dsmoe_model_free(c->model);
+    free(c->name);
+}
+
+dsmoe_status dsmoe_convert(const char *from, const char *to, const dsmoe_convert_options *options,
+                           dsmoe_error *error)
+{
+    if (!from || !*from || !to || !*to)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model or no target given");
+    conversion c = {.from = from, .to = to, .file_type = -1};
+    c.to_gguf = ends_with(to, strlen(to), ".gguf");
+    dsmoe_status status = take_options(&c, options, error);
+    if (status == DSMOE_OK) status = convert(&c, error);
+    conversion_free(&c);
+    return status;
+}
+
+dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,
+                                   const char *tokenizer, uint64_t seed,
+                                   const dsmoe_convert_options *options, dsmoe_error *error)
+{
+    if (!path || !*path || !config)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no configuration given");
+    STATUS_TRY(config_check(config, error));
+    conversion c = {.to = path, .to_gguf = true, .file_type = -1, .name = name_of(path)};
+    dsmoe_status status = c.name ? take_options(&c, options, error) : out_of_memory(&c, error);
+    if (status == DSMOE_OK) status = source_fresh(path, config, seed, &c.source, error);
+    if (status == DSMOE_OK) status = write_gguf(&c, tokenizer, error);
+    conversion_free(&c);
+    return status;
+}

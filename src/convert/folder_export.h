@@ -1,0 +1,25 @@
+/* folder_export.h - a model as a folder in the public layout. */
+#ifndef DSMOE_CONVERT_FOLDER_EXPORT_H
+#define DSMOE_CONVERT_FOLDER_EXPORT_H
+
+#include "convert/source.h"
+
+typedef struct folder_export {
+    const char *folder;
+    const source *source;   /* of a model */
+    bool as_is;             /* matrices keep their types, which must be float types; */
+    dsmoe_dtype type;       /* otherwise all numbers have this float type */
+    const char *tokenizer;  /* what dsmoe_tokenizer_open takes; NULL: none */
+    const char *generation; /* generation_config.json; NULL: what the configuration tells */
+    size_t generation_length;
+    size_t shard_size;           /* most bytes of tensors in one file */
+    int n_threads;               /* at least 1 */
+    dsmoe_progress_fn *progress; /* may be NULL */
+    void *context;
+} folder_export;
+
+/* A folder that holds a model or a tokenizer already is left alone, which is an error. If the work
+ * fails nothing is left. */
+dsmoe_status folder_export_write(const folder_export *e, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,29 @@
+/* gguf_export.h - a model as a GGUF file of the architecture deepseek. */
+#ifndef DSMOE_CONVERT_GGUF_EXPORT_H
+#define DSMOE_CONVERT_GGUF_EXPORT_H
+
+#include "convert/imatrix.h"
+#include "convert/mixture.h"
+
+typedef struct gguf_export {
+    const char *path;
+    source *source;
+    mixture mixture;
+    const char *name;       /* general.name */
+    const char *tokenizer;  /* what dsmoe_tokenizer_open takes; NULL: none */
+    const char *generation; /* generation_config.json; NULL: none */
+    size_t generation_length;
+    int64_t file_type;      /* general.file_type of the source, to be kept if types are; -1: none */
+    const imatrix *imatrix; /* NULL: none */
+    int n_threads;          /* at least 1 */
+    dsmoe_progress_fn *progress; /* may be NULL */
+    void *context;
+} gguf_export;
+
+/* What such a file cannot express is refused; the message names the key of config.json. */
+dsmoe_status gguf_export_check(const source *s, dsmoe_error *error);
+
+/* A file that is there already is left alone, which is an error. If the work fails nothing is left. */
+dsmoe_status gguf_export_write(const gguf_export *e, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,69 @@
+/* gguf_model.c - a model from a GGUF file: metadata become the configuration, tensors the weights. */
+#include "model/gguf_model.h"
+
+#include "model/gguf_config.h"
+#include "model/gguf_names.h"
+#include "model/load.h"
+
+/* Norms and biases are float32 in memory; files have them so, or in a half. */
+static dsmoe_status check_type(const char *path, const weight_spec *spec, const gguf_tensor *t,
+                               dsmoe_error *error)
+{
+    if (spec->n_dims == 2 || !dtype_is_block(t->type)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: tensor %s has type %s; a vector can be f32, f16 or bf16", path, t->name,
+                       dsmoe_dtype_name(t->type));
+}
+
+/* The routed experts of a layer are one tensor [expert, out, in]. */
+static dsmoe_status find_in_gguf(const dsmoe_model *model, const char *path,
+                                 const weight_spec *spec, stored_tensor *tensor, dsmoe_error *error)
+{
+    gguf_place place;
+    const gguf_tensor *t =
+        gguf_place_of(spec->name, &place) ? gguf_find(model->gguf, place.name) : NULL;
+    if (!t)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is missing", path, place.name);
+    const char *file = gguf_tensor_path(model->gguf, t);
+    const int64_t stacked[] = {model->config.n_routed_experts, spec->shape[0], spec->shape[1]};
+    bool is_slice = place.expert >= 0;
+    load_shape wanted = {is_slice ? 3 : spec->n_dims, is_slice ? stacked : spec->shape};
+    STATUS_TRY(check_type(file, spec, t, error));
+    STATUS_TRY(load_check_shape(file, t->name, (load_shape){t->n_dims, t->shape}, wanted,
+                                "the metadata", error));
+    size_t slice = is_slice ? t->size / (size_t)stacked[0] : 0;
+    *tensor = (stored_tensor){.index = (size_t)(t - gguf_at(model->gguf, 0)),
+                              .type = t->type,
+                              .data = t->data + (is_slice ? (size_t)place.expert * slice : 0)};
+    return DSMOE_OK;
+}
+
+/* A tied head may lie in the file as a tensor of its own, for readers that expect one, and in a better
+ * type than the embedding: then it is what others compute with. */
+static dsmoe_status take_copied_head(dsmoe_model *m, const char *path, dsmoe_error *error)
+{
+    weight_spec spec = {.name = "lm_head.weight",
+                        .n_dims = 2,
+                        .shape = {m->config.vocab_size, m->config.hidden_size}};
+    gguf_place place;
+    stored_tensor t;
+    if (!gguf_place_of(spec.name, &place) || !gguf_find(m->gguf, place.name)) return DSMOE_OK;
+    STATUS_TRY(find_in_gguf(m, path, &spec, &t, error));
+    m->weights->lm_head =
+        (matrix){.data = t.data, .stride = dtype_bytes(t.type, spec.shape[1]), .type = t.type};
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_extras; i++)
+        if (m->extras[i] != t.index) m->extras[n++] = m->extras[i];
+    m->n_extras = n;
+    return DSMOE_OK;
+}
+
+dsmoe_status gguf_model_open(const char *path, dsmoe_model *m, dsmoe_error *error)
+{
+    STATUS_TRY(gguf_open(path, &m->gguf, error));
+    STATUS_TRY(gguf_config_read(m->gguf, &m->config, error));
+    STATUS_TRY(gguf_generation_config_read(m->gguf, &m->config, &m->generation, error));
+    STATUS_TRY(load_tensors(m, path, gguf_count(m->gguf), find_in_gguf, error));
+    m->weights->rope_pairs = true;
+    return m->config.tie_word_embeddings ? take_copied_head(m, path, error) : DSMOE_OK;
+}

@@ -1,0 +1,11 @@
+/* gguf_model.h - a model from a GGUF file. */
+#ifndef DSMOE_MODEL_GGUF_MODEL_H
+#define DSMOE_MODEL_GGUF_MODEL_H
+
+#include "model/model.h"
+
+/* Fills a zeroed model that has its kernels, all but the layers. Of a split file `path` names any
+ * part. */
+dsmoe_status gguf_model_open(const char *path, dsmoe_model *model, dsmoe_error *error);
+
+#endif

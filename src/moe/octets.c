@@ -1,0 +1,55 @@
+/* octets.c - weights in the order that kernels read them. */
+#include "moe/octets.h"
+
+#include "base/memory.h"
+#include "base/threads.h"
+#include "kernels/gemm_blocks.h"
+
+enum { TASK_OCTETS = 16 };
+
+static int64_t task_count(const octet_store *store)
+{
+    return (store->n_octets + TASK_OCTETS - 1) / TASK_OCTETS;
+}
+
+static void octet_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const octet_work *work = context;
+    const struct octet_item *item = work->items;
+    while (item + 1 < work->items + work->n && task >= item[1].first_task) item++;
+    const octet_store *store = item->store;
+    int64_t first = (task - item->first_task) * TASK_OCTETS, n = store->n_octets - first;
+    gemm_blocks_interleave(work->kernels, item->weight, store->k, first,
+                           n < TASK_OCTETS ? n : TASK_OCTETS, store->memory);
+}
+
+octet_work octets_begin(const kernels *kn, int n_threads)
+{
+    return (octet_work){.kernels = kn, .n_threads = n_threads};
+}
+
+void octets_want(octet_work *work, matrix weight)
+{
+    octet_store *store = (octet_store *)weight.home; /* its first member */
+    if (!store || atomic_flag_test_and_set(&store->taken)) return;
+    if (work->n == OCTETS_BATCH) octets_end(work);
+    work->items[work->n++] = (struct octet_item){.weight = weight, .store = store};
+}
+
+void octets_end(octet_work *work)
+{
+    int64_t n_tasks = 0;
+    for (int i = 0; i < work->n; i++) {
+        work->items[i].first_task = n_tasks;
+        n_tasks += task_count(work->items[i].store);
+    }
+    threads_for(work->n_threads, n_tasks, octet_task, work);
+    for (int i = 0; i < work->n; i++) {
+        octet_store *store = work->items[i].store;
+        atomic_store_explicit(&store->home.octets, store->memory, memory_order_release);
+        memory_forget(work->items[i].weight.data,
+                      (size_t)(store->n_octets * BLOCK_OCTET * work->items[i].weight.stride));
+    }
+    work->n = 0;
+}

@@ -1,0 +1,33 @@
+/* gguf_tokenizer.h - the tokenizer of a GGUF file, as the two JSON texts of a folder and back.
+ *
+ * Tokens, their kinds and the merges are arrays of the metadata; how a text is cut has only a name
+ * there. There is one reader of tokenizers, and it reads JSON: so the arrays become the text of a
+ * tokenizer.json. A tokenizer that those keys cannot express lies in the file as JSON besides
+ * (tokenizer.huggingface.json), which then counts. */
+#ifndef DSMOE_TEXT_GGUF_TOKENIZER_H
+#define DSMOE_TEXT_GGUF_TOKENIZER_H
+
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+
+/* Both end with a NUL that the length does not count. */
+typedef struct gguf_tokenizer_text {
+    char *json; /* tokenizer.json */
+    size_t json_length;
+    char *config; /* tokenizer_config.json */
+    size_t config_length;
+} gguf_tokenizer_text;
+
+/* False where tokenizer.ggml.model is absent or "none": the model is one of ids only. */
+bool gguf_tokenizer_present(const gguf *file);
+/* The texts; a file without a tokenizer is an error. Free with gguf_tokenizer_text_free. */
+dsmoe_status gguf_tokenizer_text_make(const gguf *file, gguf_tokenizer_text *text,
+                                      dsmoe_error *error);
+void gguf_tokenizer_text_free(gguf_tokenizer_text *text); /* allowed on a zeroed one */
+
+/* The keys tokenizer.* for a model of vocab_size from the tokenizer at `path`, which is what
+ * dsmoe_tokenizer_open takes. Ids that it lacks become unused tokens "[PAD100015]". */
+dsmoe_status gguf_tokenizer_write(const char *path, int64_t vocab_size, gguf_writer *writer,
+                                  dsmoe_error *error);
+
+#endif

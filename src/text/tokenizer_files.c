@@ -1,0 +1,109 @@
+/* tokenizer_files.c - the two texts of a tokenizer: files of a folder, one file alone, or made from the
+ * metadata of a GGUF file. */
+#include "text/tokenizer_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "formats/gguf_magic.h"
+#include "formats/partial_file.h"
+
+static const char json_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
+
+enum {
+    TOKENIZER_MAX_SIZE =
+        128 << 20,             /* bytes of a tokenizer.json; the largest public one has 33 MB */
+    CONFIG_MAX_SIZE = 8 << 20, /* of a tokenizer_config.json, which may list all added tokens */
+};
+
+static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+}
+
+static dsmoe_status map_text(const char *path, size_t max_size, mapped_file *file,
+                             tokenizer_text *text, dsmoe_error *error)
+{
+    STATUS_TRY(mapped_file_open(file, path, error));
+    if (file->size > max_size)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: %zu bytes of JSON, at most %zu are expected", path, file->size,
+                           max_size);
+    *text = (tokenizer_text){(const char *)file->bytes, file->size, path};
+    return DSMOE_OK;
+}
+
+static dsmoe_status open_gguf(tokenizer_files *files, const char *path, dsmoe_error *error)
+{
+    gguf *file;
+    STATUS_TRY(gguf_open(path, &file, error));
+    dsmoe_status status = gguf_tokenizer_text_make(file, &files->made, error);
+    if (status == DSMOE_OK && !gguf_intact(file))
+        status = status_fail(error, DSMOE_ERROR_IO, "%s: became shorter while it was in use", path);
+    gguf_close(file);
+    STATUS_TRY(status);
+    if (asprintf(&files->names[0], "%s: tokenizer", path) < 0) {
+        files->names[0] = NULL;
+        return out_of_memory(path, error);
+    }
+    const gguf_tokenizer_text *made = &files->made;
+    files->text = (tokenizer_text){made->json, made->json_length, files->names[0]};
+    files->config = (tokenizer_text){made->config, made->config_length, files->names[0]};
+    return DSMOE_OK;
+}
+
+static dsmoe_status open_folder(tokenizer_files *files, const char *path, dsmoe_error *error)
+{
+    struct stat info;
+    files->names[0] = mapped_file_path(path, json_name);
+    files->names[1] = mapped_file_path(path, config_name);
+    if (!files->names[0] || !files->names[1]) return out_of_memory(path, error);
+    STATUS_TRY(map_text(files->names[0], TOKENIZER_MAX_SIZE, &files->file, &files->text, error));
+    if (stat(files->names[1], &info) != 0) return DSMOE_OK;
+    return map_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error);
+}
+
+dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error)
+{
+    *files = (tokenizer_files){0};
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    dsmoe_status status;
+    if (S_ISDIR(info.st_mode))
+        status = open_folder(files, path, error);
+    else if (gguf_magic_at(path))
+        status = open_gguf(files, path, error);
+    else
+        status = map_text(path, TOKENIZER_MAX_SIZE, &files->file, &files->text, error);
+    if (status != DSMOE_OK) tokenizer_files_close(files);
+    return status;
+}
+
+void tokenizer_files_close(tokenizer_files *files)
+{
+    mapped_file_close(&files->file);
+    mapped_file_close(&files->config_file);
+    gguf_tokenizer_text_free(&files->made);
+    free(files->names[0]);
+    free(files->names[1]);
+    *files = (tokenizer_files){0};
+}
+
+static void put_text(FILE *text, const void *context)
+{
+    const tokenizer_text *from = context;
+    fwrite(from->bytes, 1, from->length, text);
+}
+
+/* tokenizer.json comes last: a folder that has it has all of the tokenizer. */
+dsmoe_status tokenizer_files_write(const tokenizer_files *files, const char *folder,
+                                   dsmoe_error *error)
+{
+    if (files->config.bytes)
+        STATUS_TRY(partial_file_write_text(folder, config_name, put_text, &files->config, error));
+    return partial_file_write_text(folder, json_name, put_text, &files->text, error);
+}

@@ -1,0 +1,25 @@
+/* tokenizer_files.h - the two texts of a tokenizer, wherever they come from. */
+#ifndef DSMOE_TEXT_TOKENIZER_FILES_H
+#define DSMOE_TEXT_TOKENIZER_FILES_H
+
+#include "formats/mapped_file.h"
+#include "text/gguf_tokenizer.h"
+#include "text/tokenizer.h"
+
+typedef struct tokenizer_files {
+    tokenizer_text text;   /* tokenizer.json */
+    tokenizer_text config; /* tokenizer_config.json; bytes are NULL where there is none */
+    mapped_file file, config_file;
+    gguf_tokenizer_text made; /* from a GGUF file */
+    char *names[2];
+} tokenizer_files;
+
+/* `path` is what dsmoe_tokenizer_open takes. After a failure there is nothing to close. */
+dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error);
+void tokenizer_files_close(tokenizer_files *files);
+
+/* Both as files of a folder, which is there. */
+dsmoe_status tokenizer_files_write(const tokenizer_files *files, const char *folder,
+                                   dsmoe_error *error);
+
+#endif

@@ -1,0 +1,43 @@
+/* made_gguf.h - the small models of made_model.h as GGUF files, faults included where a test wants them.
+ * Keys, names and the order of rows are written down here a second time, independent of the library's. */
+#ifndef DSMOE_TESTS_MADE_GGUF_H
+#define DSMOE_TESTS_MADE_GGUF_H
+
+#include "formats/gguf_writer.h"
+#include "made_model.h"
+
+/* A key that is written in place of, or beside, those of the model. */
+typedef enum made_key_kind {
+    MADE_ABSENT,
+    MADE_U32,
+    MADE_I32, /* as the writer of GGUF files never does */
+    MADE_F32,
+    MADE_BOOL,
+    MADE_STRING,
+} made_key_kind;
+typedef struct made_key {
+    const char *key;
+    made_key_kind kind;
+    double number;
+    const char *text;
+} made_key;
+
+typedef struct made_gguf_options {
+    dsmoe_dtype type;      /* of the matrices but routers, if not that of the made tensors */
+    bool has_type;         /* whether it is so */
+    const char *tokenizer; /* what dsmoe_tokenizer_open takes; NULL: none */
+    const char *left_out;  /* a tensor's name in the file */
+    const char *extra;     /* a tensor that no model has, or that one has twice */
+    const char *quantised; /* a vector that is made a block type, against the rules */
+    const char *longer;    /* a tensor whose slowest dimension is one more */
+    const made_key *keys;  /* [n_keys] */
+    int n_keys;
+} made_gguf_options;
+
+/* `options` may be NULL. */
+void made_gguf_write(const made_model *model, const char *path, const made_gguf_options *options);
+
+/* The name in the file; the number of the expert, or -1. */
+int made_gguf_name(const char *name, char out[64]);
+
+#endif

@@ -1,0 +1,202 @@
+/* test_convert_hostile.c - conversions that cannot be: what is refused, and what is left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "conversions.h"
+#include "made_model.h"
+#include "scratch.h"
+#include "support.h"
+#include "tiny_run.h"
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void refused(const char *from, const char *to, const dsmoe_convert_options *options,
+                    dsmoe_status status, const char *word)
+{
+    dsmoe_error error = {0};
+    int before = count_files();
+    assert_int_equal(dsmoe_convert(from, to, options, &error), status);
+    if (!strstr(error.message, word)) fail_msg("no '%s' in: %s", word, error.message);
+    assert_int_equal(count_files(), before);
+}
+
+static void refused_config(const dsmoe_config *config, const char *word)
+{
+    init(in("bad"), config, DSMOE_F32);
+    refused(in("bad"), in("b.gguf"), NULL, DSMOE_ERROR_CONFIG, word);
+    tiny_remove(in("bad"));
+}
+
+static void test_inexpressible(void **state)
+{
+    (void)state;
+    dsmoe_config config = small();
+    config.norm_topk_prob = true;
+    refused_config(&config, "norm_topk_prob");
+    config = small();
+    config.attention_bias = true;
+    refused_config(&config, "attention_bias");
+    config = small();
+    config.moe_layer_freq = 2;
+    refused_config(&config, "moe_layer_freq");
+    config = small();
+    config.rope_scaling = DSMOE_ROPE_DYNAMIC;
+    refused_config(&config, "dynamic rope_scaling");
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_model_init_gguf(in("b.gguf"), &config, NULL, 0, NULL, &error),
+                     DSMOE_ERROR_CONFIG);
+    assert_int_equal(count_files(), 0);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    dsmoe_config config = small();
+    init(in("a"), &config, DSMOE_F32);
+    convert(in("a"), in("q.gguf"), "q8_0");
+    static const dsmoe_convert_options q8 = {.type = "q8_0"}, none = {.type = "q3"},
+                                       with = {.type = "f16", .imatrix = "x"},
+                                       lost = {.type = "q8_0", .imatrix = "/nowhere/x"},
+                                       threads = {.n_threads = -1};
+    const dsmoe_status bad = DSMOE_ERROR_ARGUMENT, io = DSMOE_ERROR_IO;
+    refused(in("a"), in("b"), &q8, bad, ".gguf");
+    refused(in("a"), in("b.gguf"), &none, bad, "q4_k_m");
+    refused(in("a"), in("b.gguf"), &with, bad, "block types");
+    refused(in("a"), in("b.gguf"), &lost, io, "/nowhere/x");
+    refused(in("a"), in("b.gguf"), &threads, bad, "threads");
+    refused(in("q.gguf"), in("b"), NULL, bad, "a type must be given");
+    refused(in("nothing"), in("b.gguf"), NULL, io, "nothing");
+    refused(in("a"), tiny_path(in("no"), "b.gguf"), NULL, io, "no/b.gguf");
+    refused(NULL, in("b.gguf"), NULL, bad, "");
+    refused(in("a"), "", NULL, bad, "");
+    /* What is there stays as it is, the source above all. */
+    size_t before, after;
+    char *bytes = tiny_read(in("q.gguf"), &before);
+    refused(in("a"), in("q.gguf"), NULL, io, "already");
+    refused(in("q.gguf"), in("q.gguf"), &q8, io, "already");
+    refused(in("a"), in("a"), NULL, io, "already");
+    char *again = tiny_read(in("q.gguf"), &after);
+    assert_int_equal(before, after);
+    assert_memory_equal(bytes, again, before);
+    free(bytes);
+    free(again);
+    REMOVE("a", "q.gguf");
+}
+
+/* A NaN has no place in a block; a float type keeps it. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    dsmoe_config config = blocky();
+    made_model made = made_model_create(&config, "F32", 3);
+    made_tensor *up = made_model_find(&made, "model.layers.2.mlp.experts.4.up_proj.weight");
+    up->data[17 * 256 + 5] = NAN;
+    up->data[40 * 256] = INFINITY;
+    assert_int_equal(mkdir(in("a"), 0777), 0);
+    made_model_write(&made, in("a"), false);
+    static const char *const types[] = {"q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k", "q4_k_m"};
+    for (size_t i = 0; i < COUNT(types); i++) {
+        dsmoe_convert_options options = {.type = types[i], .n_threads = 3};
+        refused(in("a"), in("b.gguf"), &options, DSMOE_ERROR_NONFINITE,
+                "row 17 of model.layers.2.mlp.experts.4.up_proj.weight");
+    }
+    convert(in("a"), in("b.gguf"), NULL);
+    convert(in("b.gguf"), in("c"), "bf16");
+    tiny_remove(in("b.gguf"));
+    tiny_remove(in("c"));
+    up->data[17 * 256 + 5] = 65519;
+    up->data[40 * 256] = 65520;
+    made_model_remove(in("a"));
+    made_model_write(&made, in("a"), false);
+    dsmoe_convert_options options = {.type = "f16", .n_threads = 2};
+    refused(in("a"), in("b.gguf"), &options, DSMOE_ERROR_NONFINITE, "row 40 of");
+    refused(in("a"), in("b"), &options, DSMOE_ERROR_NONFINITE, "row 40 of");
+    made_model_free(&made);
+    REMOVE("a");
+}
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+typedef struct watch {
+    int calls, stop_at; /* 0: never */
+    double done, total;
+} watch;
+
+static bool count_calls(void *context, double done, double total)
+{
+    watch *w = context;
+    assert_true(done >= w->done && done <= total);
+    w->done = done;
+    w->total = total;
+    return ++w->calls != w->stop_at;
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    dsmoe_config config = small();
+    init(in("a"), &config, DSMOE_F32);
+    copy_file(TEST_DATA "/text_cli/tokenizer.json", tiny_path(in("a"), "tokenizer.json"));
+    const char *targets[] = {"b.gguf", "c"};
+    for (size_t i = 0; i < COUNT(targets); i++) {
+        watch w = {0};
+        dsmoe_convert_options options = {
+            .n_threads = 2, .progress = count_calls, .context = &w, .type = "bf16"};
+        dsmoe_error error = {0};
+        must(dsmoe_convert(in("a"), in(targets[i]), &options, &error), &error, targets[i]);
+        assert_true(w.done == w.total && w.total > 1e5);
+        tiny_remove(in(targets[i]));
+        int n_calls = w.calls;
+        for (int stop_at = 1; stop_at <= n_calls; stop_at += n_calls / 5) {
+            w = (watch){.stop_at = stop_at};
+            refused(in("a"), in(targets[i]), &options, DSMOE_ERROR_IO, "stopped");
+        }
+    }
+    REMOVE("a");
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    dsmoe_config config = small();
+    init(in("a"), &config, DSMOE_F32);
+    struct rlimit before, tight;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    static const rlim_t limits[] = {10, 5000, 100000};
+    for (size_t i = 0; i < COUNT(limits) * 2; i++) {
+        tight = before;
+        tight.rlim_cur = limits[i / 2];
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+        dsmoe_error error = {0};
+        dsmoe_status status = dsmoe_convert(in("a"), in(i % 2 ? "b.gguf" : "b"), NULL, &error);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, DSMOE_ERROR_IO);
+        assert_non_null(strstr(error.message, strerror(EFBIG)));
+        assert_int_equal(count_files(), 1);
+    }
+    REMOVE("a");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, clean_up)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_inexpressible), TEST(test_refusals),  TEST(test_nonfinite),
+        TEST(test_stop),          TEST(test_full_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,487 @@
+/* test_kv_types.c - a KV cache in every type: its kernels against sums in double and the
+ * specification (scalar_cache.c), at odd sizes, and sessions beside those that keep float32. */
+#include "operands.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "made_model.h"
+#include "scratch.h"
+
+static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_Q8_0};
+
+/* ---- rows as a cache keeps them -------------------------------------------------------------- */
+
+/* n rows at an odd address (a float's needs to be a multiple of 4), nothing behind them where a
+ * sanitizer watches, and the same as float32. */
+typedef struct kept_rows {
+    unsigned char *memory, *at;
+    floats numbers;
+} kept_rows;
+
+static kept_rows kept_make(dsmoe_dtype type, int64_t n, int64_t width, int offset, uint64_t seed)
+{
+    int64_t row = dtype_bytes(type, width);
+    if (type == DSMOE_F32) offset *= (int)sizeof(float);
+    kept_rows k = {.memory = malloc((size_t)(offset + n * row)),
+                   .numbers = floats_random(n * width, 0, seed)};
+    if (offset + n * row > 0) assert_non_null(k.memory);
+    k.at = k.memory + offset;
+    kernels_scalar.caches[type].narrow(n * width, k.numbers.at, k.at);
+    kernels_scalar.dtypes[type].widen(n * width, k.at, k.numbers.at);
+    return k;
+}
+
+static void kept_free(kept_rows *k)
+{
+    free(k->memory);
+    floats_free(k->numbers);
+}
+
+/* Calls `test` for each set of kernels and each type, with a width that the type allows. */
+typedef void width_test(const kernels *set, dsmoe_dtype type, int64_t width);
+
+static void for_each_width(width_test *test)
+{
+    static const int64_t widths[] = {1,  2,  6,  7,  8,  10, 14, 15, 16,  17,  24,
+                                     31, 32, 33, 40, 64, 72, 96, 97, 128, 131, 160};
+    const kernels *const *list;
+    int n = kernels_all(&list);
+    for (int s = 0; s < n; s++)
+        for (size_t t = 0; t < COUNT(types); t++)
+            for (size_t w = 0; w < COUNT(widths); w++)
+                if (widths[w] % dtype_table[types[t]].block == 0)
+                    test(list[s], types[t], widths[w]);
+}
+
+/* ---- narrowing ------------------------------------------------------------------------------ */
+
+/* The same bytes as the specification, from numbers of every size. */
+static void narrow_width(const kernels *set, dsmoe_dtype type, int64_t width)
+{
+    static const float sizes[] = {1.0f, 1e-3f, 1e-7f, 1e-9f, 1e-40f, 3e4f, 1e6f, 1e38f, 0.0f};
+    size_t size = (size_t)dtype_bytes(type, width);
+    unsigned char *ours = malloc(size), *spec = malloc(size);
+    assert_non_null(ours);
+    assert_non_null(spec);
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        floats x = floats_random(width, (int)i % 4, 31 + i);
+        for (int64_t j = 0; j < width; j++) x.at[j] *= sizes[i];
+        set->caches[type].narrow(width, x.at, ours);
+        kernels_scalar.caches[type].narrow(width, x.at, spec);
+        if (memcmp(ours, spec, size) != 0)
+            fail_msg("narrow of %s: other bytes for %d numbers about %g as %s", set->name,
+                     (int)width, (double)sizes[i], dsmoe_dtype_name(type));
+        floats_free(x);
+    }
+    free(spec);
+    free(ours);
+}
+
+static void test_narrow(void **state) { (void)state, for_each_width(narrow_width); }
+
+/* What comes back is near what was given: half a step at most. */
+static void test_narrow_error(void **state)
+{
+    (void)state;
+    enum { N = 320 };
+    unsigned char bytes[N * sizeof(float)];
+    float x[N], back[N];
+    for (int i = 0; i < N; i++) x[i] = (float)((i * 37 % 101) - 50) * 0.013f * (float)(1 + i / 32);
+    for (size_t t = 0; t < COUNT(types); t++) {
+        kernels_scalar.caches[types[t]].narrow(N, x, bytes);
+        kernels_scalar.dtypes[types[t]].widen(N, bytes, back);
+        for (int i = 0; i < N; i++) {
+            double largest = 0;
+            for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++)
+                largest = fmax(largest, fabsf(x[j]));
+            double most = types[t] == DSMOE_F32   ? 0
+                          : types[t] == DSMOE_F16 ? fabs((double)x[i]) * 0x1p-11
+                                                  : largest / 127 * 0.51 + largest * 0x1p-11;
+            if (!(fabs((double)back[i] - x[i]) <= most))
+                fail_msg("%s: %g comes back as %g", dsmoe_dtype_name(types[t]), (double)x[i],
+                         (double)back[i]);
+        }
+    }
+}
+
+/* What is no number, or too large for the type, does not come back as one. */
+static void narrow_nan_set(const kernels *set)
+{
+    static const float wrong[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (size_t w = 0; w < COUNT(wrong); w++)
+            for (int at = 0; at < 64; at++) {
+                unsigned char bytes[64 * sizeof(float)];
+                float x[64], back[64];
+                for (int i = 0; i < 64; i++) x[i] = (float)(i - 30);
+                x[at] = wrong[w];
+                set->caches[types[t]].narrow(64, x, bytes);
+                kernels_scalar.dtypes[types[t]].widen(64, bytes, back);
+                assert_false(isfinite(back[at]));
+                assert_true(isfinite(back[(at + 32) % 64]));
+            }
+    float huge[32] = {3e38f}, back[32];
+    unsigned char bytes[32 * sizeof(float)];
+    for (size_t t = 1; t < COUNT(types); t++) {
+        set->caches[types[t]].narrow(32, huge, bytes);
+        kernels_scalar.dtypes[types[t]].widen(32, bytes, back);
+        assert_false(isfinite(back[0]));
+    }
+}
+
+static void test_narrow_nan(void **state) { (void)state, for_each_set(narrow_nan_set); }
+
+/* A type that no cache can have. */
+static void types_set(const kernels *set)
+{
+    for (int t = 0; t < N_DTYPES; t++) {
+        bool kept = t == DSMOE_F32 || t == DSMOE_F16 || t == DSMOE_Q8_0;
+        assert_int_equal(set->caches[t].narrow != NULL, kept);
+        assert_int_equal(set->caches[t].dot_rows != NULL, kept);
+        assert_int_equal(set->caches[t].add_rows != NULL, kept);
+    }
+}
+
+static void test_types(void **state) { (void)state, for_each_set(types_set); }
+
+/* ---- scores --------------------------------------------------------------------------------- */
+
+static void dot_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t n, int64_t width)
+{
+    kept_rows keys = kept_make(type, n, width, (int)(m + n) % 3, 41);
+    floats q = floats_random(m * width, (int)n % 4, 42);
+    result ours = result_make(m, n), again = result_make(m, n);
+    set->caches[type].dot_rows(m, q.at, keys.at, n, width, ours.data.at, ours.stride, NULL);
+    set->caches[type].dot_rows(m, q.at, keys.at, n, width, again.data.at, again.stride, keys.at);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            exact sum = {0, 0};
+            for (int64_t k = 0; k < width; k++)
+                sum = exact_add(sum, (double)q.at[i * width + k] * keys.numbers.at[j * width + k]);
+            assert_near("dot_rows", set, ours.data.at[i * ours.stride + j], sum);
+            assert_true(ours.data.at[i * ours.stride + j] == again.data.at[i * ours.stride + j]);
+        }
+    result_free(&again);
+    result_free(&ours);
+    floats_free(q);
+    kept_free(&keys);
+}
+
+static void dot_width(const kernels *set, dsmoe_dtype type, int64_t width)
+{
+    static const int64_t counts[] = {0, 1, 3, 4, 5, 7, 8, 9, 19, 127, 128};
+    for (size_t i = 0; i < COUNT(counts); i++)
+        for (int64_t m = 1; m <= 5; m++)
+            if (m <= 3 || counts[i] < 10) dot_case(set, type, m, counts[i], width);
+}
+
+static void test_dot_rows(void **state) { (void)state, for_each_width(dot_width); }
+
+/* Float32 gives the very bits of few_rows, as every product of few rows does. */
+static void dot_f32_width(const kernels *set, dsmoe_dtype type, int64_t width)
+{
+    enum { N = 23 };
+    if (type != DSMOE_F32) return;
+    kept_rows keys = kept_make(type, N, width, 0, 43);
+    floats q = floats_random(width, 0, 44);
+    float ours[N], product[N], packed[168] = {0};
+    memcpy(packed, q.at, (size_t)width * sizeof *packed);
+    set->caches[type].dot_rows(1, q.at, keys.at, N, width, ours, N, NULL);
+    set->dtypes[type].few_rows(1, packed, matrix_f32(keys.numbers.at, width), N, width, product, N);
+    assert_same_bits(ours, product, N, "scores and products");
+    floats_free(q);
+    kept_free(&keys);
+}
+
+static void test_dot_rows_f32(void **state) { (void)state, for_each_width(dot_f32_width); }
+
+/* ---- weighted values ------------------------------------------------------------------------ */
+
+static void add_case(const kernels *set, dsmoe_dtype type, int64_t n, int64_t width)
+{
+    kept_rows values = kept_make(type, n, width, (int)(n + width) % 3, 45);
+    floats weights = floats_random(n, 1, 46), y = floats_random(width, (int)n % 4, 47);
+    floats before = floats_random(width, 0, 47), again = floats_random(width, 1, 47);
+    set->caches[type].add_rows(n, weights.at, values.at, width, y.at, NULL);
+    set->caches[type].add_rows(n, weights.at, values.at, width, again.at, values.at);
+    for (int64_t j = 0; j < width; j++) {
+        exact sum = exact_add((exact){0, 0}, before.at[j]);
+        for (int64_t i = 0; i < n; i++)
+            sum = exact_add(sum, (double)weights.at[i] * values.numbers.at[i * width + j]);
+        assert_near("add_rows", set, y.at[j], sum);
+        assert_true(y.at[j] == again.at[j]);
+    }
+    floats_free(again);
+    floats_free(before);
+    floats_free(y);
+    floats_free(weights);
+    kept_free(&values);
+}
+
+static void add_width(const kernels *set, dsmoe_dtype type, int64_t width)
+{
+    static const int64_t counts[] = {0, 1, 3, 4, 5, 7, 8, 9, 16, 31, 127, 128};
+    for (size_t i = 0; i < COUNT(counts); i++) add_case(set, type, counts[i], width);
+}
+
+static void test_add_rows(void **state) { (void)state, for_each_width(add_width); }
+
+/* ---- sessions ------------------------------------------------------------------------------- */
+
+enum { VOCAB = 61, N_TOKENS = 300 }; /* three pages */
+
+/* A model of some shape in the scratch folder, and tokens for it. All of it is dense: a router's choice
+ * between near equals may turn with the last digit, and says nothing about a cache. */
+typedef struct fixed {
+    made_model made;
+    dsmoe_model *model;
+    int32_t tokens[N_TOKENS], others[N_TOKENS];
+} fixed;
+
+static fixed open_fixed(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
+{
+    fixed f;
+    dsmoe_config config = made_config();
+    config.hidden_size = n_heads * head_dim;
+    config.num_attention_heads = n_heads;
+    config.num_key_value_heads = n_kv_heads;
+    config.max_position_embeddings = N_TOKENS;
+    config.first_k_dense_replace = config.num_hidden_layers;
+    f.made = made_model_create(&config, "F32", 21);
+    made_model_write(&f.made, directory, false);
+    f.model = open_model(directory);
+    made_tokens(&f.made, f.tokens, N_TOKENS, 1);
+    made_tokens(&f.made, f.others, N_TOKENS, 2);
+    return f;
+}
+
+static void close_fixed(fixed *f)
+{
+    dsmoe_model_free(f->model);
+    made_model_free(&f->made);
+    made_model_remove(directory);
+}
+
+static dsmoe_session *session_of(const dsmoe_model *model, dsmoe_dtype type, int n_threads)
+{
+    dsmoe_error error = {0};
+    dsmoe_session *session;
+    dsmoe_session_options options = {
+        .n_ctx = N_TOKENS, .n_batch = 100, .n_threads = n_threads, .kv_type = type};
+    must(dsmoe_session_create(model, &options, &session, &error), &error, "a session");
+    return session;
+}
+
+typedef struct all_rows {
+    float logits[N_TOKENS][VOCAB];
+} all_rows;
+
+static void keep_row(void *context, int64_t row, const float *logits)
+{
+    memcpy(((all_rows *)context)->logits[row], logits, VOCAB * sizeof *logits);
+}
+
+/* Logits of every token: `n_prompt` tokens at once, then `step` at a time. */
+static void run_all(dsmoe_session *session, const int32_t *tokens, int64_t n_prompt, int64_t step,
+                    all_rows *rows_of)
+{
+    dsmoe_error error = {0};
+    for (int64_t at = 0, n; at < N_TOKENS; at += n) {
+        n = at == 0 ? n_prompt : step < N_TOKENS - at ? step : N_TOKENS - at;
+        dsmoe_turn turn = {.session = session,
+                           .tokens = tokens + at,
+                           .n_tokens = n,
+                           .n_logits = n,
+                           .visit = keep_row,
+                           .context = rows_of->logits[at]};
+        must(dsmoe_session_forward(&turn, 1, &error), &error, "forward");
+    }
+}
+
+/* Largest difference over the largest logit. */
+static double off(const float *a, const float *b, int64_t n)
+{
+    double worst = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        worst = fmax(worst, fabs((double)a[i] - b[i]));
+        size = fmax(size, fabs((double)b[i]));
+    }
+    return worst / size;
+}
+
+static all_rows exact_rows, ours_rows, more_rows;
+
+/* Near float32, and all ways much nearer to each other: the whole text at once, from float32 pages;
+ * token by token, straight from the cache; and a few at a time behind a prompt. */
+static void near_shape(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
+{
+    static const double bounds[N_DTYPES] = {[DSMOE_F16] = 6e-3, [DSMOE_Q8_0] = 6e-2};
+    static const double ways[N_DTYPES] = {[DSMOE_F16] = 1e-3, [DSMOE_Q8_0] = 4e-3};
+    static const int64_t prompts[] = {N_TOKENS, 1, 131}, steps[] = {1, 1, 5};
+    fixed f = open_fixed(n_heads, n_kv_heads, head_dim);
+    dsmoe_session *session = session_of(f.model, DSMOE_F32, 2);
+    run_all(session, f.tokens, N_TOKENS, 1, &exact_rows);
+    dsmoe_session_free(session);
+    for (size_t t = 1; t < COUNT(types); t++) {
+        if (head_dim % dtype_table[types[t]].block != 0) continue;
+        for (int way = 0; way < 3; way++) {
+            all_rows *ours = way == 0 ? &ours_rows : &more_rows;
+            session = session_of(f.model, types[t], 2);
+            run_all(session, f.tokens, prompts[way], steps[way], ours);
+            dsmoe_session_free(session);
+            double wrong = off(*ours->logits, *exact_rows.logits, N_TOKENS * VOCAB);
+            double apart = off(*ours->logits, *ours_rows.logits, N_TOKENS * VOCAB);
+            if (!(wrong > 0 && wrong < bounds[types[t]] && apart < ways[types[t]]))
+                fail_msg("%s, heads of %d, way %d: off by %g, by %g from the first way",
+                         dsmoe_dtype_name(types[t]), (int)head_dim, way, wrong, apart);
+        }
+    }
+    close_fixed(&f);
+}
+
+static void test_near_float32(void **state)
+{
+    (void)state;
+    near_shape(3, 3, 32);
+    near_shape(4, 2, 64);
+    near_shape(2, 1, 128);
+}
+
+static void test_odd_heads(void **state)
+{
+    (void)state;
+    near_shape(3, 3, 6);
+    near_shape(4, 2, 10);
+    near_shape(2, 2, 42);
+}
+
+/* Going back, several turns and other numbers of threads, more than key-value heads: the same bits. */
+static void rewind_shape(int64_t n_heads, int64_t n_kv_heads)
+{
+    fixed f = open_fixed(n_heads, n_kv_heads, 32);
+    for (size_t t = 0; t < COUNT(types); t++) {
+        dsmoe_session *a = session_of(f.model, types[t], 1), *b = session_of(f.model, types[t], 3);
+        float straight[2][VOCAB], back[2][VOCAB];
+        prefill(a, f.tokens, 150, straight[0]);
+        for (int i = 150; i < 160; i++) decode(a, f.tokens[i], straight[1]);
+        prefill(b, f.others, 250, NULL);
+        rewind_to(b, 0);
+        prefill(b, f.tokens, 150, back[0]);
+        prefill(b, f.others, 140, NULL);
+        rewind_to(b, 150);
+        for (int i = 150; i < 160; i++) decode(b, f.tokens[i], back[1]);
+        assert_same_bits(straight[0], back[0], VOCAB, "a prompt after a rewind");
+        assert_same_bits(straight[1], back[1], VOCAB, "decoding after a rewind");
+        dsmoe_session_free(a);
+        dsmoe_session_free(b);
+    }
+    close_fixed(&f);
+}
+
+static void test_rewind(void **state)
+{
+    (void)state;
+    rewind_shape(3, 3);
+    rewind_shape(5, 1);
+    rewind_shape(20, 1); /* too many for few */
+}
+
+/* Sessions of all types in one pass, the first with the least workspace. */
+static void test_mixed_pass(void **state)
+{
+    (void)state;
+    fixed f = open_fixed(3, 3, 32);
+    float alone[3][VOCAB];
+    dsmoe_session *sessions[3];
+    all_rows *rows_of[3] = {&exact_rows, &ours_rows, &more_rows};
+    dsmoe_turn turns[3];
+    dsmoe_error error = {0};
+    for (int t = 0; t < 3; t++) {
+        sessions[t] = session_of(f.model, types[t], 2);
+        prefill(sessions[t], f.tokens + t, 200, NULL);
+        prefill(sessions[t], f.others, 30, alone[t]);
+        rewind_to(sessions[t], 200);
+        turns[t] = (dsmoe_turn){.session = sessions[t],
+                                .tokens = f.others,
+                                .n_tokens = 30,
+                                .n_logits = 1,
+                                .visit = keep_row,
+                                .context = rows_of[t]};
+    }
+    must(dsmoe_session_forward(turns, 3, &error), &error, "three types");
+    for (int t = 0; t < 3; t++) {
+        double wrong = off(rows_of[t]->logits[0], alone[t], VOCAB);
+        if (!(wrong <= 2e-3)) fail_msg("type %d: off by %g", t, wrong);
+        dsmoe_session_free(sessions[t]);
+    }
+    close_fixed(&f);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    fixed f = open_fixed(3, 3, 32);
+    size_t sizes[3];
+    for (int t = 0; t < 3; t++) {
+        dsmoe_session_options options = {.n_ctx = 1000, .kv_type = types[t]};
+        sizes[t] = dsmoe_session_memory_size(f.model, &options).kv_cache;
+    }
+    assert_int_equal(sizes[0], (size_t)2 * 3 * 96 * 1024 * 4); /* keys and values of three layers */
+    assert_int_equal(sizes[1], sizes[0] / 2);
+    assert_int_equal(sizes[2], sizes[0] / 128 * 34);
+    close_fixed(&f);
+
+    f = open_fixed(3, 3, 14);
+    dsmoe_session_options options = {.n_ctx = 100, .kv_type = DSMOE_Q8_0};
+    dsmoe_session *session = NULL;
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_session_create(f.model, &options, &session, &error),
+                     DSMOE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "32"));
+    assert_non_null(strstr(error.message, "14"));
+    assert_int_equal(dsmoe_session_memory_size(f.model, &options).kv_cache, 0);
+    options.kv_type = DSMOE_Q4_K;
+    assert_int_equal(dsmoe_session_create(f.model, &options, &session, &error),
+                     DSMOE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "q4_k"));
+    close_fixed(&f);
+}
+
+/* A value that is no number is found whatever the cache. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    fixed f = open_fixed(3, 3, 32);
+    made_tensor *v = made_model_find(&f.made, "model.layers.1.self_attn.v_proj.weight");
+    v->data[5] = NAN;
+    dsmoe_model_free(f.model);
+    made_model_write(&f.made, directory, false);
+    f.model = open_model(directory);
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (int64_t n = 1; n <= 40; n += 39) {
+            dsmoe_session *session = session_of(f.model, types[t], 2);
+            float logits[VOCAB];
+            dsmoe_error error = {0};
+            assert_int_equal(dsmoe_session_prefill(session, f.tokens, n, logits, &error),
+                             DSMOE_ERROR_NONFINITE);
+            dsmoe_session_free(session);
+        }
+    close_fixed(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),        cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_narrow_error), cmocka_unit_test(test_narrow_nan),
+        cmocka_unit_test(test_dot_rows),     cmocka_unit_test(test_dot_rows_f32),
+        cmocka_unit_test(test_add_rows),     cmocka_unit_test(test_near_float32),
+        cmocka_unit_test(test_odd_heads),    cmocka_unit_test(test_rewind),
+        cmocka_unit_test(test_mixed_pass),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_not_finite),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
