@@ -314,8 +314,8 @@ DSMOE_API dsmoe_status dsmoe_model_plan_make(const dsmoe_config *config, int64_t
 
 /* ---- a model ------------------------------------------------------------------------------ */
 
-/* How numbers of a weight are stored. Arithmetic is float32; products with the block types, in which
- * 32 or 256 numbers share scales, are sums of 8-bit integers (see docs/quantised.md). */
+/* How numbers of a weight are stored. Arithmetic is float32; products with the block types, in
+ * which 32 or 256 numbers share scales, are sums of 8-bit integers (see docs/quantised.md). */
 typedef enum dsmoe_dtype {
     DSMOE_F32 = 0,
     DSMOE_F16 = 1,
@@ -344,9 +344,14 @@ typedef struct dsmoe_generation_config {
  * threads may use one model. */
 typedef struct dsmoe_model dsmoe_model;
 /* `path` is a folder in the public layout (config.json, model.safetensors or shards with
- * model.safetensors.index.json, perhaps generation_config.json), or a .gguf file of the architecture
- * deepseek (of a split one, any part). Every tensor's presence, shape and type is checked; the
- * message names the file and the tensor. */
+ * model.safetensors.index.json, perhaps generation_config.json), or a .gguf file of the
+ * architecture deepseek (of a split one, any part). Every tensor's presence, shape and type is
+ * checked; the message names the file and the tensor.
+ *
+ * A file that becomes shorter while it is mapped is an error of the call that uses it, not a crash:
+ * the first file that is mapped installs a handler for SIGBUS. An address outside such files goes
+ * to the handler that was there before. A program that installs one of its own later should hand on
+ * what it does not know to the one it finds. */
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
 DSMOE_API void dsmoe_model_free(dsmoe_model *model);
 
@@ -400,34 +405,34 @@ DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *co
 
 typedef struct dsmoe_convert_options {
     /* Of the matrices: the name of a dsmoe_dtype, or "q4_k_m", the usual mixture of Q4_K, Q6_K and
-     * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files, rows
-     * that a type's blocks do not divide take the usual stand-in. */
+     * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files,
+     * rows that a type's blocks do not divide take the usual stand-in. */
     const char *type;
-    const char
-        *imatrix;  /* a file of dsmoe_imatrix_make, which quantising then obeys; may be NULL */
-    int n_threads; /* 0: all processors */
+    const char *imatrix; /* a file of dsmoe_imatrix_make that quantising goes by; may be NULL */
+    int n_threads;       /* 0: all processors */
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are written */
     void *context;
 } dsmoe_convert_options;
-/* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with .gguf,
- * else a new folder in the public layout (float types only). Config, tokenizer and weights go along;
- * between float types nothing is lost but what a narrower type cannot hold. A model that the other
- * form cannot express is refused. Memory does not grow with the model. `options` may be NULL. */
+/* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
+ * .gguf, else a new folder in the public layout (float types only). Config, tokenizer and weights
+ * go along; between float types nothing is lost but what a narrower type cannot hold. A model that
+ * the other form cannot express is refused. Memory does not grow with the model. `options` may be
+ * NULL. */
 DSMOE_API dsmoe_status dsmoe_convert(const char *from, const char *to,
                                      const dsmoe_convert_options *options, dsmoe_error *error);
-/* A freshly initialised model straight as a .gguf file of any type (NULL: f32); `tokenizer` (may be NULL)
- * is what dsmoe_tokenizer_open takes. In float types the numbers are those of dsmoe_model_init; in
- * block types, where looking for good scales would take most of an hour for a large model, blocks are
- * drawn from a stock of some thousand that were quantised once: as random, of the same deviation, and
- * as much the same for the same seed. */
+/* A freshly initialised model straight as a .gguf file of any type (NULL: f32); `tokenizer` (may be
+ * NULL) is what dsmoe_tokenizer_open takes. In float types the numbers are those of
+ * dsmoe_model_init; in block types, where looking for good scales would take most of an hour for a
+ * large model, blocks are drawn from a stock of some thousand that were quantised once: as random,
+ * of the same deviation, and as much the same for the same seed. */
 DSMOE_API dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,
                                              const char *tokenizer, uint64_t seed,
                                              const dsmoe_convert_options *options,
                                              dsmoe_error *error);
 
-/* Runs tokens through a model in pieces of n_ctx and writes how large the inputs of every matrix are,
- * column by column: what quantising should take most care of. The file is GGUF, as llama.cpp makes
- * and reads it. An expert that few tokens chose leans on the mean of its layer's experts.
+/* Runs tokens through a model in pieces of n_ctx and writes how large the inputs of every matrix
+ * are, column by column: what quantising should take most care of. The file is GGUF, as llama.cpp
+ * makes and reads it. An expert that few tokens chose leans on the mean of its layer's experts.
  * `progress` counts tokens. */
 typedef struct dsmoe_imatrix_options {
     int64_t n_ctx;       /* 0: 512 */
@@ -559,8 +564,8 @@ DSMOE_API void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token);
 
 /* A byte-level BPE tokenizer from tokenizer.json. Immutable; threads may share one. */
 typedef struct dsmoe_tokenizer dsmoe_tokenizer;
-/* `path` is a tokenizer.json, a folder that holds one and perhaps a tokenizer_config.json, or a .gguf
- * file. */
+/* `path` is a tokenizer.json, a folder that holds one and perhaps a tokenizer_config.json, or a
+ * .gguf file. */
 DSMOE_API dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer,
                                             dsmoe_error *error);
 DSMOE_API void dsmoe_tokenizer_free(dsmoe_tokenizer *tokenizer);
@@ -673,6 +678,9 @@ DSMOE_API void dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, 
  * receives the kind of text that each begins in. */
 DSMOE_API void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
                                       int32_t *tokens, int32_t *targets, int *kinds);
+/* Fails once the cache file became shorter while it was in use: tokens that the two gave since may
+ * not be those of the data. Cheap enough to ask after each batch. */
+DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 
 /* Mean -log probability of the targets of the first n held-out sequences under a model (all of them
  * if n is 0 or larger), and where to look: `watch` sees the routing of sequence after sequence. */

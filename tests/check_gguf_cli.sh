@@ -35,7 +35,7 @@ same plan --config MODEL
 run 0 eval -m "$scratch/model.gguf" -f "$scratch/text" -c 64
 shows "cross entropy"
 run 0 inspect -m "$scratch/q8.gguf"
-shows "q8_0: " "f32: "
+shows "weights       f32 " "              q8_0 " " tensors"
 run 0 inspect -m "$scratch/q8.gguf" --routing "$scratch/text" --json
 shows '"q8_0"'
 run 0 bench model -m "$scratch/q8.gguf" -p 16 -n 2 --seconds 0

@@ -1,5 +1,5 @@
-/* conversions.h - what the tests of conversions share: configurations, models in the scratch folder, and
- * what lies there. */
+/* conversions.h - what the tests of conversions share: configurations, models in the scratch
+ * folder, and what lies there. */
 #ifndef DSMOE_TESTS_CONVERSIONS_H
 #define DSMOE_TESTS_CONVERSIONS_H
 
@@ -10,8 +10,8 @@
 /* A name in the scratch folder, in a buffer of its own until the eighth next call. */
 const char *in(const char *name);
 
-/* Everything a GGUF file can express: a dense layer, two MoE ones, grouped keys and values, values of
- * config.json that are not the defaults. */
+/* Everything a GGUF file can express: a dense layer, two MoE ones, grouped keys and values, values
+ * of config.json that are not the defaults. */
 dsmoe_config small(void);
 /* Rows that 256 divides, that only 32 divides, and that neither does. */
 dsmoe_config blocky(void);

@@ -1,4 +1,5 @@
-/* gguf_image.h - a GGUF file made byte by byte in memory, so that any of its rules can be broken. */
+/* gguf_image.h - a GGUF file made byte by byte in memory, so that any of its rules can be
+ * broken. */
 #ifndef DSMOE_TESTS_GGUF_IMAGE_H
 #define DSMOE_TESTS_GGUF_IMAGE_H
 
@@ -33,8 +34,8 @@ void put_padding(gguf_image *image, size_t alignment);
 /* n bytes that count from `first`. */
 void put_data(gguf_image *image, size_t n, unsigned char first);
 
-/* A file with a key of every type and three tensors: "b" (F32, 2 x 3), "a" (Q8_0, 2 x 1 x 64) and "c"
- * (F16, 5). Where the data begins, if it is asked for. */
+/* A file with a key of every type and three tensors: "b" (F32, 2 x 3), "a" (Q8_0, 2 x 1 x 64) and
+ * "c" (F16, 5). Where the data begins, if it is asked for. */
 gguf_image example_gguf(size_t *data);
 
 #endif

@@ -1,11 +1,13 @@
 /* made_gguf.c - small models as GGUF files. */
 #include "made_gguf.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/quantize.h"
+#include "scratch.h"
 #include "support.h"
 #include "text/gguf_tokenizer.h"
 
@@ -180,13 +182,15 @@ static int64_t row_at(const made_model *m, const made_tensor *t, int64_t row)
     return head * d + half * (d / 2) + pair;
 }
 
+/* There are no blocks of a NaN: a row that begins with one has all bits set, those of its scales
+ * among them, which is a NaN in every type. */
 static void write_row(gguf_writer *writer, dsmoe_dtype type, int64_t n, const float *row)
 {
     dsmoe_error error = {0};
     float packed[4096];
     assert_true(n <= (int64_t)COUNT(packed));
-    if (type == DSMOE_F32)
-        memcpy(packed, row, (size_t)n * sizeof *row);
+    if (isnan(row[0]))
+        memset(packed, 0xff, (size_t)dtype_bytes(type, n));
     else
         quantize_row(type, n, row, NULL, packed);
     must(gguf_writer_write(writer, packed, (size_t)dtype_bytes(type, n), &error), &error, "a row");
@@ -233,9 +237,9 @@ static void write_data(const made_model *m, gguf_writer *writer, const made_gguf
 /* ---- the file ------------------------------------------------------------------------------ */
 
 /* The writer knows no signed integers: the type that follows a key is changed in the file. */
-static void make_signed(const char *path, const char *key)
+static void make_signed(const char *to, const char *key)
 {
-    FILE *file = fopen(path, "r+b");
+    FILE *file = fopen(to, "r+b");
     assert_non_null(file);
     char bytes[65536];
     char counted[80] = {0}; /* the key behind its length */
@@ -250,17 +254,35 @@ static void make_signed(const char *path, const char *key)
     assert_int_equal(fclose(file), 0);
 }
 
-void made_gguf_write(const made_model *m, const char *path, const made_gguf_options *options)
+void made_gguf_write(const made_model *m, const char *to, const made_gguf_options *options)
 {
     made_gguf_options none = {0};
     keys k = {.options = options ? options : &none};
     dsmoe_error error = {0};
-    remove(path);
-    must(gguf_writer_create(path, &k.writer, &error), &error, path);
+    remove(to);
+    must(gguf_writer_create(to, &k.writer, &error), &error, to);
     put_metadata(&k, &m->config);
     declare(m, k.writer, k.options);
     write_data(m, k.writer, k.options);
-    must(gguf_writer_finish(k.writer, &error), &error, path);
+    must(gguf_writer_finish(k.writer, &error), &error, to);
     for (int i = 0; i < k.options->n_keys; i++)
-        if (k.options->keys[i].kind == MADE_I32) make_signed(path, k.options->keys[i].key);
+        if (k.options->keys[i].kind == MADE_I32) make_signed(to, k.options->keys[i].key);
+}
+
+/* ---- a place ------------------------------------------------------------------------------- */
+
+char made_file[320];
+
+int made_gguf_set_up(void **state)
+{
+    int failed = make_directory(state);
+    snprintf(made_file, sizeof made_file, "%s/model.gguf", directory);
+    return failed;
+}
+
+int made_gguf_tear_down(void **state)
+{
+    remove(made_file);
+    made_model_remove(directory);
+    return remove_directory(state);
 }

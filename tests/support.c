@@ -65,6 +65,16 @@ double worst_difference(const float *ours, const double *expected, int64_t n)
     return difference > 0 ? difference / magnitude : 0;
 }
 
+double worst_distance(const float *ours, const float *others, int64_t n)
+{
+    double difference = 0, magnitude = 0;
+    for (int64_t i = 0; i < n; i++) {
+        difference = fmax(difference, fabs((double)ours[i] - others[i]));
+        magnitude = fmax(magnitude, fabs((double)others[i]));
+    }
+    return difference / magnitude;
+}
+
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 floats floats_make(int64_t n, int offset)

@@ -37,6 +37,8 @@ bool is_guard(float value);
 
 /* Largest |ours - expected| over the largest |expected|; 0 if they are the same. */
 double worst_difference(const float *ours, const double *expected, int64_t n);
+/* The same for numbers that are all finite. */
+double worst_distance(const float *ours, const float *others, int64_t n);
 
 /* ---- a layer and its memory ----------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* test_base.c - the ground floor: layouts, random numbers that are the same everywhere, messages of
- * one line, threads that do each task once. */
+ * one line, threads that do each task once, 16-bit floats. */
 #include "support.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/checked.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
@@ -333,6 +334,72 @@ static void test_threads(void **state)
         }
 }
 
+/* ---- 16-bit floats --------------------------------------------------------------------------- */
+
+/* What 16 bits mean, of any split into exponent and fraction. */
+static double half_meaning(uint16_t bits, int fraction_bits, int bias)
+{
+    int exponent = (bits & 0x7fff) >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
+    double value = exponent
+                       ? ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits)
+                       : ldexp(fraction, 1 - bias - fraction_bits);
+    return bits & 0x8000 ? -value : value;
+}
+
+typedef float from_half_fn(uint16_t half);
+typedef uint16_t to_half_fn(float value);
+
+/* Every finite number there and back; what lies half-way to its neighbour, and just beside that. */
+static void check_finite_halves(from_half_fn *from, to_half_fn *to, int fraction_bits, int bias)
+{
+    int infinity = 0x7fff >> fraction_bits << fraction_bits;
+    for (int bits = 0; bits < infinity; bits++)
+        for (int sign = 0; sign <= 0x8000; sign += 0x8000) {
+            uint16_t here = (uint16_t)(bits | sign), next = (uint16_t)(here + 1);
+            float value = from(here);
+            assert_true(value == half_meaning(here, fraction_bits, bias));
+            assert_int_equal(signbit(value) != 0, sign != 0);
+            assert_int_equal(to(value), here);
+            double end = half_meaning(next, fraction_bits, bias);
+            float middle = (float)((value + end) / 2); /* float32 has more digits: exact */
+            if (isinf((float)end)) continue;           /* bfloat16 ends where float32 does */
+            assert_int_equal(to(middle), bits % 2 ? next : here);
+            assert_int_equal(to(nextafterf(middle, value)), here);
+            assert_int_equal(to(nextafterf(middle, (float)end)), next);
+        }
+}
+
+/* Infinities, all NaNs, and a number too small. */
+static void check_special_halves(from_half_fn *from, to_half_fn *to, int fraction_bits)
+{
+    int infinity = 0x7fff >> fraction_bits << fraction_bits;
+    assert_true(from((uint16_t)infinity) == INFINITY);
+    assert_true(from((uint16_t)(infinity | 0x8000)) == -INFINITY);
+    assert_int_equal(to(INFINITY), infinity);
+    assert_int_equal(to(-INFINITY), infinity | 0x8000);
+    for (int bits = infinity + 1; bits <= 0x7fff; bits++) {
+        float value = from((uint16_t)bits);
+        assert_true(isnan(value));
+        assert_true((to(value) & 0x7fff) > infinity);
+    }
+    /* A NaN whose first sixteen bits are those of an infinity. */
+    assert_true((to(half_float(0x7f800001)) & 0x7fff) > infinity);
+    assert_int_equal(to(half_float(1)), 0);
+}
+
+static void test_half(void **state)
+{
+    (void)state;
+    check_finite_halves(half_from_f16, half_to_f16, 10, 15);
+    check_finite_halves(half_from_bf16, half_to_bf16, 7, 127);
+    check_special_halves(half_from_f16, half_to_f16, 10);
+    check_special_halves(half_from_bf16, half_to_bf16, 7);
+    assert_int_equal(half_to_f16(65519.996f), 0x7bff);
+    assert_int_equal(half_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(half_to_f16(-3e38f), 0xfc00);
+    assert_int_equal(half_to_bf16(3.4e38f), 0x7f80);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_status_names),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,12 +3,11 @@
  * block, not those of the structs. */
 #include "support.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "base/half.h"
 #include "kernels/blocks.h"
-#include "kernels/half.h"
 
 typedef void widen_function(int64_t n, const void *src, float *dst);
 
@@ -322,58 +321,13 @@ static void test_many(void **state)
     }
 }
 
-/* ---- float16 --------------------------------------------------------------------------------- */
-
-/* Every float16, by what its bits say, and back. */
-static void test_f16_all(void **state)
-{
-    (void)state;
-    for (int bits = 0; bits < 65536; bits++) {
-        int exponent = bits >> 10 & 31, fraction = bits & 1023;
-        float value = half_from_f16((uint16_t)bits), expected;
-        if (exponent == 31)
-            expected = INFINITY;
-        else
-            expected = exponent == 0 ? ldexpf((float)fraction, -24)
-                                     : ldexpf((float)(1024 + fraction), exponent - 25);
-        assert_int_equal(signbit(value) != 0, bits >> 15);
-        if (exponent == 31 && fraction) {
-            assert_true(isnan(value));
-            uint16_t back = half_to_f16(value);
-            assert_true((back & 0x7c00) == 0x7c00 && (back & 0x3ff) != 0);
-        } else {
-            assert_true(fabsf(value) == expected);
-            assert_int_equal(half_to_f16(value), bits);
-        }
-    }
-}
-
-/* Between two neighbours the nearer one is taken, in the middle the even one. */
-static void test_f16_rounding(void **state)
-{
-    (void)state;
-    for (int bits = 0; bits < 0x7bff; bits++) {
-        float low = half_from_f16((uint16_t)bits), high = half_from_f16((uint16_t)(bits + 1));
-        float middle = low + (high - low) / 2;
-        assert_int_equal(half_to_f16(middle), bits + bits % 2);
-        assert_int_equal(half_to_f16(nextafterf(middle, 0.0f)), bits);
-        assert_int_equal(half_to_f16(nextafterf(middle, 1e9f)), bits + 1);
-        assert_int_equal(half_to_f16(-middle), 0x8000 | (bits + bits % 2));
-    }
-    assert_int_equal(half_to_f16(65519.996f), 0x7bff);
-    assert_int_equal(half_to_f16(65520.0f), 0x7c00);
-    assert_int_equal(half_to_f16(3e38f), 0x7c00);
-    assert_int_equal(half_to_f16(1e-40f), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes),         cmocka_unit_test(test_scales_and_minima),
         cmocka_unit_test(test_q6_k_scales),   cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_large_by_hand), cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_many),          cmocka_unit_test(test_f16_all),
-        cmocka_unit_test(test_f16_rounding),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

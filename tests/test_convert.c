@@ -1,4 +1,5 @@
-/* test_convert.c - folders to GGUF files and back, types of matrices, quantised and fresh models. */
+/* test_convert.c - folders to GGUF files and back, types of matrices, quantised and fresh
+ * models. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -16,6 +16,7 @@
 
 #include "conversions.h"
 #include "made_model.h"
+#include "progress_watch.h"
 #include "scratch.h"
 #include "support.h"
 #include "tiny_run.h"
@@ -129,20 +130,6 @@ static void test_nonfinite(void **state)
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-typedef struct watch {
-    int calls, stop_at; /* 0: never */
-    double done, total;
-} watch;
-
-static bool count_calls(void *context, double done, double total)
-{
-    watch *w = context;
-    assert_true(done >= w->done && done <= total);
-    w->done = done;
-    w->total = total;
-    return ++w->calls != w->stop_at;
-}
-
 static void test_stop(void **state)
 {
     (void)state;
@@ -151,16 +138,16 @@ static void test_stop(void **state)
     copy_file(TEST_DATA "/text_cli/tokenizer.json", tiny_path(in("a"), "tokenizer.json"));
     const char *targets[] = {"b.gguf", "c"};
     for (size_t i = 0; i < COUNT(targets); i++) {
-        watch w = {0};
+        progress_watch w = {0};
         dsmoe_convert_options options = {
-            .n_threads = 2, .progress = count_calls, .context = &w, .type = "bf16"};
+            .n_threads = 2, .progress = watch_progress, .context = &w, .type = "bf16"};
         dsmoe_error error = {0};
         must(dsmoe_convert(in("a"), in(targets[i]), &options, &error), &error, targets[i]);
         assert_true(w.done == w.total && w.total > 1e5);
         tiny_remove(in(targets[i]));
         int n_calls = w.calls;
         for (int stop_at = 1; stop_at <= n_calls; stop_at += n_calls / 5) {
-            w = (watch){.stop_at = stop_at};
+            w = (progress_watch){.stop_at = stop_at};
             refused(in("a"), in(targets[i]), &options, DSMOE_ERROR_IO, "stopped");
         }
     }

@@ -8,8 +8,8 @@
 
 #include "kernels/kernels.h"
 
-static const dsmoe_dtype types[N_DTYPES] = {DSMOE_F32, DSMOE_F16, DSMOE_BF16};
-static const char *const type_names[N_DTYPES] = {"f32", "f16", "bf16"};
+static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_BF16}; /* the plain ones */
+static const char *const type_names[] = {"f32", "f16", "bf16"};
 
 /* Lengths around every step a kernel may take. */
 static const int lengths[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,  11,  12,  13,   14,
@@ -23,7 +23,7 @@ static void for_each_type(type_test *test)
     const kernels *const *list;
     int n = kernels_all(&list);
     for (int i = 0; i < n; i++)
-        for (int t = 0; t < N_DTYPES; t++) test(list[i], types[t]);
+        for (size_t t = 0; t < COUNT(types); t++) test(list[i], types[t]);
 }
 
 /* ---- widening ------------------------------------------------------------------------------- */

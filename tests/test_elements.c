@@ -182,34 +182,6 @@ static void axpy_set(const kernels *set)
         for (int offset = 0; offset < 4; offset++) axpy_case(set, lengths[i], offset);
 }
 
-/* ---- weighted rows -------------------------------------------------------------------------- */
-
-static void add_rows_case(const kernels *set, int64_t n, int64_t width, int offset)
-{
-    floats values = floats_random(n * width, offset, 65), weights = floats_random(n, 1, 66);
-    floats y = floats_random(width, (offset + 1) % 4, 67), before = floats_random(width, 0, 67);
-    set->add_rows(n, weights.at, values.at, width, y.at);
-    for (int64_t j = 0; j < width; j++) {
-        exact sum = exact_add((exact){0}, before.at[j]);
-        for (int64_t i = 0; i < n; i++)
-            sum = exact_add(sum, (double)weights.at[i] * values.at[i * width + j]);
-        assert_near("add_rows", set, y.at[j], sum);
-    }
-    floats_free(before);
-    floats_free(y);
-    floats_free(weights);
-    floats_free(values);
-}
-
-static void add_rows_set(const kernels *set)
-{
-    static const int64_t counts[] = {0, 1, 3, 7, 8, 9, 15, 16, 17, 31, 64, 127, 128};
-    static const int64_t widths[] = {1, 2, 7, 8, 12, 63, 64, 72, 96, 128, 131};
-    for (size_t i = 0; i < COUNT(counts); i++)
-        for (size_t j = 0; j < COUNT(widths); j++)
-            add_rows_case(set, counts[i], widths[j], (int)(i + j) % 4);
-}
-
 /* ---- RMSNorm -------------------------------------------------------------------------------- */
 
 static void rms_norm_case(const kernels *set, int64_t n, int offset, float scale, float eps)
@@ -422,7 +394,6 @@ static void test_swiglu(void **state) { (void)state, for_each_set(swiglu_set); }
 static void test_swiglu_extremes(void **state) { (void)state, for_each_set(swiglu_extremes_set); }
 static void test_swiglu_backward(void **state) { (void)state, for_each_set(swiglu_backward_set); }
 static void test_axpy(void **state) { (void)state, for_each_set(axpy_set); }
-static void test_add_rows(void **state) { (void)state, for_each_set(add_rows_set); }
 static void test_rms_norm(void **state) { (void)state, for_each_set(rms_norm_set); }
 static void test_softmax(void **state) { (void)state, for_each_set(softmax_set); }
 static void test_softmax_part(void **state) { (void)state, for_each_set(softmax_part_set); }
@@ -431,11 +402,10 @@ static void test_softmax_part_nan(void **state) { (void)state, for_each_set(soft
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_swiglu),           cmocka_unit_test(test_swiglu_extremes),
-        cmocka_unit_test(test_swiglu_backward),  cmocka_unit_test(test_axpy),
-        cmocka_unit_test(test_add_rows),         cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_softmax),          cmocka_unit_test(test_softmax_part),
-        cmocka_unit_test(test_softmax_part_nan),
+        cmocka_unit_test(test_swiglu),          cmocka_unit_test(test_swiglu_extremes),
+        cmocka_unit_test(test_swiglu_backward), cmocka_unit_test(test_axpy),
+        cmocka_unit_test(test_rms_norm),        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_softmax_part),    cmocka_unit_test(test_softmax_part_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* test_gguf.c - good GGUF files are read, whole or split; files that do not belong together are refused;
- * files that become shorter while they are in use are noticed. Broken files: test_gguf_hostile.c. */
+/* test_gguf.c - good GGUF files are read, whole or split; files that do not belong together are
+ * refused; files that become shorter while they are in use are noticed. Broken files:
+ * test_gguf_hostile.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +59,7 @@ static void test_tensors(void **state)
     write_data("m.gguf", image.bytes, image.size);
     gguf *file = open_good("m.gguf");
     assert_string_equal(gguf_path(file), in_directory("m.gguf"));
-    assert_true(gguf_intact(file));
+    assert_int_equal(gguf_check_intact(file, NULL), DSMOE_OK);
     assert_int_equal(gguf_count(file), 3);
     for (int i = 0; i < 3; i++) {
         const gguf_tensor *tensor = gguf_at(file, (size_t)i);
@@ -203,7 +204,7 @@ static void test_small_files(void **state)
     dsmoe_error error = {0};
     assert_int_equal(gguf_parse(image.bytes, image.size, "memory", &file, &error), DSMOE_OK);
     assert_string_equal(gguf_path(file), "memory");
-    assert_true(gguf_intact(file));
+    assert_int_equal(gguf_check_intact(file, NULL), DSMOE_OK);
     gguf_close(file);
     free(image.bytes);
 
@@ -226,7 +227,8 @@ static void test_small_files(void **state)
     assert_refused("absent.gguf", DSMOE_ERROR_IO, "absent.gguf", "cannot open");
 }
 
-/* As many tensors and tokens as a large model has: a check of each against each would take minutes. */
+/* As many tensors and tokens as a large model has: a check of each against each would take
+ * minutes. */
 static void test_large_header(void **state)
 {
     (void)state;
@@ -317,7 +319,7 @@ static void assert_parts(const char *name)
 {
     gguf *file = open_good(name);
     assert_int_equal(gguf_count(file), 3);
-    assert_true(gguf_intact(file));
+    assert_int_equal(gguf_check_intact(file, NULL), DSMOE_OK);
     for (int i = 0; i < 3; i++) {
         const gguf_tensor *tensor = gguf_find(file, good_parts[i].tensor);
         assert_non_null(tensor);
@@ -465,6 +467,13 @@ static size_t sum(const gguf_tensor *tensor)
     return total;
 }
 
+static void assert_lost(const gguf *file, const char *name)
+{
+    dsmoe_error error = {0};
+    assert_int_equal(gguf_check_intact(file, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, name));
+}
+
 static void test_truncated(void **state)
 {
     (void)state;
@@ -473,10 +482,10 @@ static void test_truncated(void **state)
     gguf *file = open_good("m.gguf");
     const gguf_tensor *tensor = gguf_find(file, "long");
     assert_int_equal(sum(tensor), 7 * 4 * NUMBERS);
-    assert_true(gguf_intact(file));
+    assert_int_equal(gguf_check_intact(file, NULL), DSMOE_OK);
     assert_int_equal(truncate(in_directory("m.gguf"), 10000), 0);
     assert_in_range(sum(tensor), 1, 7 * 10000); /* and not a signal */
-    assert_false(gguf_intact(file));
+    assert_lost(file, "m.gguf");
     gguf_close(file);
     assert_refused("m.gguf", DSMOE_ERROR_FORMAT, "m.gguf", "'long'");
 
@@ -484,7 +493,7 @@ static void test_truncated(void **state)
     write_long("m.gguf", NUMBERS);
     file = open_good("m.gguf");
     assert_int_equal(truncate(in_directory("m.gguf"), 4 * NUMBERS), 0);
-    assert_false(gguf_intact(file));
+    assert_lost(file, "m.gguf");
     gguf_close(file);
 }
 
@@ -496,7 +505,7 @@ static void test_truncated_part(void **state)
     assert_int_equal(truncate(in_directory(THREE), 0), 0);
     assert_int_equal(sum(gguf_find(file, "alpha")), 2 * 8 + 28);
     assert_int_equal(sum(gguf_find(file, "gamma")), 0);
-    assert_false(gguf_intact(file));
+    assert_lost(file, THREE);
     gguf_close(file);
     assert_refused(ONE, DSMOE_ERROR_FORMAT, THREE, "empty");
 }

@@ -1,7 +1,8 @@
-/* test_gguf_hostile.c - every broken rule of the format is an error of one line that names the file and
- * the key, tensor or offset, found without reading past the end and without much memory.
+/* test_gguf_hostile.c - every broken rule of the format is an error of one line that names the file
+ * and the key, tensor or offset, found without reading past the end and without much memory.
  *
- * The linker sends the library's allocations through this file (--wrap), which notes the largest. */
+ * The linker sends the library's allocations through this file (--wrap), which notes the
+ * largest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

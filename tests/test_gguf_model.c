@@ -1,5 +1,5 @@
-/* test_gguf_model.c - models from GGUF files: they are and compute what a folder with the same weights
- * does. */
+/* test_gguf_model.c - models from GGUF files: they are and compute what a folder with the same
+ * weights does. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,22 +12,6 @@
 #include "support.h"
 
 enum { N_TOKENS = 37 };
-
-static char file[320];
-
-static int make_place(void **state)
-{
-    int failed = make_directory(state);
-    snprintf(file, sizeof file, "%s/model.gguf", directory);
-    return failed;
-}
-
-static int remove_place(void **state)
-{
-    remove(file);
-    made_model_remove(directory);
-    return remove_directory(state);
-}
 
 /* Logits of all tokens in one piece, in rows. */
 typedef struct rows_of {
@@ -75,7 +59,7 @@ static double distance(const made_model *m, const dsmoe_probe *probe)
 {
     int32_t tokens[N_TOKENS];
     made_tokens(m, tokens, N_TOKENS, 5);
-    const char *const paths[] = {file, directory};
+    const char *const paths[] = {made_file, directory};
     float *logits[2];
     for (int i = 0; i < 2; i++) {
         dsmoe_model *model = open_model(paths[i]), *probed = NULL;
@@ -97,7 +81,7 @@ static void check_same(dsmoe_config config, const char *dtype)
 {
     made_model m = made_model_create(&config, dtype, 3);
     made_model_write(&m, directory, false);
-    made_gguf_write(&m, file, NULL);
+    made_gguf_write(&m, made_file, NULL);
     double apart = distance(&m, NULL);
     if (!(apart < 2e-6)) fail_msg("logits of %s are %g apart", dtype, apart);
     made_model_free(&m);
@@ -178,11 +162,11 @@ static void test_config(void **state)
     c.rope_scaling = DSMOE_ROPE_LINEAR;
     c.rope_scaling_factor = 1.7;
     made_model m = made_model_create(&c, "F32", 1);
-    made_gguf_write(&m, file, NULL);
+    made_gguf_write(&m, made_file, NULL);
     dsmoe_error error = {0};
-    must(dsmoe_config_read(file, &read, &error), &error, "the configuration");
+    must(dsmoe_config_read(made_file, &read, &error), &error, "the configuration");
     check_config(&read, &c);
-    dsmoe_model *model = open_model(file);
+    dsmoe_model *model = open_model(made_file);
     check_config(dsmoe_model_config(model), &c);
     const dsmoe_generation_config *g = dsmoe_model_generation_config(model);
     assert_false(g->do_sample);
@@ -206,8 +190,8 @@ static void test_config(void **state)
         {"dsmoe.generation_config", MADE_STRING, 0,
          "{\"do_sample\": true, \"temperature\": 0.7, \"eos_token_id\": [3, 5]}"},
     };
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = absent, .n_keys = COUNT(absent)});
-    model = open_model(file);
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = absent, .n_keys = COUNT(absent)});
+    model = open_model(made_file);
     c.aux_loss_alpha = 0.001;
     c.initializer_range = 0.02;
     c.seq_aux = true;
@@ -226,8 +210,8 @@ static void test_tensors(void **state)
     dsmoe_config c = made_config();
     made_model m = made_model_create(&c, "F16", 1);
     made_model_write(&m, directory, false);
-    made_gguf_write(&m, file, &(made_gguf_options){.extra = "rope_freqs.weight"});
-    dsmoe_model *packed = open_model(file), *folder = open_model(directory);
+    made_gguf_write(&m, made_file, &(made_gguf_options){.extra = "rope_freqs.weight"});
+    dsmoe_model *packed = open_model(made_file), *folder = open_model(directory);
     size_t n = dsmoe_model_tensor_count(folder);
     assert_int_equal(dsmoe_model_tensor_count(packed), n);
     size_t more = 0; /* norms are float32, and routers */
@@ -262,9 +246,9 @@ static void test_copied_head(void **state)
     memcpy(head->data, embedding->data, (size_t)head->n * sizeof *head->data);
     made_model_write(&m, directory, false);
     static const made_key tied[] = {{"dsmoe.tie_word_embeddings", MADE_BOOL, 1, NULL}};
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = tied, .n_keys = 1});
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = tied, .n_keys = 1});
     assert_true(distance(&m, NULL) < 2e-6);
-    dsmoe_model *packed = open_model(file), *folder = open_model(directory);
+    dsmoe_model *packed = open_model(made_file), *folder = open_model(directory);
     assert_true(dsmoe_model_config(packed)->tie_word_embeddings);
     assert_int_equal(dsmoe_model_extra_count(packed), 0);
     assert_int_equal(dsmoe_model_tensor_count(packed), dsmoe_model_tensor_count(folder) - 1);
@@ -280,7 +264,7 @@ static void test_probe(void **state)
     dsmoe_config c = made_config();
     made_model m = made_model_create(&c, "F32", 8);
     made_model_write(&m, directory, false);
-    made_gguf_write(&m, file, NULL);
+    made_gguf_write(&m, made_file, NULL);
     assert_true(distance(&m, &(dsmoe_probe){.mask_top = 0.2}) < 2e-6);
     made_model_free(&m);
 }
@@ -289,13 +273,13 @@ static void check_trainer(dsmoe_config c, const char *dtype)
 {
     made_model m = made_model_create(&c, dtype, 8);
     made_model_write(&m, directory, false);
-    made_gguf_write(&m, file, NULL);
+    made_gguf_write(&m, made_file, NULL);
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
     options.n_sequences = 1;
     options.sequence_length = 8;
     options.n_threads = 1;
     dsmoe_trainer *trainers[2];
-    const char *const paths[] = {file, directory};
+    const char *const paths[] = {made_file, directory};
     dsmoe_error error = {0};
     for (int i = 0; i < 2; i++) {
         dsmoe_model *model = open_model(paths[i]);
@@ -332,11 +316,10 @@ static void test_trainer(void **state)
 static dsmoe_config block_config(void)
 {
     dsmoe_config c = made_config();
-    c.num_experts_per_tok = c.n_routed_experts;
-    c.hidden_size = 256;
+    c.num_hidden_layers = 2;
+    c.num_experts_per_tok = c.n_routed_experts = 2;
+    c.hidden_size = c.intermediate_size = c.moe_intermediate_size = 256;
     c.num_attention_heads = c.num_key_value_heads = 4;
-    c.intermediate_size = 512;
-    c.moe_intermediate_size = 256;
     return c;
 }
 
@@ -345,8 +328,8 @@ static void check_blocks(dsmoe_dtype type)
 {
     dsmoe_config c = block_config();
     made_model m = made_model_create(&c, "F32", 2);
-    made_gguf_write(&m, file, &(made_gguf_options){.type = type, .has_type = true});
-    dsmoe_model *model = open_model(file);
+    made_gguf_write(&m, made_file, &(made_gguf_options){.type = type, .has_type = true});
+    dsmoe_model *model = open_model(made_file);
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
     options.n_sequences = options.sequence_length = options.n_threads = 1;
     dsmoe_trainer *trainer;
@@ -387,5 +370,5 @@ int main(void)
         cmocka_unit_test(test_copied_head), cmocka_unit_test(test_probe),
         cmocka_unit_test(test_trainer),     cmocka_unit_test(test_blocks),
     };
-    return cmocka_run_group_tests(tests, make_place, remove_place);
+    return cmocka_run_group_tests(tests, made_gguf_set_up, made_gguf_tear_down);
 }

@@ -1,5 +1,5 @@
-/* test_gguf_model_hostile.c - GGUF files that are not the models they say: sizes that cannot be, tensors
- * that do not fit them, numbers that are none, files that shrink. */
+/* test_gguf_model_hostile.c - GGUF files that are not the models they say: sizes that cannot be,
+ * tensors that do not fit them, numbers that are none, files that shrink. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,22 +8,6 @@
 #include "made_gguf.h"
 #include "scratch.h"
 #include "support.h"
-
-static char file[320];
-
-static int make_place(void **state)
-{
-    int failed = make_directory(state);
-    snprintf(file, sizeof file, "%s/model.gguf", directory);
-    return failed;
-}
-
-static int remove_place(void **state)
-{
-    remove(file);
-    made_model_remove(directory);
-    return remove_directory(state);
-}
 
 static void must_fail(const char *from, dsmoe_status status, const char *message)
 {
@@ -39,8 +23,8 @@ static void must_fail(const char *from, dsmoe_status status, const char *message
 /* One key is another one: what the message says of it. */
 static void check_key(const made_model *m, made_key key, const char *message)
 {
-    made_gguf_write(m, file, &(made_gguf_options){.keys = &key, .n_keys = 1});
-    must_fail(file, DSMOE_ERROR_CONFIG, message);
+    made_gguf_write(m, made_file, &(made_gguf_options){.keys = &key, .n_keys = 1});
+    must_fail(made_file, DSMOE_ERROR_CONFIG, message);
 }
 
 static void test_bad_sizes(void **state)
@@ -81,6 +65,7 @@ static void test_bad_values(void **state)
         const char *message;
     } cases[] = {
         {{"general.architecture", MADE_STRING, 0, "llama"}, "general.architecture \"llama\""},
+        {{"general.type", MADE_STRING, 0, "imatrix"}, "not a model: general.type is \"imatrix\""},
         {{"deepseek.attention.head_count", MADE_U32, 4, NULL},
          "deepseek.embedding_length 42 is not divisible by deepseek.attention.head_count 4"},
         {{"deepseek.attention.head_count", MADE_U32, 2, NULL}, "is odd"},
@@ -119,12 +104,12 @@ static void test_bad_values(void **state)
     for (size_t i = 0; i < COUNT(cases); i++) check_key(&m, cases[i].key, cases[i].message);
     static const made_key scaled[] = {{"deepseek.rope.scaling.type", MADE_STRING, 0, "linear"},
                                       {"deepseek.rope.scaling.factor", MADE_F32, 0.5, NULL}};
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = scaled, .n_keys = 2});
-    must_fail(file, DSMOE_ERROR_CONFIG, "deepseek.rope.scaling.factor is 0.5");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = scaled, .n_keys = 2});
+    must_fail(made_file, DSMOE_ERROR_CONFIG, "deepseek.rope.scaling.factor is 0.5");
     static const made_key sampled[] = {
         {"dsmoe.generation_config", MADE_STRING, 0, "{\"top_p\": 7}"}};
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = sampled, .n_keys = 1});
-    must_fail(file, DSMOE_ERROR_CONFIG, "dsmoe.generation_config: top_p is 7");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = sampled, .n_keys = 1});
+    must_fail(made_file, DSMOE_ERROR_CONFIG, "dsmoe.generation_config: top_p is 7");
     made_model_free(&m);
 }
 
@@ -142,10 +127,10 @@ static void test_missing_keys(void **state)
     for (size_t i = 0; i < COUNT(required); i++) {
         for (int kind = MADE_ABSENT; kind <= MADE_BOOL; kind += MADE_BOOL) {
             made_key key = {required[i], (made_key_kind)kind, 1, NULL};
-            made_gguf_write(&m, file, &(made_gguf_options){.keys = &key, .n_keys = 1});
-            assert_int_not_equal(dsmoe_model_open(file, &model, &error), DSMOE_OK);
+            made_gguf_write(&m, made_file, &(made_gguf_options){.keys = &key, .n_keys = 1});
+            assert_int_not_equal(dsmoe_model_open(made_file, &model, &error), DSMOE_OK);
             assert_non_null(strstr(error.message, required[i]));
-            assert_non_null(strstr(error.message, file));
+            assert_non_null(strstr(error.message, made_file));
         }
     }
     made_model_free(&m);
@@ -162,21 +147,21 @@ static void test_bad_tensors(void **state)
                                         "blk.2.ffn_down_shexp.weight", "blk.0.ffn_gate.weight"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char message[128];
-        made_gguf_write(&m, file, &(made_gguf_options){.left_out = names[i]});
+        made_gguf_write(&m, made_file, &(made_gguf_options){.left_out = names[i]});
         snprintf(message, sizeof message, "tensor %s is missing", names[i]);
-        must_fail(file, DSMOE_ERROR_FORMAT, message);
-        made_gguf_write(&m, file, &(made_gguf_options){.longer = names[i]});
+        must_fail(made_file, DSMOE_ERROR_FORMAT, message);
+        made_gguf_write(&m, made_file, &(made_gguf_options){.longer = names[i]});
         snprintf(message, sizeof message, "tensor %s has the shape [", names[i]);
-        must_fail(file, DSMOE_ERROR_FORMAT, message);
+        must_fail(made_file, DSMOE_ERROR_FORMAT, message);
     }
-    made_gguf_write(&m, file, &(made_gguf_options){.longer = "blk.1.ffn_up_exps.weight"});
-    must_fail(file, DSMOE_ERROR_FORMAT, "[8, 13, 42]; by the metadata it is [7, 13, 42]");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.longer = "blk.1.ffn_up_exps.weight"});
+    must_fail(made_file, DSMOE_ERROR_FORMAT, "[8, 13, 42]; by the metadata it is [7, 13, 42]");
     made_model_free(&m);
 
     c.hidden_size = 96; /* of whole blocks */
     m = made_model_create(&c, "F32", 1);
-    made_gguf_write(&m, file, &(made_gguf_options){.quantised = "blk.1.attn_norm.weight"});
-    must_fail(file, DSMOE_ERROR_FORMAT, "tensor blk.1.attn_norm.weight has type q8_0");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.quantised = "blk.1.attn_norm.weight"});
+    must_fail(made_file, DSMOE_ERROR_FORMAT, "tensor blk.1.attn_norm.weight has type q8_0");
     made_model_free(&m);
 }
 
@@ -187,29 +172,42 @@ static void test_lies_cost_nothing(void **state)
     dsmoe_config c = made_config();
     made_model m = made_model_create(&c, "F32", 1);
     made_key key = {"deepseek.block_count", MADE_U32, 65536, NULL};
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = &key, .n_keys = 1});
-    must_fail(file, DSMOE_ERROR_FORMAT, "tensor blk.3.attn_norm.weight is missing");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = &key, .n_keys = 1});
+    must_fail(made_file, DSMOE_ERROR_FORMAT, "tensor blk.3.attn_norm.weight is missing");
     key = (made_key){"deepseek.expert_count", MADE_U32, 1 << 24, NULL};
-    made_gguf_write(&m, file, &(made_gguf_options){.keys = &key, .n_keys = 1});
-    must_fail(file, DSMOE_ERROR_FORMAT, "tensor blk.1.ffn_gate_inp.weight has the shape [7, 42]");
+    made_gguf_write(&m, made_file, &(made_gguf_options){.keys = &key, .n_keys = 1});
+    must_fail(made_file, DSMOE_ERROR_FORMAT,
+              "tensor blk.1.ffn_gate_inp.weight has the shape [7, 42]");
     made_model_free(&m);
 }
 
-static void check_not_finite(const char *name, float value)
+/* Weights whose names have `part` in them (NULL: all) are no numbers; one token and many. */
+static void check_not_finite(const char *part, float value, dsmoe_dtype type)
 {
+    enum { MANY = 40 };
     dsmoe_config c = made_config();
+    if (dtype_is_block(type)) {
+        c.hidden_size = c.intermediate_size = c.moe_intermediate_size = 256;
+        c.num_attention_heads = c.num_key_value_heads = 4;
+        c.num_hidden_layers = 2;
+        c.n_routed_experts = c.num_experts_per_tok = 2; /* each is asked */
+    }
     made_model m = made_model_create(&c, "F32", 1);
     for (int i = 0; i < m.n_tensors; i++)
         for (int64_t j = 0; j < m.tensors[i].n; j++)
-            if (!name || strstr(m.tensors[i].name, name)) m.tensors[i].data[j] = value;
-    made_gguf_write(&m, file, NULL);
-    dsmoe_model *model = open_model(file);
-    dsmoe_session *session = make_session(model, 8, 8, 2);
+            if (!part || strstr(m.tensors[i].name, part)) m.tensors[i].data[j] = value;
+    made_gguf_write(&m, made_file, &(made_gguf_options){.type = type, .has_type = true});
+    dsmoe_model *model = open_model(made_file);
+    dsmoe_session *session = make_session(model, MANY, MANY, 2);
+    int32_t tokens[MANY] = {0};
     float logits[61];
-    dsmoe_error error = {0};
-    assert_int_equal(dsmoe_session_prefill(session, (int32_t[]){1, 2, 3}, 3, logits, &error),
-                     DSMOE_ERROR_NONFINITE);
-    assert_int_equal(dsmoe_session_length(session), 0);
+    for (int n = 1; n <= MANY; n += MANY - 1) {
+        dsmoe_error error = {0};
+        assert_int_equal(dsmoe_session_prefill(session, tokens, n, logits, &error),
+                         DSMOE_ERROR_NONFINITE);
+        assert_non_null(strstr(error.message, "finite"));
+        assert_int_equal(dsmoe_session_length(session), 0);
+    }
     dsmoe_session_free(session);
     dsmoe_model_free(model);
     made_model_free(&m);
@@ -218,10 +216,22 @@ static void check_not_finite(const char *name, float value)
 static void test_not_finite(void **state)
 {
     (void)state;
-    check_not_finite(NULL, NAN);
-    check_not_finite(NULL, INFINITY);
-    check_not_finite("mlp.gate.weight", NAN);
-    check_not_finite("experts", NAN);
+    check_not_finite(NULL, NAN, DSMOE_F32);
+    check_not_finite(NULL, INFINITY, DSMOE_F32);
+    check_not_finite("mlp.gate.weight", NAN, DSMOE_F32);
+    check_not_finite("mlp.gate.weight", -INFINITY, DSMOE_F32);
+    check_not_finite("experts", NAN, DSMOE_F32);
+    check_not_finite("experts", NAN, DSMOE_F16);
+}
+
+static void test_not_finite_blocks(void **state)
+{
+    (void)state;
+    for (int type = DSMOE_Q8_0; type <= DSMOE_Q6_K; type++) {
+        check_not_finite("layers.1.self_attn.v_proj", NAN, (dsmoe_dtype)type);
+        check_not_finite("experts.0.down_proj", NAN, (dsmoe_dtype)type);
+        check_not_finite("lm_head", NAN, (dsmoe_dtype)type);
+    }
 }
 
 static void test_not_gguf(void **state)
@@ -268,11 +278,11 @@ static void test_cut_while_open(void **state)
     (void)state;
     dsmoe_config c = made_config();
     made_model m = made_model_create(&c, "F32", 1);
-    made_gguf_write(&m, file, NULL);
+    made_gguf_write(&m, made_file, NULL);
     made_model_write(&m, directory, false);
     char weights[320];
     snprintf(weights, sizeof weights, "%s/model.safetensors", directory);
-    check_cut(file, file);
+    check_cut(made_file, made_file);
     check_cut(directory, weights);
     made_model_free(&m);
 }
@@ -283,7 +293,8 @@ int main(void)
         cmocka_unit_test(test_bad_sizes),         cmocka_unit_test(test_bad_values),
         cmocka_unit_test(test_missing_keys),      cmocka_unit_test(test_bad_tensors),
         cmocka_unit_test(test_lies_cost_nothing), cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_not_gguf),          cmocka_unit_test(test_cut_while_open),
+        cmocka_unit_test(test_not_finite_blocks), cmocka_unit_test(test_not_gguf),
+        cmocka_unit_test(test_cut_while_open),
     };
-    return cmocka_run_group_tests(tests, make_place, remove_place);
+    return cmocka_run_group_tests(tests, made_gguf_set_up, made_gguf_tear_down);
 }

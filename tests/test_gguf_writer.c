@@ -1,5 +1,6 @@
-/* test_gguf_writer.c - writing GGUF: byte by byte what the format asks for, readable again, and a mistake
- * or a failing disk leaves nothing behind. write is wrapped by the linker so that it fails on demand. */
+/* test_gguf_writer.c - writing GGUF: byte by byte what the format asks for, readable again, and a
+ * mistake or a failing disk leaves nothing behind. write is wrapped by the linker so that it fails
+ * on demand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "data_files.h"
@@ -267,12 +268,31 @@ static void test_not_finite(void **state)
     dsmoe_model_free(broken);
 }
 
+/* The cache becomes shorter while it is mapped. */
+static void test_lost_cache(void **state)
+{
+    (void)state;
+    dsmoe_dataset *data = open_random(12, 0.1, VOCAB);
+    int32_t tokens[12], targets[12];
+    double loss;
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_OK);
+    assert_int_equal(truncate(in_directory("data.cache"), 1024), 0);
+    dsmoe_dataset_train(data, 0, 1, tokens, targets); /* and not a signal */
+    assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "data.cache: the file became shorter"));
+    assert_int_equal(dsmoe_held_out_loss(model, data, NULL, &loss, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "data.cache"));
+    dsmoe_dataset_free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loss),     cmocka_unit_test(test_default_options),
-        cmocka_unit_test(test_watch),    cmocka_unit_test(test_progress),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_loss),       cmocka_unit_test(test_default_options),
+        cmocka_unit_test(test_watch),      cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_lost_cache),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

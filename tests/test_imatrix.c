@@ -1,5 +1,5 @@
-/* test_imatrix.c - inputs of matrices: what is collected, what the file holds, the importance that comes
- * of it, and what quantising gains. */
+/* test_imatrix.c - inputs of matrices: what is collected, what the file holds, the importance that
+ * comes of it, and what quantising gains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,8 +25,8 @@
 
 enum { HIDDEN = 256, WIDTH = 64, N_EXPERTS = 6, TOP_K = 2, N_LAYERS = 3 };
 
-/* A dense layer and two MoE ones whose columns are of very different importance: embedding and norms
- * grow along the row. */
+/* A dense layer and two MoE ones whose columns are of very different importance: embedding and
+ * norms grow along the row. */
 static made_model uneven_model(bool tied)
 {
     dsmoe_config config = made_config();
@@ -314,17 +314,18 @@ static void test_importance(void **state)
 {
     (void)state;
     static const float sums[] = {10, 20, 30, 0, 0, 0, 100, 200, 300}, counts[] = {10, 0, 40},
-                       zeros[9] = {0};
+                       zeros[9] = {0}, huge[] = {3e38f, 0, 1}, tiny[] = {1e-30f};
     static const made_entry entries[] = {
         {"a.in_sum2", 2, {3, 3}, sums},  {"a.counts", 2, {3, 1}, counts},
         {"b.in_sum2", 1, {3}, sums},     {"b.counts", 1, {1}, counts},
         {"c.in_sum2", 2, {3, 3}, zeros}, {"c.counts", 2, {3, 1}, zeros},
+        {"e.in_sum2", 1, {3}, huge},     {"e.counts", 1, {1}, tiny},
     };
     write_file(in("m.gguf"), "imatrix", entries, COUNT(entries));
     imatrix *m;
     dsmoe_error error = {0};
     must(imatrix_open(in("m.gguf"), &m, &error), &error, "m.gguf");
-    assert_int_equal(imatrix_count(m), 3);
+    assert_int_equal(imatrix_count(m), 4);
     float out[9];
     bool found;
     must(imatrix_importance(m, "a", 3, 3, out, &found, &error), &error, "a");
@@ -341,6 +342,8 @@ static void test_importance(void **state)
     assert_true(found && out[0] == 1 && out[1] == 2 && out[2] == 3);
     must(imatrix_importance(m, "c", 3, 3, out, &found, &error), &error, "c");
     assert_false(found);
+    must(imatrix_importance(m, "e", 1, 3, out, &found, &error), &error, "e");
+    assert_true(found && isfinite(out[0]) && out[1] == 0 && out[2] > 0);
     must(imatrix_importance(m, "d", 3, 3, out, &found, &error), &error, "d");
     assert_false(found);
     assert_int_equal(imatrix_importance(m, "a", 1, 9, out, &found, &error), DSMOE_ERROR_FORMAT);

@@ -21,6 +21,7 @@
 #include "formats/shards.h"
 #include "model/config_write.h"
 #include "model/init.h"
+#include "progress_watch.h"
 #include "scratch.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -455,30 +456,16 @@ static void test_refusals(void **state)
     assert_int_equal(remove_folder(folder), -1);
 }
 
-typedef struct watch {
-    int calls, stop_at;
-    double done, total;
-} watch;
-
-static bool count_calls(void *context, double done, double total)
-{
-    watch *w = context;
-    assert_true(done >= w->done && done <= total);
-    w->done = done;
-    w->total = total;
-    return ++w->calls != w->stop_at;
-}
-
 /* Stopped anywhere, there is nothing left but what was there before. */
 static void test_stop(void **state)
 {
     (void)state;
     dsmoe_config config = small();
-    watch w = {0};
+    progress_watch w = {0};
     init_options options = {.dtype = DSMOE_F32,
                             .n_threads = 2,
                             .shard_size = 100000,
-                            .progress = count_calls,
+                            .progress = watch_progress,
                             .context = &w};
     assert_int_equal(init_folder(folder, &config, &options, NULL), DSMOE_OK);
     assert_true(w.done == w.total && w.total > 3e5);
@@ -489,7 +476,7 @@ static void test_stop(void **state)
         bool there_before = stop_at % 2;
         if (there_before) assert_int_equal(mkdir(folder, 0777), 0);
         dsmoe_error error = {0};
-        w = (watch){.stop_at = stop_at};
+        w = (progress_watch){.stop_at = stop_at};
         assert_int_equal(init_folder(folder, &config, &options, &error), DSMOE_ERROR_IO);
         assert_non_null(strstr(error.message, "stopped"));
         assert_int_equal(remove_folder(folder), there_before ? 0 : -1);

@@ -231,10 +231,10 @@ static void test_add_rows(void **state) { (void)state, for_each_width(add_width)
 
 /* ---- sessions ------------------------------------------------------------------------------- */
 
-enum { VOCAB = 61, N_TOKENS = 300 }; /* three pages */
+enum { VOCAB = 61, N_TOKENS = 265 }; /* three pages */
 
-/* A model of some shape in the scratch folder, and tokens for it. All of it is dense: a router's choice
- * between near equals may turn with the last digit, and says nothing about a cache. */
+/* A model of some shape in the scratch folder, and tokens for it. All of it is dense: a router's
+ * choice between near equals may turn with the last digit, and says nothing about a cache. */
 typedef struct fixed {
     made_model made;
     dsmoe_model *model;
@@ -249,6 +249,7 @@ static fixed open_fixed(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
     config.num_attention_heads = n_heads;
     config.num_key_value_heads = n_kv_heads;
     config.max_position_embeddings = N_TOKENS;
+    config.num_hidden_layers = 2;
     config.first_k_dense_replace = config.num_hidden_layers;
     f.made = made_model_create(&config, "F32", 21);
     made_model_write(&f.made, directory, false);
@@ -301,17 +302,6 @@ static void run_all(dsmoe_session *session, const int32_t *tokens, int64_t n_pro
     }
 }
 
-/* Largest difference over the largest logit. */
-static double off(const float *a, const float *b, int64_t n)
-{
-    double worst = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs((double)a[i] - b[i]));
-        size = fmax(size, fabs((double)b[i]));
-    }
-    return worst / size;
-}
-
 static all_rows exact_rows, ours_rows, more_rows;
 
 /* Near float32, and all ways much nearer to each other: the whole text at once, from float32 pages;
@@ -332,8 +322,8 @@ static void near_shape(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
             session = session_of(f.model, types[t], 2);
             run_all(session, f.tokens, prompts[way], steps[way], ours);
             dsmoe_session_free(session);
-            double wrong = off(*ours->logits, *exact_rows.logits, N_TOKENS * VOCAB);
-            double apart = off(*ours->logits, *ours_rows.logits, N_TOKENS * VOCAB);
+            double wrong = worst_distance(*ours->logits, *exact_rows.logits, N_TOKENS * VOCAB);
+            double apart = worst_distance(*ours->logits, *ours_rows.logits, N_TOKENS * VOCAB);
             if (!(wrong > 0 && wrong < bounds[types[t]] && apart < ways[types[t]]))
                 fail_msg("%s, heads of %d, way %d: off by %g, by %g from the first way",
                          dsmoe_dtype_name(types[t]), (int)head_dim, way, wrong, apart);
@@ -346,8 +336,8 @@ static void test_near_float32(void **state)
 {
     (void)state;
     near_shape(3, 3, 32);
-    near_shape(4, 2, 64);
-    near_shape(2, 1, 128);
+    near_shape(2, 1, 64);
+    near_shape(1, 1, 128);
 }
 
 static void test_odd_heads(void **state)
@@ -358,21 +348,22 @@ static void test_odd_heads(void **state)
     near_shape(2, 2, 42);
 }
 
-/* Going back, several turns and other numbers of threads, more than key-value heads: the same bits. */
+/* Going back, several turns and other numbers of threads, more than key-value heads: the same
+ * bits. */
 static void rewind_shape(int64_t n_heads, int64_t n_kv_heads)
 {
     fixed f = open_fixed(n_heads, n_kv_heads, 32);
     for (size_t t = 0; t < COUNT(types); t++) {
         dsmoe_session *a = session_of(f.model, types[t], 1), *b = session_of(f.model, types[t], 3);
         float straight[2][VOCAB], back[2][VOCAB];
-        prefill(a, f.tokens, 150, straight[0]);
-        for (int i = 150; i < 160; i++) decode(a, f.tokens[i], straight[1]);
-        prefill(b, f.others, 250, NULL);
-        rewind_to(b, 0);
-        prefill(b, f.tokens, 150, back[0]);
+        prefill(a, f.tokens, 132, straight[0]);
+        for (int i = 132; i < 140; i++) decode(a, f.tokens[i], straight[1]);
         prefill(b, f.others, 140, NULL);
-        rewind_to(b, 150);
-        for (int i = 150; i < 160; i++) decode(b, f.tokens[i], back[1]);
+        rewind_to(b, 0);
+        prefill(b, f.tokens, 132, back[0]);
+        prefill(b, f.others, 130, NULL); /* into a third page */
+        rewind_to(b, 132);
+        for (int i = 132; i < 140; i++) decode(b, f.tokens[i], back[1]);
         assert_same_bits(straight[0], back[0], VOCAB, "a prompt after a rewind");
         assert_same_bits(straight[1], back[1], VOCAB, "decoding after a rewind");
         dsmoe_session_free(a);
@@ -413,7 +404,7 @@ static void test_mixed_pass(void **state)
     }
     must(dsmoe_session_forward(turns, 3, &error), &error, "three types");
     for (int t = 0; t < 3; t++) {
-        double wrong = off(rows_of[t]->logits[0], alone[t], VOCAB);
+        double wrong = worst_distance(rows_of[t]->logits[0], alone[t], VOCAB);
         if (!(wrong <= 2e-3)) fail_msg("type %d: off by %g", t, wrong);
         dsmoe_session_free(sessions[t]);
     }
@@ -429,7 +420,7 @@ static void test_sizes(void **state)
         dsmoe_session_options options = {.n_ctx = 1000, .kv_type = types[t]};
         sizes[t] = dsmoe_session_memory_size(f.model, &options).kv_cache;
     }
-    assert_int_equal(sizes[0], (size_t)2 * 3 * 96 * 1024 * 4); /* keys and values of three layers */
+    assert_int_equal(sizes[0], (size_t)2 * 2 * 96 * 1024 * 4); /* keys and values of two layers */
     assert_int_equal(sizes[1], sizes[0] / 2);
     assert_int_equal(sizes[2], sizes[0] / 128 * 34);
     close_fixed(&f);

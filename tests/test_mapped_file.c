@@ -319,11 +319,13 @@ static void test_safetensors(void **state)
     safetensors *file;
     if (safetensors_open(in_directory("model.safetensors"), &file, &error))
         fail_msg("%s", error.message);
-    assert_true(shards_intact(set) && safetensors_intact(file));
+    assert_int_equal(shards_check_intact(set, NULL), DSMOE_OK);
+    assert_int_equal(safetensors_check_intact(file, NULL), DSMOE_OK);
     assert_int_equal(truncate(in_directory("model.safetensors"), 8192), 0);
     assert_in_range(sum(shards_at(set, 0)->data, BYTES), 1, 8192);
-    assert_false(shards_intact(set));
-    assert_false(safetensors_intact(file));
+    assert_int_equal(shards_check_intact(set, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "model.safetensors: the file became shorter"));
+    assert_int_equal(safetensors_check_intact(file, NULL), DSMOE_ERROR_IO);
     safetensors_close(file);
     shards_close(set);
 }

@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
+#include "base/half.h"
 #include "kernels/blocks.h"
-#include "kernels/half.h"
 #include "kernels/quantize.h"
 
 enum { ROW = 8192 };
@@ -118,8 +118,8 @@ static void test_plain(void **state)
 
 /* ---- ordinary numbers ------------------------------------------------------------------------ */
 
-/* What is lost of normal numbers, and of such with outliers: bounds are about 1 % above what there is
- * to see. A scale that only takes in the largest number, without a search, loses more. */
+/* What is lost of normal numbers, and of such with outliers: bounds are about 1 % above what there
+ * is to see. A scale that only takes in the largest number, without a search, loses more. */
 static void test_loss(void **state)
 {
     (void)state;
@@ -374,8 +374,8 @@ static void test_constants(void **state)
         }
 }
 
-/* One number a thousand times as large as the others is kept. What that leaves for the others of its
- * block depends on the type; the bounds are for parts without it. */
+/* One number a thousand times as large as the others is kept. What that leaves for the others of
+ * its block depends on the type; the bounds are for parts without it. */
 static void test_outlier(void **state)
 {
     (void)state;

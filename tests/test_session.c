@@ -172,16 +172,6 @@ static void keep_routes(void *context, int64_t layer, int64_t first, int64_t n_t
     }
 }
 
-static double off(const float *a, const float *b, int64_t n)
-{
-    double worst = 0, size = 0;
-    for (int64_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs((double)a[i] - b[i]));
-        size = fmax(size, fabs((double)b[i]));
-    }
-    return worst / size;
-}
-
 static void test_interleaved(void **state)
 {
     (void)state;
@@ -245,7 +235,7 @@ static void test_ragged_pass(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(together[i].n, n[i]);
         assert_int_equal(dsmoe_session_length(sessions[i]), before[i] + n[i]);
-        double worst = off(together[i].logits[0], alone[i].logits[0], n[i] * VOCAB);
+        double worst = worst_distance(together[i].logits[0], alone[i].logits[0], n[i] * VOCAB);
         if (!(worst <= 1e-6)) fail_msg("turn %d: off by %g", i, worst);
         dsmoe_session_free(sessions[i]);
     }
@@ -272,7 +262,7 @@ static void test_many_sessions(void **state)
     for (int i = 0; i < N; i++) {
         assert_int_equal(together[i].n, 1);
         assert_int_equal(dsmoe_session_length(sessions[i]), i + 1);
-        double worst = off(together[i].logits[0], alone[i].logits[0], VOCAB);
+        double worst = worst_distance(together[i].logits[0], alone[i].logits[0], VOCAB);
         if (!(worst <= 1e-6)) fail_msg("session %d: off by %g", i, worst);
         dsmoe_session_free(sessions[i]);
     }

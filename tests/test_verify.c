@@ -528,6 +528,28 @@ static void test_not_finite(void **state)
     }
 }
 
+static void cut_short(void *context, const dsmoe_check *check)
+{
+    (void)check;
+    assert_int_equal(truncate(context, 1000), 0);
+}
+
+/* A file that becomes shorter meanwhile is neither right nor wrong. */
+static void test_lost(void **state)
+{
+    (void)state;
+    bool all_ok = true;
+    dsmoe_error error = {0};
+    file_image image = load_layer("batch_aux");
+    write_bytes(image.bytes, image.size);
+    free(image.bytes);
+    assert_int_equal(dsmoe_verify_layer_file(path, 1e-5, 1, cut_short, path, &all_ok, &error),
+                     DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, path));
+    assert_non_null(strstr(error.message, "became shorter"));
+    assert_false(all_ok);
+}
+
 static void test_arguments(void **state)
 {
     (void)state;
@@ -562,7 +584,8 @@ int main(void)
         cmocka_unit_test(test_starved_experts), cmocka_unit_test(test_difference),
         cmocka_unit_test(test_other_forms),     cmocka_unit_test(test_tolerated_headers),
         cmocka_unit_test(test_truncated),       cmocka_unit_test(test_broken_headers),
-        cmocka_unit_test(test_not_finite),      cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_not_finite),      cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

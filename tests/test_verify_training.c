@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/safetensors_writer.h"
 #include "image.h"
@@ -273,6 +274,45 @@ static void write_steps(const safetensors *reference, dsmoe_trainer *trainer)
     must(safetensors_writer_finish(w, &error), &error, "the end");
 }
 
+/* ---- files that become shorter meanwhile ------------------------------------------------------ */
+
+typedef struct cut {
+    const char *check, *path; /* when which file is cut */
+} cut;
+
+static void cut_short(void *context, const dsmoe_check *check)
+{
+    const cut *c = context;
+    if (!strcmp(check->name, c->check)) assert_int_equal(truncate(c->path, 2000), 0);
+}
+
+static void assert_lost(const char *check, const char *name)
+{
+    char lost[400];
+    bool all_ok = true;
+    dsmoe_error error = {0};
+    snprintf(lost, sizeof lost, "%s/%s", directory, name);
+    cut context = {check, lost};
+    assert_int_equal(
+        dsmoe_verify_model_folder(directory, 1e-5, 1, cut_short, &context, &all_ok, &error),
+        DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, name));
+    assert_non_null(strstr(error.message, "became shorter"));
+    assert_false(all_ok);
+}
+
+/* The second comes last: it is needed by all other tests. */
+static void test_lost(void **state)
+{
+    (void)state;
+    file_image image = load_steps();
+    write_bytes(image.bytes, image.size);
+    free(image.bytes);
+    assert_lost("training loss", "train.safetensors");
+    remove(path);
+    assert_lost("loss", "expected.safetensors");
+}
+
 static int set_up(void **state)
 {
     if (make_directory(state)) return -1;
@@ -315,7 +355,7 @@ int main(void)
         cmocka_unit_test(test_steps),        cmocka_unit_test(test_changed_numbers),
         cmocka_unit_test(test_other_steps),  cmocka_unit_test(test_broken_headers),
         cmocka_unit_test(test_wrong_tokens), cmocka_unit_test(test_wrong_rates),
-        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -8,7 +8,6 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <locale.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include <unistd.h>
 
 #include "formats/json_write.h"
-#include "formats/narrow.h"
 #include "formats/partial_file.h"
 #include "formats/safetensors_writer.h"
 #include "scratch.h"
@@ -398,64 +396,6 @@ static void test_in_the_way(void **state)
 
 /* ---- numbers -------------------------------------------------------------------------------- */
 
-static float f32_from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* The value of 16 bits, of any split into exponent and mantissa. */
-static double widen(uint16_t bits, int mantissa_bits, int bias)
-{
-    int exponent = (bits & 0x7fff) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
-    double value = exponent
-                       ? ldexp(mantissa + (1 << mantissa_bits), exponent - bias - mantissa_bits)
-                       : ldexp(mantissa, 1 - bias - mantissa_bits);
-    return bits & 0x8000 ? -value : value;
-}
-
-/* Every finite number, its neighbour, and what lies half-way between and just beside that. */
-static void check_narrow(void (*narrow)(const float *, int64_t, uint16_t *), int mantissa_bits,
-                         int bias)
-{
-    uint16_t infinity = (uint16_t)(0x7fff >> mantissa_bits << mantissa_bits);
-    for (uint32_t bits = 0; bits < infinity; bits++) {
-        for (uint32_t sign = 0; sign <= 0x8000; sign += 0x8000) {
-            uint16_t here = (uint16_t)(bits | sign), next = (uint16_t)(here + 1);
-            double low = widen(here, mantissa_bits, bias), high = widen(next, mantissa_bits, bias);
-            float half = (float)((low + high) / 2); /* float32 has more digits: exact */
-            float inputs[] = {(float)low, half, nextafterf(half, (float)low),
-                              nextafterf(half, (float)high)};
-            if (isinf((float)high)) continue; /* bfloat16 ends where float32 does */
-            uint16_t expected[] = {here, bits % 2 ? next : here, here, next}, out[4];
-            narrow(inputs, 4, out);
-            assert_memory_equal(out, expected, sizeof out);
-        }
-    }
-    float special[] = {INFINITY, -INFINITY, NAN, f32_from_bits(0x7f800001), f32_from_bits(1)};
-    uint16_t out[5];
-    narrow(special, 5, out);
-    assert_int_equal(out[0], infinity);
-    assert_int_equal(out[1], infinity | 0x8000);
-    assert_true((out[2] & 0x7fff) > infinity && (out[3] & 0x7fff) > infinity);
-    assert_int_equal(out[4], 0);
-}
-
-static void test_narrow(void **state)
-{
-    (void)state;
-    check_narrow(narrow_f16, 10, 15);
-    check_narrow(narrow_bf16, 7, 127);
-    float large[] = {65504, 65519, 65520, 1e9f, -1e9f, 3.4e38f};
-    uint16_t out[6];
-    narrow_f16(large, 6, out);
-    static const uint16_t expected[] = {0x7bff, 0x7bff, 0x7c00, 0x7c00, 0xfc00, 0x7c00};
-    assert_memory_equal(out, expected, sizeof out);
-    narrow_bf16(large + 5, 1, out);
-    assert_int_equal(out[0], 0x7f80);
-}
-
 static void test_json_numbers(void **state)
 {
     (void)state;
@@ -492,12 +432,12 @@ static void test_json_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_header),     cmocka_unit_test(test_declarations),
-        cmocka_unit_test(test_amounts),    cmocka_unit_test(test_slow_disk),
-        cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_last_steps),
-        cmocka_unit_test(test_in_the_way), cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_narrow),     cmocka_unit_test(test_json_numbers),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_header),       cmocka_unit_test(test_declarations),
+        cmocka_unit_test(test_amounts),      cmocka_unit_test(test_slow_disk),
+        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_in_the_way),   cmocka_unit_test(test_file_size_limit),
+        cmocka_unit_test(test_json_numbers),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

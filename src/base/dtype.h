@@ -1,5 +1,5 @@
-/* dtype.h - how numbers of a weight are stored: the one table of types. A new type is a row here, its
- * kernels (kernels.h) and its quantiser (quantize.h).
+/* dtype.h - how numbers of a weight are stored: the one table of types. A new type is a row here,
+ * its kernels (kernels.h) and its quantiser (quantize.h).
  *
  * Numbers come in blocks: 1 for plain types, else 32 or 256 that share their scales. A row of a
  * matrix is a whole number of blocks. */

@@ -16,8 +16,8 @@ void *memory_alloc(size_t size);
 void *memory_reserve(size_t size);
 void memory_release(void *memory, size_t size); /* NULL is allowed */
 
-/* The whole pages of a piece of a mapped file are not needed soon: they leave this process, and come
- * back from the file when they are touched. */
+/* The whole pages of a piece of a mapped file are not needed soon: they leave this process, and
+ * come back from the file when they are touched. */
 void memory_forget(const void *mapped, size_t size);
 
 /* Bytes that the system could give to programs now; UINT64_MAX if it does not say. */

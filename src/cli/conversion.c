@@ -118,3 +118,13 @@ int conversion_summary(conversion *c)
     dsmoe_model_free(model);
     return CLI_OK;
 }
+
+int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
+{
+    dsmoe_error error;
+    options.progress = conversion_progress;
+    options.context = c;
+    if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
+        return conversion_failure(c, &error);
+    return conversion_summary(c);
+}

@@ -1,5 +1,5 @@
-/* conversion.h - what `convert`, `quantize` and `init` share: a bar while a model is written, room on the
- * disk looked for before, and what came of it. */
+/* conversion.h - what `convert`, `quantize` and `init` share: a bar while a model is written, room
+ * on the disk looked for before, and what came of it. */
 #ifndef DSMOE_CLI_CONVERSION_H
 #define DSMOE_CLI_CONVERSION_H
 
@@ -23,6 +23,9 @@ conversion conversion_start(const char *command, const char *label, const char *
 
 /* A dsmoe_progress_fn whose context is the conversion. */
 bool conversion_progress(void *context, double done, double total);
+
+/* dsmoe_convert with a bar and a summary, or the reason why not. Returns the exit code. */
+int conversion_run(conversion *c, const char *from, dsmoe_convert_options options);
 
 /* Prints why it failed, and returns the exit code. */
 int conversion_failure(conversion *c, const dsmoe_error *error);

@@ -42,10 +42,5 @@ int command_convert(int argc, char **argv)
     if (words.count < 2) return cli_usage("convert", "which model, and as what? SRC DST");
     conversion c = conversion_start("convert", "converting", paths[1]);
     options.n_threads = (int)n_threads;
-    options.progress = conversion_progress;
-    options.context = &c;
-    dsmoe_error error;
-    if (dsmoe_convert(paths[0], paths[1], &options, &error) != DSMOE_OK)
-        return conversion_failure(&c, &error);
-    return conversion_summary(&c);
+    return conversion_run(&c, paths[0], options);
 }

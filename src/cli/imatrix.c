@@ -97,7 +97,7 @@ static void print_result(const imatrix_command *c, int64_t n_tokens, int64_t n_u
 {
     char tokens[TABLE_CELL];
     printf("%s: %s tokens in pieces of %" PRId64 ", %.1f s\n", c->output,
-           number_group(n_tokens, tokens), c->n_ctx, seconds);
+           number_group(n_tokens, tokens), n_tokens < c->n_ctx ? n_tokens : c->n_ctx, seconds);
     if (n_unused > 0)
         fprintf(stderr,
                 "dsmoe imatrix: no token chose %" PRId64
@@ -130,6 +130,8 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
         print_result(c, n_tokens, n_unused, cli_seconds() - start);
         return CLI_OK;
     }
+    if (error.status == DSMOE_ERROR_NONFINITE)
+        return cli_failure("imatrix", "%s: %s", c->model, error.message);
     if (!cli_interrupted()) return cli_failure("imatrix", "%s", error.message);
     cli_failure("imatrix", "interrupted; nothing is written");
     return CLI_INTERRUPTED;

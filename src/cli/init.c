@@ -17,10 +17,9 @@ static const char help[] =
     "\n"
     "Writes a model with fresh random weights to a new folder, in the layout of the released one:\n"
     "config.json, generation_config.json and safetensors of at most 5 GB each; or, if the name ends\n"
-    "with .gguf, to a GGUF file of any type. The same seed gives the same bits on every machine, "
-    "and\n"
-    "a layer the same whatever the number of layers. Weights of quantised types are blocks drawn\n"
-    "from a stock, which is much faster than to quantise them all, and as random.\n"
+    "with .gguf, to a GGUF file of any type. The same seed gives the same bits on every machine,\n"
+    "and a layer the same whatever the number of layers. Weights of quantised types are blocks\n"
+    "drawn from a stock, which is much faster than to quantise them all, and as random.\n"
     "\n"
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
@@ -74,7 +73,7 @@ static int parse(init_command *c, int argc, char **argv)
         options_parse("init", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
     if (!c->preset) return cli_usage("init", "which model? --preset tiny, 2b or 16b");
-    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder?");
+    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder or .gguf file?");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
         if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
     if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))

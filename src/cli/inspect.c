@@ -57,6 +57,8 @@ typedef struct inspection {
     dsmoe_session_memory memory;
 } inspection;
 
+static const dsmoe_dtype kv_type = DSMOE_F16; /* as `generate` and `chat` have it by default */
+
 /* ---- what the model is ----------------------------------------------------------------------- */
 
 static dsmoe_status look(inspection *it, dsmoe_error *error)
@@ -71,7 +73,8 @@ static dsmoe_status look(inspection *it, dsmoe_error *error)
         }
     }
     it->n_ctx = it->options->n_ctx ? it->options->n_ctx : config->max_position_embeddings;
-    dsmoe_session_options session = {.n_ctx = it->n_ctx, .n_threads = (int)it->options->n_threads};
+    dsmoe_session_options session = {
+        .n_ctx = it->n_ctx, .n_threads = (int)it->options->n_threads, .kv_type = kv_type};
     it->memory = dsmoe_session_memory_size(it->model, &session);
     return model_view_make(config, it->n_ctx, &it->view, error);
 }
@@ -82,9 +85,9 @@ static void print_types(const inspection *it)
     const char *label = "weights";
     for (int i = 0; i < N_TYPES; i++) {
         if (it->types[i].n_tensors == 0) continue;
-        printf("%-13s %s: %s in %s tensors\n", label, dsmoe_dtype_name((dsmoe_dtype)i),
+        printf("%-13s %-4s %8s in %s tensor%s\n", label, dsmoe_dtype_name((dsmoe_dtype)i),
                cli_format_bytes((double)it->types[i].size, bytes),
-               number_group(it->types[i].n_tensors, count));
+               number_group(it->types[i].n_tensors, count), it->types[i].n_tensors == 1 ? "" : "s");
         label = "";
     }
 }
@@ -98,8 +101,8 @@ static void print_memory(const inspection *it)
         printf("memory        a sequence of %s tokens does not fit into any memory\n", n);
     } else {
         double session = (double)memory->kv_cache + (double)memory->workspace;
-        printf("memory        for a sequence of %s tokens: KV cache %s, workspace %s\n", n,
-               cli_format_bytes((double)memory->kv_cache, a),
+        printf("memory        for a sequence of %s tokens: KV cache %s (%s), workspace %s\n", n,
+               cli_format_bytes((double)memory->kv_cache, a), dsmoe_dtype_name(kv_type),
                cli_format_bytes((double)memory->workspace, b));
         printf("              with the weights, mapped from the files: %s\n",
                cli_format_bytes(session + (double)it->all.size, c));
@@ -187,10 +190,10 @@ static void print_json_model(const inspection *it)
         if (i > 0) fputs(", ", stdout);
         cli_print_json_string(stdout, dsmoe_model_extra(it->model, i));
     }
-    printf("]},\n \"memory\": {\"n_ctx\": %" PRId64 ", \"weights\": %zu, \"kv_cache\": %zu"
-           ", \"workspace\": %zu},\n \"bytes_per_token\": %zu",
-           it->n_ctx, it->all.size, it->memory.kv_cache, it->memory.workspace,
-           dsmoe_model_bytes_per_token(it->model));
+    printf("]},\n \"memory\": {\"n_ctx\": %" PRId64 ", \"weights\": %zu, \"kv_type\": \"%s\""
+           ", \"kv_cache\": %zu, \"workspace\": %zu},\n \"bytes_per_token\": %zu",
+           it->n_ctx, it->all.size, dsmoe_dtype_name(kv_type), it->memory.kv_cache,
+           it->memory.workspace, dsmoe_model_bytes_per_token(it->model));
 }
 
 /* ---- which experts a text uses --------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static void on_lost_file(int signal_number)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     static const char message[] =
-        "\ndsmoe: a file of the model became shorter, or its disk failed, while it was in use\n";
+        "\ndsmoe: a file became shorter, or its disk failed, while it was in use\n";
     (void)signal_number;
     while (atomic_flag_test_and_set(&told)) pause();
     /* A terminal may have a text or a bar on its line. */

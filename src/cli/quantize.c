@@ -45,10 +45,5 @@ int command_quantize(int argc, char **argv)
         return cli_usage("quantize", "%s: the name of a quantised model ends with .gguf", paths[1]);
     conversion c = conversion_start("quantize", "quantizing", paths[1]);
     options.n_threads = (int)n_threads;
-    options.progress = conversion_progress;
-    options.context = &c;
-    dsmoe_error error;
-    if (dsmoe_convert(paths[0], paths[1], &options, &error) != DSMOE_OK)
-        return conversion_failure(&c, &error);
-    return conversion_summary(&c);
+    return conversion_run(&c, paths[0], options);
 }

@@ -20,11 +20,10 @@ typedef struct conversion {
     source source;
     imatrix *imatrix;
     bool has_tokenizer;
-    char *name; /* general.name */
-    /* generation_config.json: bytes of a file or of the source's metadata. */
-    mapped_file generation_file;
-    gguf_string generation;
-    int64_t file_type; /* -1: unknown */
+    char *name;              /* general.name */
+    gguf_string generation;  /* generation_config.json, */
+    char *generation_memory; /* which lies here or in the source's metadata */
+    int64_t file_type;       /* -1: unknown */
 } conversion;
 
 static dsmoe_status out_of_memory(const conversion *c, dsmoe_error *error)
@@ -89,6 +88,19 @@ static char *name_of(const char *path)
 
 /* ---- what comes along with the weights ------------------------------------------------------- */
 
+static dsmoe_status take_generation(conversion *c, const char *path, dsmoe_error *error)
+{
+    mapped_file file;
+    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    dsmoe_status status = DSMOE_OK;
+    c->generation_memory = copy_text((const char *)file.bytes, file.size);
+    c->generation = (gguf_string){c->generation_memory, file.size};
+    if (!c->generation_memory) status = out_of_memory(c, error);
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
+    mapped_file_close(&file);
+    return status;
+}
+
 static dsmoe_status take_folder(conversion *c, dsmoe_error *error)
 {
     char *tokenizer = mapped_file_path(c->from, "tokenizer.json");
@@ -99,10 +111,7 @@ static dsmoe_status take_folder(conversion *c, dsmoe_error *error)
         status = out_of_memory(c, error);
     } else {
         c->has_tokenizer = access(tokenizer, F_OK) == 0;
-        if (access(generation, F_OK) == 0)
-            status = mapped_file_open(&c->generation_file, generation, error);
-        c->generation =
-            (gguf_string){(const char *)c->generation_file.bytes, c->generation_file.size};
+        if (access(generation, F_OK) == 0) status = take_generation(c, generation, error);
     }
     free(tokenizer);
     free(generation);
@@ -173,7 +182,7 @@ static void conversion_free(conversion *c)
 {
     source_free(&c->source);
     imatrix_close(c->imatrix);
-    mapped_file_close(&c->generation_file);
+    free(c->generation_memory);
     dsmoe_model_free(c->model);
     free(c->name);
 }

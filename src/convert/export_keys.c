@@ -1,5 +1,5 @@
-/* export_keys.c - the metadata of a GGUF file. Keys of this project (dsmoe.*) hold what the public ones
- * cannot, so that going there and back loses nothing. */
+/* export_keys.c - the metadata of a GGUF file. Keys of this project (dsmoe.*) hold what the public
+ * ones cannot, so that going there and back loses nothing. */
 #include "convert/export_keys.h"
 
 #include <string.h>

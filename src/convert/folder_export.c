@@ -1,8 +1,8 @@
 /* folder_export.c - writes a model folder tensor by tensor.
  *
- * GGUF files have vectors and routers in float32 whatever the type of the matrices. A folder that keeps its
- * types has those in the type of the matrices again, if that holds them exactly: what was made from
- * such a folder becomes it again, bit by bit. */
+ * GGUF files have vectors and routers in float32 whatever the type of the matrices. A folder that
+ * keeps its types has those in the type of the matrices again, if that holds them exactly: what was
+ * made from such a folder becomes it again, bit by bit. */
 #include "convert/folder_export.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the
- * rows of q and k change places (see gguf_names.h), and a tied head is written as a tensor of its own,
- * which other readers expect: dsmoe.tie_word_embeddings tells the readers of this project. */
+/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor,
+ * the rows of q and k change places (see gguf_names.h), and a tied head is written as a tensor of
+ * its own, which other readers expect: dsmoe.tie_word_embeddings tells the readers of this
+ * project. */
 #include "convert/gguf_export.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static dsmoe_status refuse(const source *s, const char *what, dsmoe_error *error
                        what);
 }
 
-dsmoe_status gguf_export_check(const source *s, dsmoe_error *error)
+static dsmoe_status check_expressible(const source *s, dsmoe_error *error)
 {
     const dsmoe_config *c = &s->config;
     bool has_moe = c->n_routed_experts > 0;
@@ -210,6 +211,7 @@ static dsmoe_status write_file(export_job *job, dsmoe_error *error)
     STATUS_TRY(write_targets(job, error));
     /* A source that became shorter meanwhile has given numbers that are not its own. */
     if (job->e->source->model) STATUS_TRY(model_intact(job->e->source->model, error));
+    if (job->e->imatrix) STATUS_TRY(imatrix_check_intact(job->e->imatrix, error));
     gguf_writer *writer = job->writer;
     job->writer = NULL; /* freed, whatever comes */
     dsmoe_status status = gguf_writer_finish(writer, error);
@@ -222,7 +224,7 @@ dsmoe_status gguf_export_write(const gguf_export *e, dsmoe_error *error)
     if (access(e->path, F_OK) == 0)
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: is there already; remove it first or choose another name", e->path);
-    STATUS_TRY(gguf_export_check(e->source, error));
+    STATUS_TRY(check_expressible(e->source, error));
     export_job job = {.e = e};
     dsmoe_status status = write_file(&job, error);
     gguf_writer_abandon(job.writer);

@@ -20,10 +20,8 @@ typedef struct gguf_export {
     void *context;
 } gguf_export;
 
-/* What such a file cannot express is refused; the message names the key of config.json. */
-dsmoe_status gguf_export_check(const source *s, dsmoe_error *error);
-
-/* A file that is there already is left alone, which is an error. If the work fails nothing is left. */
+/* What such a file cannot express is refused; the message names the key of config.json. A file that
+ * is there already is left alone, which is an error. If the work fails nothing is left. */
 dsmoe_status gguf_export_write(const gguf_export *e, dsmoe_error *error);
 
 #endif

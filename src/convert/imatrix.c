@@ -1,6 +1,7 @@
 /* imatrix.c - reads a file of importances. */
 #include "convert/imatrix.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,11 @@ typedef struct entry {
 } entry;
 
 const char *imatrix_path(const imatrix *m) { return gguf_path(m->file); }
+
+dsmoe_status imatrix_check_intact(const imatrix *m, dsmoe_error *error)
+{
+    return gguf_check_intact(m->file, error);
+}
 
 int64_t imatrix_count(const imatrix *m) { return m->count; }
 
@@ -94,7 +100,7 @@ static dsmoe_status check_file(imatrix *m, dsmoe_error *error)
     gguf_string type = {"", 0};
     bool found;
     STATUS_TRY(gguf_get_string(m->file, "general.type", &type, &found, error));
-    if (type.length != 7 || memcmp(type.bytes, "imatrix", 7))
+    if (!gguf_string_is(type, "imatrix"))
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: not a file of importances: general.type is not \"imatrix\"",
                            imatrix_path(m));
@@ -144,7 +150,9 @@ static void column_importance(const entry *e, double n_tokens, int64_t column, f
     for (int64_t i = 0; i < e->n_matrices; i++) {
         double own = (double)number_at(e->sums, i * e->n_in + column);
         double n = (double)number_at(e->counts, i);
-        out[i * e->n_in + column] = (float)((own + prior * mean) / (n + prior));
+        double importance = (own + prior * mean) / (n + prior);
+        /* A count may be as small as a file says. */
+        out[i * e->n_in + column] = (float)fmin(importance, FLT_MAX);
     }
 }
 

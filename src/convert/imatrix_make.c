@@ -1,6 +1,6 @@
-/* imatrix_make.c - runs a text through a model and adds up the squares of what every matrix is multiplied
- * with. Sums are float64 and grow in the order of the tokens on one thread: the same for any number of
- * threads that compute the products. */
+/* imatrix_make.c - runs a text through a model and adds up the squares of what every matrix is
+ * multiplied with. Sums are float64 and grow in the order of the tokens on one thread: the same for
+ * any number of threads that compute the products. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,8 @@ static int compare_owners(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Routers stay float32 and an embedding is looked up, not multiplied with, unless it is the head too. */
+/* Routers stay float32 and an embedding is looked up, not multiplied with, unless it is the head
+ * too. */
 static bool is_collected(const source *s, const source_tensor *t)
 {
     bool is_embedding = !strcmp(t->name, "model.embed_tokens.weight");

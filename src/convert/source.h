@@ -1,5 +1,5 @@
-/* source.h - the tensors of the model that is converted, by the names of the public layout: those of an
- * open model in any type, or the numbers of a fresh one that lies nowhere. */
+/* source.h - the tensors of the model that is converted, by the names of the public layout: those
+ * of an open model in any type, or the numbers of a fresh one that lies nowhere. */
 #ifndef DSMOE_CONVERT_SOURCE_H
 #define DSMOE_CONVERT_SOURCE_H
 
@@ -37,8 +37,8 @@ dsmoe_status source_fresh(const char *name, const dsmoe_config *config, uint64_t
                           dsmoe_error *error);
 void source_free(source *s); /* allowed on a zeroed one */
 
-/* A fresh model that is to be written in a block type: makes the blocks that its rows are drawn from, once
- * for each type. Nothing to do for any other. */
+/* A fresh model that is to be written in a block type: makes the blocks that its rows are drawn
+ * from, once for each type. Nothing to do for any other. */
 dsmoe_status source_stock(source *s, dsmoe_dtype type, int n_threads, dsmoe_error *error);
 
 /* The type of the numbers; float32 for vectors and for a fresh model. */
@@ -51,15 +51,17 @@ typedef struct source_form {
     const float *importance; /* [n_in] of the columns, for quantize_row; may be NULL */
 } source_form;
 /* Row `row` of the target's tensor; `scratch` holds n_in floats. What has the right type already is
- * copied byte by byte; of a fresh model source_stock has that. False if the type cannot hold a number of it: of a NaN or an infinity there are
- * no blocks, and a number may be too large for float16. Any number of threads may ask. */
+ * copied byte by byte; blocks of a fresh model are those of source_stock. False if the type cannot
+ * hold a number of the row: of a NaN or an infinity there are no blocks, and one may be too large
+ * for float16. Any number of threads may ask. */
 bool source_make_row(const source *s, const source_tensor *t, int64_t row, source_form form,
                      float *scratch, void *out);
 /* The error to that. */
 dsmoe_status source_fail_row(const source *s, const source_tensor *t, int64_t row, dsmoe_dtype type,
                              dsmoe_error *error);
 
-/* Whether a float type holds all numbers of a tensor exactly as they are; `scratch` holds n_in floats. */
+/* Whether a float type holds all numbers of a tensor exactly as they are; `scratch` holds n_in
+ * floats. */
 bool source_fits(const source *s, const source_tensor *t, dsmoe_dtype type, float *scratch);
 
 #endif

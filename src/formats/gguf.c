@@ -37,7 +37,8 @@ static dsmoe_status read_version(const gguf_part *part, gguf_cursor *cursor, dsm
     return DSMOE_OK;
 }
 
-dsmoe_status gguf_part_read(gguf_part *part, dsmoe_error *error)
+/* Checks a file whole, bytes and size given, and fills keys and tensors. */
+static dsmoe_status read_part(gguf_part *part, dsmoe_error *error)
 {
     gguf_cursor cursor = {.path = part->path, .bytes = part->bytes, .size = part->size};
     uint64_t n_tensors, n_keys;
@@ -61,7 +62,7 @@ dsmoe_status gguf_part_open(gguf_part *part, const char *path, dsmoe_error *erro
     if (status == DSMOE_OK) {
         part->bytes = part->mapping.bytes;
         part->size = part->mapping.size;
-        status = gguf_part_read(part, error);
+        status = read_part(part, error);
         /* What was read of a file that is no longer there may have been refused for anything. */
         if (!mapped_file_intact(&part->mapping)) status = mapped_file_lost(path, error);
     }
@@ -171,7 +172,7 @@ dsmoe_status gguf_parse(const unsigned char *bytes, size_t size, const char *sou
     *file = NULL;
     gguf_part part = {.path = strdup(source), .bytes = bytes, .size = size};
     if (!part.path) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source);
-    dsmoe_status status = gguf_part_read(&part, error);
+    dsmoe_status status = read_part(&part, error);
     if (status == DSMOE_OK) return complete(&part, false, file, error);
     gguf_part_close(&part);
     return status;
@@ -190,11 +191,12 @@ void gguf_close(gguf *file)
 
 const char *gguf_path(const gguf *file) { return file->parts[0].path; }
 
-bool gguf_intact(const gguf *file)
+dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error)
 {
     for (size_t i = 0; i < file->n_parts; i++)
-        if (!mapped_file_intact(&file->parts[i].mapping)) return false;
-    return true;
+        if (!mapped_file_intact(&file->parts[i].mapping))
+            return mapped_file_lost(file->parts[i].path, error);
+    return DSMOE_OK;
 }
 
 size_t gguf_count(const gguf *file) { return file->n_tensors; }
@@ -205,6 +207,11 @@ const gguf_tensor *gguf_find(const gguf *file, const char *name)
 {
     gguf_tensor key = {.name = name};
     return bsearch(&key, file->tensors, file->n_tensors, sizeof key, compare_tensors);
+}
+
+size_t gguf_index(const gguf *file, const gguf_tensor *tensor)
+{
+    return (size_t)(tensor - file->tensors);
 }
 
 const char *gguf_tensor_path(const gguf *file, const gguf_tensor *tensor)

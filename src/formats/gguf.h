@@ -1,10 +1,11 @@
-/* gguf.h - a GGUF file (version 3, little-endian), checked whole when opened and then used in place.
+/* gguf.h - a GGUF file (version 3, little-endian), checked whole when opened and then used in
+ * place.
  *
- * Form: magic, version, counts; metadata (key, type, value); tensor descriptions; padding; data. After
- * a successful open every string and array lies inside the mapping, every tensor's size is that of
- * its shape and type and lies inside the data without overlapping another. Values are not looked at.
- * A split model is several files, NAME-00001-of-00003.gguf and so on, that lie beside each other: opening
- * any one opens them all; the metadata is that of the first. */
+ * Form: magic, version, counts; metadata (key, type, value); tensor descriptions; padding; data.
+ * After a successful open every string and array lies inside the mapping, every tensor's size is
+ * that of its shape and type and lies inside the data without overlapping another. Values are not
+ * looked at. A split model is several files, NAME-00001-of-00003.gguf and so on, that lie beside
+ * each other: opening any one opens them all; the metadata is that of the first. */
 #ifndef DSMOE_FORMATS_GGUF_H
 #define DSMOE_FORMATS_GGUF_H
 
@@ -38,7 +39,11 @@ typedef struct gguf_string {
     size_t length;
 } gguf_string;
 
-/* Elements in the file, checked to lie there. Arrays of arrays are refused when a file is opened. */
+bool gguf_string_is(gguf_string string, const char *word);
+int gguf_shown(gguf_string string); /* for "%.*s": how many of its bytes a message shows */
+
+/* Elements in the file, checked to lie there. Arrays of arrays are refused when a file is
+ * opened. */
 typedef struct gguf_array {
     gguf_type type;
     size_t count;
@@ -49,36 +54,39 @@ typedef struct gguf_tensor {
     const char *name; /* valid UTF-8, 1 to 63 bytes */
     dsmoe_dtype type;
     int n_dims; /* 1 to 4 */
-    int64_t shape
-        [GGUF_MAX_DIMS]; /* slowest first, as everywhere in this project: a matrix is [out, in],
-                                     stacked experts are [expert, out, in]; 1 behind the last */
-    size_t size;         /* bytes */
+    /* Slowest first, as everywhere in this project: a matrix is [out, in], stacked experts are
+     * [expert, out, in]; 1 behind the last. */
+    int64_t shape[GGUF_MAX_DIMS];
+    size_t size;               /* bytes */
     const unsigned char *data; /* in the mapping; aligned to the file's alignment only */
 } gguf_tensor;
 
 typedef struct gguf gguf;
 
 dsmoe_status gguf_open(const char *path, gguf **file, dsmoe_error *error);
-/* The same over bytes of one unsplit file that the caller keeps alive; `source` names them in messages. */
+/* The same over bytes of one unsplit file that the caller keeps alive; `source` names them in
+ * messages. */
 dsmoe_status gguf_parse(const unsigned char *bytes, size_t size, const char *source, gguf **file,
                         dsmoe_error *error);
 /* Everything that came out of `file` ends here. NULL is allowed. */
 void gguf_close(gguf *file);
 
 const char *gguf_path(const gguf *file); /* of the first file of a split model */
-/* False once a file became shorter while it was in use: numbers that were read since are not its own. */
-bool gguf_intact(const gguf *file);
+/* Fails once a file became shorter while it was in use: numbers that were read since may not be its
+ * own. */
+dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error);
 
 /* Tensors by index in [0, count), in the order of their names (as bytes). */
 size_t gguf_count(const gguf *file);
 const gguf_tensor *gguf_at(const gguf *file, size_t index);
 const gguf_tensor *gguf_find(const gguf *file, const char *name); /* or NULL */
+size_t gguf_index(const gguf *file, const gguf_tensor *tensor);   /* of one of these */
 /* The file a tensor lies in, for messages. */
 const char *gguf_tensor_path(const gguf *file, const gguf_tensor *tensor);
 
-/* Metadata. A key that is not there leaves *value as it is and *found (which may be NULL: then the key
- * is required and its absence an error) false. A value of another kind than asked for is an error
- * that names the file and the key. Integers of any width are integers if they fit. */
+/* Metadata. A key that is not there leaves *value as it is and *found (which may be NULL: then the
+ * key is required and its absence an error) false. A value of another kind than asked for is an
+ * error that names the file and the key. Integers of any width are integers if they fit. */
 dsmoe_status gguf_get_int(const gguf *file, const char *key, int64_t *value, bool *found,
                           dsmoe_error *error);
 dsmoe_status gguf_get_float(const gguf *file, const char *key, double *value, bool *found,

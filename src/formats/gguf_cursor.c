@@ -31,12 +31,6 @@ bool gguf_cursor_u64(gguf_cursor *cursor, uint64_t *value)
     return true;
 }
 
-int gguf_shown(gguf_string name)
-{
-    enum { LONGEST = 128 };
-    return name.length < LONGEST ? (int)name.length : LONGEST;
-}
-
 bool gguf_name_is_text(gguf_string name)
 {
     for (size_t at = 0, width; at < name.length; at += width) {

@@ -294,6 +294,17 @@ dsmoe_status gguf_get_array(const gguf *file, const char *key, gguf_type type, g
     return DSMOE_OK;
 }
 
+bool gguf_string_is(gguf_string string, const char *word)
+{
+    return string.length == strlen(word) && memcmp(string.bytes, word, string.length) == 0;
+}
+
+int gguf_shown(gguf_string string)
+{
+    enum { LONGEST = 128 };
+    return string.length < LONGEST ? (int)string.length : LONGEST;
+}
+
 gguf_string gguf_next_string(const unsigned char **at)
 {
     uint64_t length;

@@ -1,5 +1,5 @@
-/* gguf_parts.h - what the files that read GGUF share: one file of a model, as its bytes say. A model
- * is one part, or several if it was split. */
+/* gguf_parts.h - what the files that read GGUF share: one file of a model, as its bytes say. A
+ * model is one part, or several if it was split. */
 #ifndef DSMOE_FORMATS_GGUF_PARTS_H
 #define DSMOE_FORMATS_GGUF_PARTS_H
 
@@ -20,8 +20,8 @@ typedef struct gguf_key {
     gguf_type type;
     gguf_type elements; /* of an array */
     size_t count;       /* bytes of a string, elements of an array */
-    const unsigned char
-        *at; /* the value, the first byte or the first element; in the file, checked */
+    /* The value, its first byte or its first element; in the file, checked. */
+    const unsigned char *at;
 } gguf_key;
 
 typedef struct gguf_part {
@@ -54,19 +54,16 @@ typedef struct gguf_cursor {
 bool gguf_cursor_take(gguf_cursor *cursor, size_t size, const unsigned char **at);
 bool gguf_cursor_u32(gguf_cursor *cursor, uint32_t *value);
 bool gguf_cursor_u64(gguf_cursor *cursor, uint64_t *value);
-/* The name of the `index`-th `what`, of 1 to `longest` bytes of UTF-8 without control characters. */
+/* The name of the `index`-th `what`, of 1 to `longest` bytes of UTF-8 without control
+ * characters. */
 dsmoe_status gguf_cursor_name(gguf_cursor *cursor, const char *what, size_t index, size_t longest,
                               gguf_string *name, dsmoe_error *error);
 /* What every name must be: UTF-8 without control characters. */
 bool gguf_name_is_text(gguf_string name);
 /* What that of a tensor must not: a '/' or ".." in it. It may become that of a file some day. */
 bool gguf_name_leads_away(const char *name);
-/* For "%.*s": the bytes of a name that a message shows. */
-int gguf_shown(gguf_string name);
 
-/* Checks a file whole, bytes and size given, and fills keys and tensors. */
-dsmoe_status gguf_part_read(gguf_part *part, dsmoe_error *error);
-/* Two steps of it, at their places in the file. */
+/* Keys and tensors, checked, at their places in the file: bytes and size are given. */
 dsmoe_status gguf_part_read_keys(gguf_part *part, gguf_cursor *cursor, uint64_t n_keys,
                                  dsmoe_error *error);
 dsmoe_status gguf_part_read_tensors(gguf_part *part, gguf_cursor *cursor, uint64_t n_tensors,

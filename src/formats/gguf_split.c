@@ -4,7 +4,7 @@
  * NAME-00002-of-00003.gguf has split.no 1 and split.count 3. The parts are looked for beside the
  * path that the user gave, be it a link or not; only a path without the form of such a name is
  * followed to the file it leads to. */
-#include <limits.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,14 +52,17 @@ static char *sibling_path(const char *path, size_t index, size_t count)
     return sibling;
 }
 
-/* The path under which a part was opened, if it has the form of a part's name, else that of the file
- * it leads to, if that has. In memory to free(). */
+/* The path under which a part was opened, if it has the form of a part's name, else that of the
+ * file it leads to, if that has. In memory to free(). */
 static dsmoe_status find_name(const gguf_part *part, size_t index, size_t count, char **name,
                               dsmoe_error *error)
 {
     char tail[TAIL_LENGTH + 1];
     make_tail(tail, index, count);
-    *name = has_tail(part->path, tail) ? strdup(part->path) : realpath(part->path, NULL);
+    bool is_named_so = has_tail(part->path, tail);
+    *name = is_named_so ? strdup(part->path) : realpath(part->path, NULL);
+    if (!*name && (is_named_so || errno == ENOMEM))
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", part->path);
     if (*name && has_tail(*name, tail)) return DSMOE_OK;
     free(*name);
     *name = NULL;

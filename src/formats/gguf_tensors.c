@@ -107,8 +107,8 @@ static dsmoe_status measure(const gguf_part *part, gguf_tensor *tensor, dsmoe_er
     return DSMOE_OK;
 }
 
-/* Where the tensor's data must begin, and after it where the next one's must, counted from the first
- * byte of data. */
+/* Where the tensor's data must begin, and after it where the next one's must, counted from the
+ * first byte of data. */
 static dsmoe_status check_offset(const gguf_part *part, const gguf_tensor *tensor, uint64_t offset,
                                  size_t alignment, size_t *end, dsmoe_error *error)
 {

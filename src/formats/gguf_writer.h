@@ -1,9 +1,9 @@
 /* gguf_writer.h - a GGUF file written front to back, without holding it in memory.
  *
- * Metadata and tensors are declared first, in the order in which they will lie in the file; then the
- * bytes of the tensors follow in that order in pieces of any size. The padding between tensors is
- * the writer's business. The file appears under its name only when it is complete and synced (see
- * partial_file.h). */
+ * Metadata and tensors are declared first, in the order in which they will lie in the file; then
+ * the bytes of the tensors follow in that order in pieces of any size. The padding between tensors
+ * is the writer's business. The file appears under its name only when it is complete and synced
+ * (see partial_file.h). */
 #ifndef DSMOE_FORMATS_GGUF_WRITER_H
 #define DSMOE_FORMATS_GGUF_WRITER_H
 
@@ -13,8 +13,8 @@ typedef struct gguf_writer gguf_writer;
 
 dsmoe_status gguf_writer_create(const char *path, gguf_writer **writer, dsmoe_error *error);
 
-/* Metadata, before the first byte of data. The first thing that goes wrong (no memory, a key twice) is
- * kept, and reported by the next function that returns a status: so metadata reads as a list. */
+/* Metadata, before the first byte of data. The first thing that goes wrong (no memory, a key twice)
+ * is kept, and reported by the next function that returns a status: so metadata reads as a list. */
 void gguf_writer_u32(gguf_writer *writer, const char *key, uint32_t value);
 void gguf_writer_f32(gguf_writer *writer, const char *key, float value);
 void gguf_writer_bool(gguf_writer *writer, const char *key, bool value);
@@ -28,7 +28,8 @@ dsmoe_status gguf_writer_declare(gguf_writer *writer, const char *name, dsmoe_dt
 /* Bytes of all declared tensors together, without padding: for progress bars. */
 size_t gguf_writer_data_size(const gguf_writer *writer);
 
-/* The next bytes of data, in the order of declaration. A call may not go past the end of a tensor. */
+/* The next bytes of data, in the order of declaration. A call may not go past the end of a
+ * tensor. */
 dsmoe_status gguf_writer_write(gguf_writer *writer, const void *bytes, size_t size,
                                dsmoe_error *error);
 /* Completes the file: every declared byte must have been written. Syncs, renames, frees. After a

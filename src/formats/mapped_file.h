@@ -18,13 +18,15 @@ typedef struct mapped_file {
 /* Anything but a regular file with at least one byte is an error; a FIFO is not waited for. The
  * file must not shrink while it is mapped: touching a page that is gone raises SIGBUS. */
 dsmoe_status mapped_file_open(mapped_file *file, const char *path, dsmoe_error *error);
-/* The same for a file that stays mapped for long: pages that are gone, because someone made the file
- * shorter or the disk fails, read as zeros. So whoever uses numbers of it must ask mapped_file_intact
- * afterwards. Once such a file was opened the process has a handler for SIGBUS (mapping_guard.h); that
- * of an embedding program is called for all addresses that are not in such a file. */
+/* The same for a file that stays mapped for long: pages that are gone, because someone made the
+ * file shorter or the disk fails, read as zeros. So whoever uses numbers of it must ask
+ * mapped_file_intact afterwards. Once such a file was opened the process has a handler for SIGBUS
+ * (mapping_guard.h); that of an embedding program is called for all addresses that are not in such
+ * a file. */
 dsmoe_status mapped_file_open_guarded(mapped_file *file, const char *path, dsmoe_error *error);
-/* False once a guarded file is shorter than it was, or a page of it could not be read: zeros may have
- * taken the place of its bytes. Cheap: one question to the system. Always true of other files. */
+/* False once a guarded file is shorter than it was, or a page of it could not be read: zeros may
+ * have taken the place of its bytes. Cheap: one question to the system. Always true of other
+ * files. */
 bool mapped_file_intact(const mapped_file *file);
 /* The error to report then. */
 dsmoe_status mapped_file_lost(const char *path, dsmoe_error *error);

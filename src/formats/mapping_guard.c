@@ -1,8 +1,9 @@
 /* mapping_guard.c - a handler for SIGBUS and the list of mappings it knows.
  *
- * A signal handler may not wait for a lock, so the list has none. It is made of blocks of slots that
- * are never freed, only used again; a slot that is being changed has an odd version and is passed
- * over, which is right: the mapping of a thread that is in the handler stays as it is meanwhile. */
+ * A signal handler may not wait for a lock, so the list has none. It is made of blocks of slots
+ * that are never freed, only used again; a slot that is being changed has an odd version and is
+ * passed over, which is right: the mapping of a thread that is in the handler stays as it is
+ * meanwhile. */
 #include "formats/mapping_guard.h"
 
 #include <errno.h>
@@ -32,8 +33,8 @@ typedef struct guard_block {
 
 static guard_block first_block;
 
-/* What was there before this handler: the one that `latest` chooses. The other is free to be written, so
- * that a handler always reads a whole one. */
+/* What was there before this handler: the one that `latest` chooses. The other is free to be
+ * written, so that a handler always reads a whole one. */
 static struct sigaction saved[2];
 static atomic_int latest;
 static atomic_uintptr_t page_size;
@@ -99,8 +100,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 }
 
 /* Whether the handler may take the place of what is there now. Not that of one that came later and
- * that it does not know: that one may hand on to this one, and the two would call each other without
- * end. */
+ * that it does not know: that one may hand on to this one, and the two would call each other
+ * without end. */
 static bool may_replace(const struct sigaction *now, bool installed)
 {
     return !installed || now->sa_handler == SIG_DFL || now->sa_handler == SIG_IGN ||

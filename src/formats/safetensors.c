@@ -353,7 +353,13 @@ void safetensors_close(safetensors *file)
 }
 
 const char *safetensors_path(const safetensors *file) { return file->path; }
-bool safetensors_intact(const safetensors *file) { return mapped_file_intact(&file->mapping); }
+
+dsmoe_status safetensors_check_intact(const safetensors *file, dsmoe_error *error)
+{
+    if (mapped_file_intact(&file->mapping)) return DSMOE_OK;
+    return mapped_file_lost(file->path, error);
+}
+
 size_t safetensors_count(const safetensors *file) { return file->n_tensors; }
 
 const safetensors_tensor *safetensors_at(const safetensors *file, size_t index)

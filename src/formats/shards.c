@@ -238,11 +238,11 @@ void shards_close(shards *set)
     free(set);
 }
 
-bool shards_intact(const shards *set)
+dsmoe_status shards_check_intact(const shards *set, dsmoe_error *error)
 {
     for (size_t i = 0; i < set->n_files; i++)
-        if (!safetensors_intact(set->files[i])) return false;
-    return true;
+        STATUS_TRY(safetensors_check_intact(set->files[i], error));
+    return DSMOE_OK;
 }
 
 size_t shards_count(const shards *set) { return set->n_tensors; }

@@ -14,9 +14,11 @@ enum { STREAM = 8 * CACHE_LINE }; /* how far ahead of a stream memory is asked *
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #define UNROLL_4 _Pragma("GCC unroll 4")
+#define NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 /* A compiler that adds integers in an order of its own holds more of them than there are registers. */
@@ -41,7 +43,6 @@ INLINE float fold(__m256 v)
 void swiglu_avx2(int64_t n, const float *g, const float *u, float *h);
 float swiglu_backward_avx2(int64_t n, float weight, float *g, float *u, float *dh);
 void axpy_avx2(int64_t n, float weight, const float *x, float *y);
-void add_rows_avx2(int64_t n, const float *weights, const float *row, int64_t width, float *y);
 void rms_norm_avx2(int64_t n, const float *x, const float *weight, float eps, float *y);
 float softmax_part_avx2(int64_t n, float *x, float *max, float *sum);
 bool softmax_avx2(int64_t n, float *x);

@@ -10,11 +10,6 @@
 
 enum { STREAMS = 3 };
 
-/* Sums of an octet: what codes say, and what they are too high by. */
-typedef struct row_sums {
-    __m256 codes, high;
-} row_sums;
-
 /* Four columns of x for all lanes. */
 INLINE __m256i x_step(const int8_t *q)
 {
@@ -32,17 +27,24 @@ INLINE __m256i add_products(__m256i sum, __m256i codes, __m256i x)
 
 INLINE __m256i widen_sums(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
 
-/* sum + scale·dot, scale being that of the codes times that of x */
-INLINE __m256 add_scaled(__m256 sum, __m256i dot, __m256 scale)
+/* A block more: sum + (dot·scale_x)·scale - min·sum_x, in the very order of the tiles, so that a row has
+ * the same bits alone and among others. */
+INLINE __m256 add_scaled(__m256 sum, __m256i dot, __m256 scale, const float *x_scale)
 {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+    __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_broadcast_ss(x_scale));
+    return _mm256_fmadd_ps(scaled, scale, sum);
+}
+
+INLINE __m256 take_off(__m256 sum, __m256 min, const float *x_sum)
+{
+    return _mm256_fnmadd_ps(min, _mm256_broadcast_ss(x_sum), sum);
 }
 
 /* ---- one block of small types ------------------------------------------------------------------ */
 
 /* Block b of x against the octets at w. */
 INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
     const int8_t *q = x.q + b * BLOCK;
     __m256i words[STREAMS];
@@ -61,14 +63,13 @@ INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS],
     UNROLL
     for (int j = 0; j < n; j++) {
         __m256 d = octet_floats(w[j]->d);
-        __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(x.scale + b));
-        sums[j].codes = add_scaled(sums[j].codes, widen_sums(words[j]), scale);
-        sums[j].high = _mm256_fmadd_ps(d, _mm256_broadcast_ss(x.sum + b), sums[j].high);
+        sums[j] = add_scaled(sums[j], widen_sums(words[j]), d, x.scale + b);
+        sums[j] = take_off(sums[j], _mm256_mul_ps(d, _mm256_set1_ps(8.0f)), x.sum + b);
     }
 }
 
 INLINE void add_q5_0(block_row x, int64_t b, const octet_q5_0 *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
     const int8_t *q = x.q + b * BLOCK;
     __m256i low[STREAMS], high[STREAMS], fifth[STREAMS];
@@ -92,16 +93,15 @@ INLINE void add_q5_0(block_row x, int64_t b, const octet_q5_0 *const w[STREAMS],
     UNROLL
     for (int j = 0; j < n; j++) {
         __m256 d = octet_floats(w[j]->d);
-        __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(x.scale + b));
         __m256i dot = _mm256_add_epi32(widen_sums(low[j]), widen_sums(high[j]));
-        sums[j].codes = add_scaled(sums[j].codes, dot, scale);
-        sums[j].high = _mm256_fmadd_ps(d, _mm256_broadcast_ss(x.sum + b), sums[j].high);
+        sums[j] = add_scaled(sums[j], dot, d, x.scale + b);
+        sums[j] = take_off(sums[j], _mm256_mul_ps(d, _mm256_set1_ps(16.0f)), x.sum + b);
     }
 }
 
 /* One operand must be unsigned: x takes the sign of the other. */
 INLINE void add_q8_0(block_row x, int64_t b, const octet_q8_0 *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
     __m256i dot[STREAMS];
     UNROLL
@@ -119,26 +119,22 @@ INLINE void add_q8_0(block_row x, int64_t b, const octet_q8_0 *const w[STREAMS],
         }
     }
     UNROLL
-    for (int j = 0; j < n; j++) {
-        __m256 scale = _mm256_mul_ps(octet_floats(w[j]->d), _mm256_broadcast_ss(x.scale + b));
-        sums[j].codes = add_scaled(sums[j].codes, dot[j], scale);
-    }
+    for (int j = 0; j < n; j++)
+        sums[j] = add_scaled(sums[j], dot[j], octet_floats(w[j]->d), x.scale + b);
 }
 
 /* ---- one block of large types ------------------------------------------------------------------ */
 
-/* Scales, minima and d of part b are the octet's; x is at its block `at`. */
-INLINE void add_part(row_sums *sums, __m256i dot, octet_scales of, __m256 d, __m256 dmin,
-                     block_row x, int64_t at)
+/* Scales, minima and d of a part are the octet's; x is at its block `at`. */
+INLINE void add_part(__m256 *sum, __m256i dot, octet_scales of, __m256 d, __m256 dmin, block_row x,
+                     int64_t at)
 {
-    __m256 scale = _mm256_mul_ps(_mm256_mul_ps(of.scale, d), _mm256_broadcast_ss(x.scale + at));
-    sums->codes = add_scaled(sums->codes, dot, scale);
-    sums->high =
-        _mm256_fmadd_ps(_mm256_mul_ps(of.min, dmin), _mm256_broadcast_ss(x.sum + at), sums->high);
+    *sum = add_scaled(*sum, dot, _mm256_mul_ps(of.scale, d), x.scale + at);
+    *sum = take_off(*sum, _mm256_mul_ps(of.min, dmin), x.sum + at);
 }
 
 INLINE void add_q4_k(block_row x, int64_t b, const octet_q4_k *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
     UNROLL
     for (int pair = 0; pair < 4; pair++) {
@@ -170,7 +166,7 @@ INLINE void add_q4_k(block_row x, int64_t b, const octet_q4_k *const w[STREAMS],
 
 /* Part `part` of a Q5_K block: 16 bits hold half of it. */
 INLINE void add_q5_k_part(block_row x, int64_t at, const octet_q5_k *const w[STREAMS], const int n,
-                          const int part, row_sums sums[STREAMS])
+                          const int part, __m256 sums[STREAMS])
 {
     const int8_t *q = x.q + at * BLOCK;
     __m256i words[2][STREAMS];
@@ -196,27 +192,37 @@ INLINE void add_q5_k_part(block_row x, int64_t at, const octet_q5_k *const w[STR
 }
 
 INLINE void add_q5_k(block_row x, int64_t b, const octet_q5_k *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
     UNROLL
     for (int part = 0; part < 8; part++) add_q5_k_part(x, b * 8 + part, w, n, part, sums);
 }
 
-/* Four parts of a Q6_K block. Two steps of codes below 64 fit into 16 bits; the scale of half a part is
- * multiplied with on the way to 32. Codes are too high by 32. */
-INLINE void add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const int half,
-                          row_sums *sums)
+/* Two steps of one part of a Q6_K block: codes below 64 times x fit into 16 bits twice; the scale of
+ * half a part is multiplied with on the way to 32. */
+INLINE __m256i q6_k_products(__m256i first, __m256i second, const int8_t *x, const __m256i *scale)
+{
+    __m256i sum = _mm256_maddubs_epi16(first, x_step(x));
+    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(second, x_step(x + 4)));
+    return _mm256_madd_epi16(sum, _mm256_load_si256(scale));
+}
+
+/* Four parts of a Q6_K block. Codes are too high by 32. */
+INLINE void add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const int half, __m256 *sum)
 {
     const int8_t *q = x.q + at * BLOCK;
-    __m256i dot[4], words[4];
+    __m256i dot[4], scale[4][2];
     UNROLL
     for (int i = 0; i < 4; i++) {
         int32_t x_sums;
         memcpy(&x_sums, x.half_sum + 2 * (at + i), sizeof x_sums);
-        words[i] = octet_words(w->scales[4 * half + i]);
-        __m256i high = _mm256_madd_epi16(words[i], _mm256_set1_epi32(x_sums));
+        __m256i words = octet_words(w->scales[4 * half + i]);
+        __m256i high = _mm256_madd_epi16(words, _mm256_set1_epi32(x_sums));
         dot[i] = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(high, 5));
+        _mm256_store_si256(&scale[i][0], octet_half(words, 0));
+        _mm256_store_si256(&scale[i][1], octet_half(words, 1));
     }
+    __asm__("" : "+m"(scale)); /* operands from memory: registers are for codes */
     UNROLL
     for (int s = 0; s < STEPS; s += 2) {
         __m256i first[4], second[4];
@@ -224,53 +230,59 @@ INLINE void add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const in
         octet_codes_q6_k(w, half, s + 1, second);
         UNROLL
         for (int i = 0; i < 4; i++) {
-            const int8_t *x_at = q + i * BLOCK + 4 * s;
-            __m256i sum = _mm256_maddubs_epi16(first[i], x_step(x_at));
-            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(second[i], x_step(x_at + 4)));
-            sum = _mm256_madd_epi16(sum, octet_half(words[i], s / 4));
-            dot[i] = _mm256_add_epi32(dot[i], sum);
+            __m256i products =
+                q6_k_products(first[i], second[i], q + i * BLOCK + 4 * s, &scale[i][s / 4]);
+            dot[i] = _mm256_add_epi32(dot[i], products);
             KEEP_ORDER(dot[i]);
         }
     }
     __m256 d = octet_floats(w->d);
     UNROLL
     for (int i = 0; i < 4; i++) {
-        __m256 scale = _mm256_mul_ps(d, _mm256_broadcast_ss(x.scale + at + i));
-        sums->codes = add_scaled(sums->codes, dot[i], scale);
+        *sum = add_scaled(*sum, dot[i], d, x.scale + at + i);
     }
 }
 
+/* One octet after the other: together they would want more registers than there are. */
 INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS], const int n,
-                     row_sums sums[STREAMS])
+                     __m256 sums[STREAMS])
 {
-    UNROLL
-    for (int half = 0; half < 2; half++) {
-        UNROLL
-        for (int j = 0; j < n; j++) add_q6_k_half(x, b * 8 + 4 * half, w[j], half, &sums[j]);
+    NO_UNROLL
+    for (int j = 0; j < n; j++) {
+        add_q6_k_half(x, b * 8, w[j], 0, &sums[j]);
+        add_q6_k_half(x, b * 8 + 4, w[j], 1, &sums[j]);
     }
 }
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* For each type: n octets, `apart` records from each other, and their outputs as far. `zero` is what a code stands for 0 with, where that is the same for all. */
-#define ROWS(type, TYPE, zero)                                                                     \
+/* For each type: n octets, `apart` records from each other, and their outputs as far. Sums run over a
+ * stretch, as tiles have it, and then join those before. */
+#define ROWS(type, TYPE)                                                                           \
     INLINE void rows_##type(block_row x, const octet_##type *w, int64_t apart, const int n,        \
                             int64_t k, float *y, int64_t y_apart)                                  \
     {                                                                                              \
-        row_sums sums[STREAMS];                                                                    \
+        const int64_t n_records = k / dtype_table[TYPE].block;                                     \
+        const int64_t stretch = BLOCK_STRETCH / dtype_table[TYPE].block;                           \
+        __m256 sums[STREAMS];                                                                      \
         UNROLL                                                                                     \
-        for (int j = 0; j < n; j++)                                                                \
-            sums[j] = (row_sums){_mm256_setzero_ps(), _mm256_setzero_ps()};                        \
-        for (int64_t b = 0; b < k / dtype_table[TYPE].block; b++) {                                \
-            const octet_##type *at[STREAMS];                                                       \
+        for (int j = 0; j < n; j++) sums[j] = _mm256_setzero_ps();                                 \
+        for (int64_t first = 0; first < n_records; first += stretch) {                             \
+            int64_t end = first + stretch < n_records ? first + stretch : n_records;               \
+            __m256 more[STREAMS];                                                                  \
             UNROLL                                                                                 \
-            for (int j = 0; j < n; j++) at[j] = w + b + j * apart;                                 \
-            add_##type(x, b, at, n, sums);                                                         \
+            for (int j = 0; j < n; j++) more[j] = _mm256_setzero_ps();                             \
+            for (int64_t b = first; b < end; b++) {                                                \
+                const octet_##type *at[STREAMS];                                                   \
+                UNROLL                                                                             \
+                for (int j = 0; j < n; j++) at[j] = w + b + j * apart;                             \
+                add_##type(x, b, at, n, more);                                                     \
+            }                                                                                      \
+            UNROLL                                                                                 \
+            for (int j = 0; j < n; j++) sums[j] = _mm256_add_ps(sums[j], more[j]);                 \
         }                                                                                          \
         UNROLL                                                                                     \
-        for (int j = 0; j < n; j++)                                                                \
-            _mm256_storeu_ps(y + j * y_apart,                                                      \
-                             _mm256_fnmadd_ps(_mm256_set1_ps(zero), sums[j].high, sums[j].codes)); \
+        for (int j = 0; j < n; j++) _mm256_storeu_ps(y + j * y_apart, sums[j]);                    \
     }                                                                                              \
     void block_row_##type##_avx2(block_row x, const void *octets, int64_t n, int64_t k, float *y)  \
     {                                                                                              \
@@ -281,10 +293,9 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
         for (i = length * STREAMS; i < n; i++)                                                     \
             rows_##type(x, w + i * records, 0, 1, k, y + i * 8, 0);                                \
     }
-
-ROWS(q4_0, DSMOE_Q4_0, 8.0f)
-ROWS(q5_0, DSMOE_Q5_0, 16.0f)
-ROWS(q8_0, DSMOE_Q8_0, 0.0f)
-ROWS(q4_k, DSMOE_Q4_K, 1.0f)
-ROWS(q5_k, DSMOE_Q5_K, 1.0f)
-ROWS(q6_k, DSMOE_Q6_K, 0.0f)
+ROWS(q4_0, DSMOE_Q4_0)
+ROWS(q5_0, DSMOE_Q5_0)
+ROWS(q8_0, DSMOE_Q8_0)
+ROWS(q4_k, DSMOE_Q4_K)
+ROWS(q5_k, DSMOE_Q5_K)
+ROWS(q6_k, DSMOE_Q6_K)

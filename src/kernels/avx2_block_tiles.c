@@ -80,7 +80,11 @@ INLINE void tile_bytes_of(const int height, const int depth, int64_t width, bloc
     float sum[TILE_M][TILE_N] __attribute__((aligned(32))) = {{0}};
     const int8_t *q = x.q;
     const uint8_t *code = w.code;
+    const int64_t ahead = width * TILE_M; /* where the next tile's x is */
     for (; width > 0; width -= BLOCK, q += BLOCK * TILE_M, code += BLOCK_BYTES_OF_PANEL) {
+        UNROLL
+        for (int line = 0; line < BLOCK * TILE_M; line += CACHE_LINE)
+            _mm_prefetch((const char *)q + ahead + line, _MM_HINT_T0);
         __m256i dot[TILE_M][2];
         dot_bytes(height, depth, q, code, dot);
         UNROLL
@@ -132,7 +136,11 @@ INLINE void tile_words_of(const int height, int64_t width, block_rows x, block_p
 {
     float sum[TILE_M][TILE_N] __attribute__((aligned(32))) = {{0}};
     const int16_t *q = x.q, *code = w.code;
+    const int64_t ahead = width * TILE_M;
     for (; width > 0; width -= BLOCK) {
+        UNROLL
+        for (int line = 0; line < BLOCK * TILE_M * 2; line += CACHE_LINE)
+            _mm_prefetch((const char *)(q + ahead) + line, _MM_HINT_T0);
         __m256i dot[TILE_M][2];
         UNROLL
         for (int s = 0; s < 2 * STEPS; s++, q += TILE_M * 2, code += TILE_N * 2) {
@@ -222,9 +230,6 @@ INLINE void store_words(unsigned char *code, int step, __m256i even, __m256i odd
     store_step(code, 2 * step, even);
     store_step(code, 2 * step + 1, odd);
 }
-
-INLINE __m256i even_bytes(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
-INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
 
 INLINE void unpack_q8_0(const octet_q8_0 *o, unsigned char *code, float *scale, float *min)
 {

@@ -6,11 +6,18 @@
 
 /* ---- x in 8 bits ------------------------------------------------------------------------------- */
 
-INLINE float largest(__m256 v)
+/* The largest magnitude, as bits: those of floats are in the order of the floats, infinity and NaN above
+ * all others. */
+INLINE int32_t largest(const __m256 v[4])
 {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i max = _mm256_setzero_si256();
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        max = _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
 }
 
 /* Sums of each 16 of 32 signed bytes: in words 0 and 1 of the result. */
@@ -25,33 +32,80 @@ INLINE uint32_t half_sums(__m256i q)
     return (first & 0xffff) | second << 16;
 }
 
+/* 32 numbers, rounded, as bytes. */
+INLINE __m256i round_to_bytes(const __m256 v[4], float factor)
+{
+    __m256i word[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        word[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(factor)));
+    __m256i low = _mm256_packs_epi32(word[0], word[1]);
+    __m256i high = _mm256_packs_epi32(word[2], word[3]);
+    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
 void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
 {
-    const __m256 sign = _mm256_set1_ps(-0.0f);
+    const int32_t infinity = 0x7f800000;
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
-        __m256 v[4], max = _mm256_setzero_ps(), check = _mm256_setzero_ps();
+        __m256 v[4];
         UNROLL
-        for (int i = 0; i < 4; i++) {
-            v[i] = _mm256_loadu_ps(x + 8 * i);
-            max = _mm256_max_ps(max, _mm256_andnot_ps(sign, v[i]));
-            check = _mm256_add_ps(check, _mm256_mul_ps(v[i], _mm256_setzero_ps()));
+        for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + 8 * i);
+        int32_t bits = largest(v);
+        float max;
+        memcpy(&max, &bits, sizeof max);
+        float inverse = 127.0f / max; /* infinite for nothing, and for nearly nothing */
+        __m256i bytes = _mm256_setzero_si256();
+        scale[b] = bits < infinity ? 0.0f : NAN;
+        if (bits < infinity && inverse < INFINITY) {
+            scale[b] = max * (1.0f / 127.0f);
+            bytes = round_to_bytes(v, inverse);
         }
-        bool finite = !_mm256_movemask_ps(_mm256_cmp_ps(check, check, _CMP_UNORD_Q));
-        float top = largest(max), inverse = top > 0.0f ? 127.0f / top : 0.0f;
-        bool usable = finite && isfinite(inverse);
-        scale[b] = finite ? (usable ? top / 127.0f : 0.0f) : NAN;
-        __m256 factor = _mm256_set1_ps(usable ? inverse : 0.0f);
-        __m256i word[4];
-        UNROLL
-        for (int i = 0; i < 4; i++) word[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
-        __m256i low = _mm256_packs_epi32(word[0], word[1]);
-        __m256i high = _mm256_packs_epi32(word[2], word[3]);
-        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
-                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        if (!usable) bytes = _mm256_setzero_si256(); /* NaN·0 is not 0 */
         _mm256_storeu_si256((__m256i *)q, bytes);
         uint32_t sums = half_sums(bytes);
         memcpy(half_sum + 2 * b, &sums, sizeof sums);
+    }
+}
+
+/* Eight steps of four columns of four rows: to[i] gets steps i and i + 4 of all rows. */
+INLINE void transpose_rows(const int8_t *q, __m256i to[4])
+{
+    __m256i row[4];
+    UNROLL
+    for (int r = 0; r < 4; r++)
+        row[r] = _mm256_loadu_si256((const __m256i *)(q + r * BLOCK_STRETCH));
+    __m256i a = _mm256_unpacklo_epi32(row[0], row[1]), b = _mm256_unpackhi_epi32(row[0], row[1]);
+    __m256i c = _mm256_unpacklo_epi32(row[2], row[3]), d = _mm256_unpackhi_epi32(row[2], row[3]);
+    to[0] = _mm256_unpacklo_epi64(a, c);
+    to[1] = _mm256_unpackhi_epi64(a, c);
+    to[2] = _mm256_unpacklo_epi64(b, d);
+    to[3] = _mm256_unpackhi_epi64(b, d);
+}
+
+INLINE void store_half(void *to, int64_t step, __m128i half)
+{
+    _mm_storeu_si128((__m128i *)to + step, half);
+}
+
+void gather_avx2(block_form form, int64_t n, const int8_t *q, void *to)
+{
+    for (int64_t s = 0; s < n / 4; s += 8, q += BLOCK) {
+        __m256i steps[4];
+        transpose_rows(q, steps);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            if (form == BLOCK_BYTES) {
+                store_half(to, s + i, _mm256_castsi256_si128(steps[i]));
+                store_half(to, s + i + 4, _mm256_extracti128_si256(steps[i], 1));
+                continue;
+            }
+            __m256i even = even_bytes(steps[i]), odd = odd_bytes(steps[i]);
+            store_half(to, 2 * (s + i), _mm256_castsi256_si128(even));
+            store_half(to, 2 * (s + i) + 1, _mm256_castsi256_si128(odd));
+            store_half(to, 2 * (s + i + 4), _mm256_extracti128_si256(even, 1));
+            store_half(to, 2 * (s + i + 4) + 1, _mm256_extracti128_si256(odd, 1));
+        }
     }
 }
 

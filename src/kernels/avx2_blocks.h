@@ -103,6 +103,10 @@ INLINE __m256i move_bits(__m256i v, const int from, const int to, const char mas
     return _mm256_and_si256(v, _mm256_set1_epi8(mask));
 }
 
+/* Four signed bytes of each row as pairs of words: columns 0 and 2, or 1 and 3. */
+INLINE __m256i even_bytes(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
+INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
+
 INLINE __m256i load_step(const uint8_t at[STEP]) { return _mm256_loadu_si256((const __m256i *)at); }
 
 /* Scales of Q6_K as words: of both halves of a part for each row; and of one half twice. */
@@ -112,8 +116,8 @@ INLINE __m256i octet_words(const int8_t scales[8][2])
 }
 INLINE __m256i octet_half(__m256i words, const int half)
 {
-    __m256i other = half ? _mm256_srli_epi32(words, 16) : _mm256_slli_epi32(words, 16);
-    return _mm256_blend_epi16(words, other, half ? 0x55 : 0xaa);
+    return half ? _mm256_blend_epi16(words, _mm256_srli_epi32(words, 16), 0x55)
+                : _mm256_blend_epi16(words, _mm256_slli_epi32(words, 16), 0xaa);
 }
 
 /* Codes of one step of the four parts of a half of a Q6_K block, below 64. */
@@ -130,6 +134,7 @@ INLINE void octet_codes_q6_k(const octet_q6_k *o, const int half, const int s, _
 }
 
 void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
+void gather_avx2(block_form form, int64_t n, const int8_t *q, void *to);
 
 /* By dsmoe_dtype: see block_kernels. */
 extern const block_kernels blocks_avx2[N_DTYPES];

@@ -4,6 +4,7 @@
  * counts is that it never waits. So rows come in a few long streams, each asked for ahead. */
 #include "kernels/avx2.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "kernels/blocks.h"
@@ -109,8 +110,7 @@ static void narrow_q8_0(int64_t n, const float *src, void *dst)
 
 /* Rows are read in STREAMS streams, row i of each together, and the rows some way ahead are asked
  * for. Towards its end a stream goes on with the same stream of the rows that are needed next: so
- * there is no break where one page ends and another begins. Returns how many bytes ahead of row i of
- * `length` that is. */
+ * there is no break where one page ends and another begins. */
 typedef struct stream {
     int64_t length, row; /* rows of each; bytes of one */
     int64_t next;        /* bytes from these rows to the next */
@@ -122,6 +122,7 @@ INLINE stream stream_of(const dsmoe_dtype type, int64_t n, int64_t width, const 
     return (stream){n / STREAMS, dtype_bytes(type, width), next ? next - at : 0};
 }
 
+/* How many bytes ahead of row i memory is asked. */
 INLINE int64_t stream_ahead(const stream *s, int64_t i)
 {
     int64_t lead = (STREAM + s->row - 1) / s->row;
@@ -263,11 +264,53 @@ static void dot_rows_q8_0(int64_t m, const float *q, const void *keys, int64_t n
 
 /* ---- weighted values ------------------------------------------------------------------------ */
 
+/* `columns` vectors of eight columns, summed in registers over n rows from each of `streams`
+ * places, `apart` rows apart. */
+INLINE void add_columns_f32(const int columns, const int streams, int64_t n, int64_t apart,
+                            const float *weights, const float *row, int64_t width, float *y)
+{
+    __m256 sum[8];
+    UNROLL
+    for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
+    for (int64_t i = 0; i < n; i++) {
+        UNROLL
+        for (int s = 0; s < streams; s++) {
+            const float *at = row + (s * apart + i) * width;
+            __m256 w = _mm256_broadcast_ss(weights + s * apart + i);
+            UNROLL
+            for (int c = 0; c < columns; c += 2)
+                _mm_prefetch((const char *)(at + 8 * c) + STREAM, _MM_HINT_T0);
+            UNROLL
+            for (int c = 0; c < columns; c++)
+                sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(at + 8 * c), sum[c]);
+        }
+    }
+    UNROLL
+    for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
+}
+
+/* Memory is read in streams, as by few_rows: a few rows from each, whole, then the next. */
 static void add_rows_f32(int64_t n, const float *weights, const void *values, int64_t width,
                          float *y, const void *next)
 {
     (void)next;
-    add_rows_avx2(n, weights, values, width, y);
+    enum { ROWS = 2 };
+    const float *row = values;
+    int64_t length = n / (STREAMS * ROWS) * ROWS;
+    for (int64_t i = 0; i < length; i += ROWS) {
+        const float *w = weights + i, *at = row + i * width;
+        int64_t j = 0;
+        for (; j + 64 <= width; j += 64)
+            add_columns_f32(8, STREAMS, ROWS, length, w, at + j, width, y + j);
+        for (; j + 8 <= width; j += 8)
+            add_columns_f32(1, STREAMS, ROWS, length, w, at + j, width, y + j);
+        for (; j < width; j++)
+            for (int64_t r = 0; r < STREAMS * ROWS; r++) {
+                int64_t k = r / ROWS * length + r % ROWS;
+                y[j] = fmaf(w[k], at[k * width + j], y[j]);
+            }
+    }
+    for (int64_t i = length * STREAMS; i < n; i++) axpy_avx2(width, weights[i], row + i * width, y);
 }
 
 /* 32·blocks columns of one row of each of some streams, `apart` rows apart. */

@@ -88,52 +88,6 @@ void axpy_avx2(int64_t n, float weight, const float *x, float *y)
     for (; i < n; i++) y[i] = fmaf(weight, x[i], y[i]);
 }
 
-/* `columns` vectors of eight columns, summed in registers over n rows from each of `streams` places,
- * `apart` rows apart. */
-INLINE void add_rows_of(const int columns, const int streams, int64_t n, int64_t apart,
-                        const float *weights, const float *row, int64_t width, float *y)
-{
-    __m256 sum[8];
-    UNROLL
-    for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
-    for (int64_t i = 0; i < n; i++) {
-        UNROLL
-        for (int s = 0; s < streams; s++) {
-            const float *at = row + (s * apart + i) * width;
-            __m256 w = _mm256_broadcast_ss(weights + s * apart + i);
-            UNROLL
-            for (int c = 0; c < columns; c += 2)
-                _mm_prefetch((const char *)(at + 8 * c) + STREAM, _MM_HINT_T0);
-            UNROLL
-            for (int c = 0; c < columns; c++)
-                sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(at + 8 * c), sum[c]);
-        }
-    }
-    UNROLL
-    for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
-}
-
-/* Memory is read in streams, as by few_rows: a few rows from each, whole, then the next. */
-void add_rows_avx2(int64_t n, const float *weights, const float *row, int64_t width, float *y)
-{
-    enum { STREAMS = 4, ROWS = 2 };
-    int64_t length = n / (STREAMS * ROWS) * ROWS;
-    for (int64_t i = 0; i < length; i += ROWS) {
-        const float *w = weights + i, *at = row + i * width;
-        int64_t j = 0;
-        for (; j + 64 <= width; j += 64)
-            add_rows_of(8, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j + 8 <= width; j += 8)
-            add_rows_of(1, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j < width; j++)
-            for (int64_t r = 0; r < STREAMS * ROWS; r++) {
-                int64_t k = r / ROWS * length + r % ROWS;
-                y[j] = fmaf(w[k], at[k * width + j], y[j]);
-            }
-    }
-    for (int64_t i = length * STREAMS; i < n; i++) axpy_avx2(width, weights[i], row + i * width, y);
-}
-
 void rms_norm_avx2(int64_t n, const float *x, const float *weight, float eps, float *y)
 {
     __m256 sum = _mm256_setzero_ps();

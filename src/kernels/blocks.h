@@ -14,9 +14,8 @@
 
 #include "kernels/kernels.h"
 
-enum {
-    SUPER_BLOCK = 256
-}; /* numbers of a large block; a small one, and a part of a large one, has BLOCK */
+/* Numbers of a large block; a small one, and a part of a large one, has BLOCK. */
+enum { SUPER_BLOCK = 256 };
 
 typedef struct block_q4_0 {
     uint8_t d[2];
@@ -48,19 +47,19 @@ typedef struct block_q5_k {
 } block_q5_k;
 
 typedef struct block_q6_k {
-    uint8_t
-        low[128]; /* 128 numbers in 64 bytes: i and 32 + i in the low halves of bytes i and 32 + i,
-                         64 + i and 96 + i in their high halves */
-    uint8_t
-        high[64]; /* 128 numbers in 32 bytes: bits 0-1, 2-3, 4-5, 6-7 of byte i are the upper two
-                         of numbers i, 32 + i, 64 + i, 96 + i */
+    /* 128 numbers in 64 bytes: i and 32 + i in the low halves of bytes i and 32 + i, 64 + i and
+     * 96 + i in their high halves. */
+    uint8_t low[128];
+    /* 128 numbers in 32 bytes: bits 0-1, 2-3, 4-5, 6-7 of byte i are the upper two of numbers i,
+     * 32 + i, 64 + i, 96 + i. */
+    uint8_t high[64];
     int8_t scales[16];
     uint8_t d[2];
 } block_q6_k;
 
-/* Scale and minimum of part i < 8 of a Q4_K or Q5_K block. The first four of each are the low 6 bits
- * of a byte; of the last four the low 4 bits share a byte and the upper 2 are above those of the
- * first four. */
+/* Scale and minimum of part i < 8 of a Q4_K or Q5_K block. The first four of each are the low 6
+ * bits of a byte; of the last four the low 4 bits share a byte and the upper 2 are above those of
+ * the first four. */
 static inline void block_scale_min(const uint8_t scales[12], int i, int *scale, int *min)
 {
     if (i < 4) {

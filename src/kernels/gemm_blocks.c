@@ -46,49 +46,35 @@ static block_panel panel_place(const gemm *g)
 
 /* ---- taking x ---------------------------------------------------------------------------------- */
 
-/* A row's columns go to their place among those of its tile. */
-static void place_bytes(const int8_t *q, int64_t width, int tile, int8_t *to)
-{
-    for (int64_t k = 0; k < width; k += 4, to += 4 * tile) memcpy(to, q + k, 4);
-}
-
-static void place_words(const int8_t *q, int64_t width, int tile, int16_t *to)
-{
-    for (int64_t k = 0; k < width; k += 4, to += 4 * tile) {
-        to[0] = q[k];
-        to[1] = q[k + 2];
-        to[2 * tile] = q[k + 1];
-        to[2 * tile + 1] = q[k + 3];
-    }
-}
-
-/* One row, `width` columns from k0 on. */
-static void load_stretch(const gemm *g, block_form form, int64_t row, int64_t k0, int64_t width)
+/* The rows of one tile from row `first` on, `width` columns from k0 on; rows behind the last are 0. */
+static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0, int64_t width)
 {
     const kernels *kn = g->kernels;
     block_rows x = rows_place(g);
-    int tile = kn->block_tile_m;
-    int8_t q[BLOCK_STRETCH];
-    float scale[BLOCK_STRETCH / BLOCK];
-    int16_t half_sum[2 * BLOCK_STRETCH / BLOCK];
-    kn->quantize(width, rows_at(g->source, row) + k0, q, scale, half_sum);
-    for (int64_t b = 0; b < width / BLOCK; b++) {
-        int64_t at = (k0 / BLOCK + b) * x.stride + row;
-        ((float *)x.scale)[at] = scale[b];
-        ((float *)x.sum)[at] = scale[b] * (float)(half_sum[2 * b] + half_sum[2 * b + 1]);
+    int64_t n_blocks = width / BLOCK, at = k0 * x.stride + first * width;
+    int8_t q[BLOCK_TILE_M_MAX * BLOCK_STRETCH];
+    for (int r = 0; r < kn->block_tile_m; r++) {
+        float scale[BLOCK_STRETCH / BLOCK] = {0};
+        int16_t half_sum[2 * BLOCK_STRETCH / BLOCK] = {0};
+        if (first + r < g->m)
+            kn->quantize(width, rows_at(g->source, first + r) + k0, q + r * BLOCK_STRETCH, scale,
+                         half_sum);
+        else
+            memset(q + r * BLOCK_STRETCH, 0, (size_t)width);
+        for (int64_t b = 0; b < n_blocks; b++) {
+            int64_t to = (k0 / BLOCK + b) * x.stride + first + r;
+            ((float *)x.scale)[to] = scale[b];
+            ((float *)x.sum)[to] = scale[b] * (float)(half_sum[2 * b] + half_sum[2 * b + 1]);
+        }
     }
-    int64_t at = k0 * x.stride + row / tile * tile * width;
-    if (form == BLOCK_BYTES)
-        place_bytes(q, width, tile, (int8_t *)x.q + at + row % tile * 4);
-    else
-        place_words(q, width, tile, (int16_t *)x.q + at + row % tile * 2);
+    kn->gather(form, width, q, (char *)x.q + at * (form == BLOCK_BYTES ? 1 : 2));
 }
 
 static void load_rows(const gemm *g, block_form form)
 {
     for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH)
-        for (int64_t i = 0; i < g->m; i++)
-            load_stretch(g, form, i, k0, min64(BLOCK_STRETCH, g->k - k0));
+        for (int64_t i = 0; i < g->m; i += g->kernels->block_tile_m)
+            load_tile(g, form, i, k0, min64(BLOCK_STRETCH, g->k - k0));
 }
 
 static void load_row(const gemm *g)
@@ -137,20 +123,46 @@ void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t firs
 
 /* ---- products ---------------------------------------------------------------------------------- */
 
-/* A panel of rows of w, all of the sum. */
-static void run_panel(const gemm *g, const block_kernels *bk, const void *const octet[2], int n,
-                      float *y, int64_t ldy)
+/* What is unpacked next, asked for little by little while tiles run. */
+typedef struct ahead {
+    const char *at[2]; /* of each octet */
+    int64_t bytes;     /* of each that are not asked for yet */
+} ahead;
+
+/* The next stretch of the same octets, or the first of those that come two later. */
+static ahead ahead_of(const gemm *g, const void *const octet[2], dsmoe_dtype type, int64_t column)
 {
+    int64_t whole = BLOCK_OCTET * dtype_bytes(type, g->k);
+    int64_t here = BLOCK_OCTET * dtype_bytes(type, column);
+    int64_t at = column < g->k ? here : 2 * whole, left = column < g->k ? whole - here : whole;
+    return (ahead){{(const char *)octet[0] + at, (const char *)octet[1] + at},
+                   min64(left, BLOCK_OCTET * dtype_bytes(type, BLOCK_STRETCH))};
+}
+
+static void ahead_ask(ahead *a, int64_t bytes)
+{
+    for (; bytes > 0 && a->bytes > 0; bytes -= CACHE_LINE, a->bytes -= CACHE_LINE)
+        for (int i = 0; i < 2; i++, a->at[i - 1] += CACHE_LINE) __builtin_prefetch(a->at[i], 0, 2);
+}
+
+/* A panel of rows of w, all of the sum. */
+static void run_panel(const gemm *g, dsmoe_dtype type, const void *const octet[2], int n, float *y,
+                      int64_t ldy)
+{
+    const block_kernels *bk = g->kernels->dtypes[type].blocks;
     block_rows all = rows_place(g);
     block_panel panel = panel_place(g);
     int tile = g->kernels->block_tile_m, size = bk->form == BLOCK_BYTES ? 1 : 2;
     for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH) {
         int64_t width = min64(BLOCK_STRETCH, g->k - k0), first = k0 / BLOCK * all.stride;
         const char *q = (const char *)all.q + k0 * all.stride * size;
+        ahead next = ahead_of(g, octet, type, k0 + width);
+        int64_t share = next.bytes / (all.stride / tile) + 1; /* for each tile */
         bk->unpack(panel, octet, k0, width);
         for (int64_t i = 0; i < g->m; i += tile) {
             block_rows x = {q + i * width * size, all.scale + first + i, all.sum + first + i,
                             all.stride};
+            ahead_ask(&next, share);
             bk->tile(width, x, panel, y + i * ldy, ldy, k0 > 0, (int)min64(tile, g->m - i), n);
         }
     }
@@ -158,14 +170,13 @@ static void run_panel(const gemm *g, const block_kernels *bk, const void *const 
 
 static void run_tiles(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
-    const block_kernels *bk = g->kernels->dtypes[w.type].blocks;
     const unsigned char *kept = kept_octets(w);
     for (int64_t j = 0; j < n; j += BLOCK_TILE_N) {
         int64_t i = j / BLOCK_OCTET;
         const void *first = octet_of(g, w, kept, n, i);
         bool second = j + BLOCK_OCTET < n;
         const void *octet[2] = {first, second ? octet_of(g, w, kept, n, i + 1) : first};
-        run_panel(g, bk, octet, (int)min64(BLOCK_TILE_N, n - j), y + j, ldy);
+        run_panel(g, w.type, octet, (int)min64(BLOCK_TILE_N, n - j), y + j, ldy);
     }
 }
 

@@ -112,10 +112,11 @@ typedef enum block_form {
 } block_form;
 
 enum {
-    BLOCK = 32,          /* numbers of x that share a scale */
-    BLOCK_STRETCH = 256, /* columns that are unpacked at once: a block of the largest types */
-    BLOCK_OCTET = 8,     /* rows of w that are read together */
-    BLOCK_TILE_N = 16,   /* rows of w that are unpacked together: the width of a tile */
+    BLOCK = 32,           /* numbers of x that share a scale */
+    BLOCK_STRETCH = 256,  /* columns that are unpacked at once: a block of the largest types */
+    BLOCK_OCTET = 8,      /* rows of w that are read together */
+    BLOCK_TILE_N = 16,    /* rows of w that are unpacked together: the width of a tile */
+    BLOCK_TILE_M_MAX = 8, /* no set's tile has more rows of x */
 };
 
 /* One row of x. */
@@ -226,6 +227,8 @@ typedef struct kernels {
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_row. A block with a NaN or an infinity
      * gets the scale NaN. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
+    /* block_tile_m rows of n of these, BLOCK_STRETCH apart, in the order of block_rows. */
+    void (*gather)(block_form form, int64_t n, const int8_t *q, void *to);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */
@@ -236,8 +239,6 @@ typedef struct kernels {
     float (*swiglu_backward)(int64_t n, float weight, float *g, float *u, float *dh);
     /* y += weight·x */
     void (*axpy)(int64_t n, float weight, const float *x, float *y);
-    /* y += Σ_i weights[i]·row_i for n rows of `width` floats, `width` apart. */
-    void (*add_rows)(int64_t n, const float *weights, const float *row, int64_t width, float *y);
     /* y = weight·x / sqrt(mean(x²) + eps), element by element; y may be x. */
     void (*rms_norm)(int64_t n, const float *x, const float *weight, float eps, float *y);
     /* One more part of a long softmax, whose largest input and whose sum so far are *max and *sum:

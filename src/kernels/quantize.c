@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kernels/half.h"
+#include "base/half.h"
 #include "kernels/quantize_search.h"
 
 /* What rounds to an infinity becomes the largest finite number. */

@@ -1,7 +1,7 @@
 /* quantize_q6_k.c - Q6_K: sixteen parts of 16 numbers, each with a scale of 8 bits. */
 #include "kernels/quantize_search.h"
 
-#include "kernels/half.h"
+#include "base/half.h"
 
 enum { PART = 16, GROUPS = SUPER_BLOCK / PART / PARTS };
 
@@ -21,7 +21,8 @@ typedef struct choice {
 
 static lanes clamp_integers(lanes v) { return lanes_clamp(v, -128.0f, 127.0f); }
 
-/* The best integers for a d among those near the scales, the numbers being rounded anew for each. */
+/* The best integers for a d among those near the scales, the numbers being rounded anew for
+ * each. */
 static choice choose(const group *groups, float d)
 {
     choice c = {.d = d};

@@ -1,7 +1,7 @@
 /* quantize_search.c - what all searches share, and the search of types without a minimum. */
 #include "kernels/quantize_search.h"
 
-#include "kernels/half.h"
+#include "base/half.h"
 
 /* ---- numbers and weights -------------------------------------------------------------------- */
 

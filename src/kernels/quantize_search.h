@@ -3,8 +3,8 @@
  *
  * Four parts are searched side by side: number i of all four is one vector, so no sum runs across a
  * vector, and each part goes its own way. Vectors are the compilers' own (GCC and Clang), in place
- * of loops over the parts, which they unroll before they could see a vector in them; every processor
- * of interest has vectors of four floats. */
+ * of loops over the parts, which they unroll before they could see a vector in them; every
+ * processor of interest has vectors of four floats. */
 #ifndef DSMOE_KERNELS_QUANTIZE_SEARCH_H
 #define DSMOE_KERNELS_QUANTIZE_SEARCH_H
 
@@ -75,8 +75,8 @@ measure measure_block(int n, const float *x, const float *importance);
 void parts_load(parts *p, int part, const measure *m, const float *x, int first);
 
 /* A scale in units as the float16 that a block stores, in units again: the nearest, but the next
- * larger one where float16 gets so coarse that the largest numbers would be cut off; and the largest
- * if that is too small. */
+ * larger one where float16 gets so coarse that the largest numbers would be cut off; and the
+ * largest if that is too small. */
 float scale_round(float scale, float unit);
 
 /* ---- types without a minimum: x ≈ scale·q for integers -top ≤ q < top ----------------------- */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/half.h"
+#include "base/half.h"
 
 /* ---- Q4_0 and Q5_0 -------------------------------------------------------------------------- */
 
@@ -32,43 +32,48 @@ static void search_blocks(int n_blocks, const float *x, const float *importance,
     symmetric_write(&p, top, &scale, out->q[0]);
 }
 
-static int at_most_parts(int64_t n) { return n < PARTS ? (int)n : PARTS; }
+/* Block j of them, at `out`. */
+typedef void write_fn(const small_blocks *found, int j, void *out);
 
-void quantize_row_q4_0(int64_t n, const float *x, const float *importance, void *out)
+static void quantize_blocks(int64_t n, const float *x, const float *importance, float top,
+                            write_fn *write, size_t size, unsigned char *out)
 {
-    block_q4_0 *block = out;
     small_blocks found;
     for (int64_t left = n / BLOCK; left > 0; left -= PARTS) {
-        int count = at_most_parts(left);
-        search_blocks(count, x, importance, 8.0f, &found);
-        for (int j = 0; j < count; j++, block++) {
-            const uint8_t *q = found.q[j];
-            half_store_f16(block->d, found.d[j]);
-            for (int i = 0; i < 16; i++) block->q[i] = (uint8_t)(q[i] | q[16 + i] << 4);
-        }
+        int count = left < PARTS ? (int)left : PARTS;
+        search_blocks(count, x, importance, top, &found);
+        for (int j = 0; j < count; j++, out += size) write(&found, j, out);
         x += PARTS * BLOCK;
         if (importance) importance += PARTS * BLOCK;
     }
 }
 
-void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void *out)
+static void write_q4_0(const small_blocks *found, int j, void *out)
+{
+    block_q4_0 *block = out;
+    const uint8_t *q = found->q[j];
+    half_store_f16(block->d, found->d[j]);
+    for (int i = 0; i < 16; i++) block->q[i] = (uint8_t)(q[i] | q[16 + i] << 4);
+}
+
+void quantize_row_q4_0(int64_t n, const float *x, const float *importance, void *out)
+{
+    quantize_blocks(n, x, importance, 8.0f, write_q4_0, sizeof(block_q4_0), out);
+}
+
+static void write_q5_0(const small_blocks *found, int j, void *out)
 {
     block_q5_0 *block = out;
-    small_blocks found;
-    for (int64_t left = n / BLOCK; left > 0; left -= PARTS) {
-        int count = at_most_parts(left);
-        search_blocks(count, x, importance, 16.0f, &found);
-        for (int j = 0; j < count; j++, block++) {
-            const uint8_t *q = found.q[j];
-            half_store_f16(block->d, found.d[j]);
-            memset(block->high, 0, sizeof block->high);
-            for (int i = 0; i < BLOCK; i++) block->high[i / 8] |= (uint8_t)(q[i] >> 4 << i % 8);
-            for (int i = 0; i < 16; i++)
-                block->q[i] = (uint8_t)((q[i] & 15) | (q[16 + i] & 15) << 4);
-        }
-        x += PARTS * BLOCK;
-        if (importance) importance += PARTS * BLOCK;
-    }
+    const uint8_t *q = found->q[j];
+    half_store_f16(block->d, found->d[j]);
+    memset(block->high, 0, sizeof block->high);
+    for (int i = 0; i < BLOCK; i++) block->high[i / 8] |= (uint8_t)(q[i] >> 4 << i % 8);
+    for (int i = 0; i < 16; i++) block->q[i] = (uint8_t)((q[i] & 15) | (q[16 + i] & 15) << 4);
+}
+
+void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void *out)
+{
+    quantize_blocks(n, x, importance, 16.0f, write_q5_0, sizeof(block_q5_0), out);
 }
 
 /* ---- Q8_0 ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* quantize_super.c - Q4_K and Q5_K: eight parts of 32 numbers, x ≈ d·scale·q - dmin·min with a scale
- * and a minimum of 6 bits for each part.
+/* quantize_super.c - Q4_K and Q5_K: eight parts of 32 numbers, x ≈ d·scale·q - dmin·min with a
+ * scale and a minimum of 6 bits for each part.
  *
  * First each part gets the scale and minimum that suit it; then d and dmin are chosen so that
  * multiples of them come near, and the multiples so that the numbers, rounded anew for each, lose
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "kernels/half.h"
+#include "base/half.h"
 
 /* x ≈ scale·q - min, in each part. */
 typedef struct lines {
@@ -130,9 +130,9 @@ static lines choice_lines(const choice *c, int g)
 
 static lanes clamp_integers(lanes v) { return lanes_clamp(v, 0.0f, 63.0f); }
 
-/* The best multiples of d and dmin among those near what suits the parts: up to two from the nearest
- * scale, and for each up to one from the minimum with which the changed scale turns about the middle
- * of the part. The numbers are rounded anew for each. */
+/* The best multiples of d and dmin among those near what suits the parts: up to two from the
+ * nearest scale, and for each up to one from the minimum with which the changed scale turns about
+ * the middle of the part. The numbers are rounded anew for each. */
 static float choose_integers(const group *g, float top, float d, float dmin, lines *best)
 {
     lanes least = lanes_all(INFINITY), errors;
@@ -263,15 +263,21 @@ static void pack_low(const uint8_t q[SUPER_BLOCK], uint8_t out[128])
         }
 }
 
+/* What both types begin with, at its places in the block. */
+static void pack_head(const super_block *found, uint8_t d[2], uint8_t dmin[2], uint8_t scales[12])
+{
+    half_store_f16(d, found->d);
+    half_store_f16(dmin, found->dmin);
+    memcpy(scales, found->scales, sizeof found->scales);
+}
+
 void quantize_row_q4_k(int64_t n, const float *x, const float *importance, void *out)
 {
     super_block found;
     block_q4_k *block = out;
     for (int64_t i = 0; i < n; i += SUPER_BLOCK, block++) {
         search_block(x + i, importance ? importance + i : NULL, 15.0f, &found);
-        half_store_f16(block->d, found.d);
-        half_store_f16(block->dmin, found.dmin);
-        memcpy(block->scales, found.scales, sizeof block->scales);
+        pack_head(&found, block->d, block->dmin, block->scales);
         pack_low(found.q, block->q);
     }
 }
@@ -282,9 +288,7 @@ void quantize_row_q5_k(int64_t n, const float *x, const float *importance, void 
     block_q5_k *block = out;
     for (int64_t i = 0; i < n; i += SUPER_BLOCK, block++) {
         search_block(x + i, importance ? importance + i : NULL, 31.0f, &found);
-        half_store_f16(block->d, found.d);
-        half_store_f16(block->dmin, found.dmin);
-        memcpy(block->scales, found.scales, sizeof block->scales);
+        pack_head(&found, block->d, block->dmin, block->scales);
         pack_low(found.q, block->q);
         memset(block->high, 0, sizeof block->high);
         for (int k = 0; k < SUPER_BLOCK; k++)

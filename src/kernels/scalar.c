@@ -1,7 +1,7 @@
 /* scalar.c - the kernels in plain C: the specification of every other set, and the fallback.
  * Written for reading; the loops over lanes are such that a compiler can vectorise them. */
+#include "base/half.h"
 #include "kernels/blocks.h"
-#include "kernels/half.h"
 #include "kernels/scalar.h"
 
 #include <math.h>
@@ -144,12 +144,6 @@ static void axpy(int64_t n, float weight, const float *x, float *y)
     for (int64_t i = 0; i < n; i++) y[i] += weight * x[i];
 }
 
-static void add_rows(int64_t n, const float *weights, const float *row, int64_t width, float *y)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < width; j++) y[j] += weights[i] * row[i * width + j];
-}
-
 static void rms_norm(int64_t n, const float *x, const float *weight, float eps, float *y)
 {
     float sum[LANES] = {0};
@@ -265,9 +259,9 @@ const kernels kernels_scalar = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .tile = tile,
-    .dtypes = {[DSMOE_F32] = {widen_f32, pack_weights, few_rows},
-               [DSMOE_F16] = {widen_f16, pack_weights, few_rows},
-               [DSMOE_BF16] = {widen_bf16, pack_weights, few_rows},
+    .dtypes = {[DSMOE_F32] = {.widen = widen_f32, .pack = pack_weights, .few_rows = few_rows},
+               [DSMOE_F16] = {.widen = widen_f16, .pack = pack_weights, .few_rows = few_rows},
+               [DSMOE_BF16] = {.widen = widen_bf16, .pack = pack_weights, .few_rows = few_rows},
                [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_scalar[DSMOE_Q8_0]},
                [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_scalar[DSMOE_Q4_0]},
                [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_scalar[DSMOE_Q5_0]},
@@ -276,11 +270,11 @@ const kernels kernels_scalar = {
                [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_scalar[DSMOE_Q6_K]}},
     .block_tile_m = SCALAR_BLOCK_TILE_M,
     .quantize = quantize_scalar,
+    .gather = gather_scalar,
     .caches = caches_scalar,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,
-    .add_rows = add_rows,
     .rms_norm = rms_norm,
     .softmax_part = softmax_part,
     .softmax = softmax,

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "kernels/blocks.h"
-#include "kernels/half.h"
 #include "kernels/scalar.h"
 
 /* ---- what a block says ---------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t
         }
         float inverse = max > 0.0f ? 127.0f / max : 0.0f;
         bool usable = check == 0.0f && isfinite(inverse); /* else so small that it counts as 0 */
-        scale[b] = check == 0.0f ? (usable ? max / 127.0f : 0.0f) : NAN;
+        scale[b] = check == 0.0f ? (usable ? max * (1.0f / 127.0f) : 0.0f) : NAN;
         for (int half = 0; half < 2; half++) {
             int sum = 0;
             for (int i = half * 16; i < half * 16 + 16; i++)
@@ -128,6 +128,20 @@ void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t
             half_sum[2 * b + half] = (int16_t)sum;
         }
     }
+}
+
+void gather_scalar(block_form form, int64_t n, const int8_t *q, void *to)
+{
+    for (int64_t k = 0; k < n; k++)
+        for (int r = 0; r < SCALAR_BLOCK_TILE_M; r++) {
+            int64_t four = k / 4, pair = four * 2 + k % 2;
+            if (form == BLOCK_BYTES)
+                ((int8_t *)to)[(four * SCALAR_BLOCK_TILE_M + r) * 4 + k % 4] =
+                    q[r * BLOCK_STRETCH + k];
+            else
+                ((int16_t *)to)[(pair * SCALAR_BLOCK_TILE_M + r) * 2 + k % 4 / 2] =
+                    q[r * BLOCK_STRETCH + k];
+        }
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -207,13 +221,16 @@ static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, in
     for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
         const char *octet =
             (const char *)octets + j / BLOCK_OCTET * BLOCK_OCTET * dtype_bytes(type, k);
-        float sum = 0.0f;
+        float sum = 0.0f, more = 0.0f; /* of all stretches before, and of this one: as tiles add */
         for (int64_t b = 0; b < k / BLOCK; b++) {
             block_codes c = codes_at(type, octet, (int)(j % BLOCK_OCTET), b * BLOCK);
             int32_t dot = 0;
             for (int i = 0; i < BLOCK; i++) dot += x.q[b * BLOCK + i] * c.code[i];
-            sum += (float)dot * x.scale[b] * c.scale;
-            sum -= c.min * x.sum[b];
+            more += (float)dot * x.scale[b] * c.scale;
+            more -= c.min * x.sum[b];
+            if ((b + 1) % (BLOCK_STRETCH / BLOCK) != 0 && b + 1 < k / BLOCK) continue;
+            sum += more;
+            more = 0.0f;
         }
         y[j] = sum;
     }

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "kernels/blocks.h"
-#include "kernels/half.h"
 #include "kernels/scalar.h"
 
 /* ---- narrowing ------------------------------------------------------------------------------ */

@@ -1,9 +1,9 @@
-/* widen_blocks.c - block types to float32 in plain C: what their bytes mean. d has 11 bits, a scale at
- * most 7, a code at most 7: no product here is rounded, only the difference from a minimum is, so
- * every way to compute a number comes to the same bits. */
+/* widen_blocks.c - block types to float32 in plain C: what their bytes mean. d has 11 bits, a scale
+ * at most 7, a code at most 7: no product here is rounded, only the difference from a minimum is,
+ * so every way to compute a number comes to the same bits. */
 #include "kernels/blocks.h"
 
-#include "kernels/half.h"
+#include "base/half.h"
 
 void widen_q4_0(int64_t n, const void *src, float *dst)
 {
@@ -42,38 +42,46 @@ void widen_q8_0(int64_t n, const void *src, float *dst)
     }
 }
 
+/* The numbers of a part are step·code - offset. */
+typedef struct line {
+    float step, offset;
+} line;
+
+static line line_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t *scales, int part)
+{
+    int scale, min;
+    block_scale_min(scales, part, &scale, &min);
+    return (line){half_load_f16(d) * (float)scale, half_load_f16(dmin) * (float)min};
+}
+
+/* Two parts share the bytes of their low four bits. */
+static int low_bits(const uint8_t *q, int part, int i)
+{
+    return q[part / 2 * BLOCK + i] >> part % 2 * 4 & 15;
+}
+
 void widen_q4_k(int64_t n, const void *src, float *dst)
 {
     const block_q4_k *block = src;
-    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
-        float d = half_load_f16(block->d), dmin = half_load_f16(block->dmin);
-        for (int part = 0; part < 8; part++) {
-            int scale, min, shift = part % 2 * 4;
-            block_scale_min(block->scales, part, &scale, &min);
-            float step = d * (float)scale, offset = dmin * (float)min;
-            const uint8_t *q = block->q + part / 2 * BLOCK;
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++)
+        for (int part = 0; part < 8; part++, dst += BLOCK) {
+            line l = line_of(block->d, block->dmin, block->scales, part);
             for (int i = 0; i < BLOCK; i++)
-                dst[part * BLOCK + i] = step * (float)(q[i] >> shift & 15) - offset;
+                dst[i] = l.step * (float)low_bits(block->q, part, i) - l.offset;
         }
-    }
 }
 
 void widen_q5_k(int64_t n, const void *src, float *dst)
 {
     const block_q5_k *block = src;
-    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
-        float d = half_load_f16(block->d), dmin = half_load_f16(block->dmin);
-        for (int part = 0; part < 8; part++) {
-            int scale, min, shift = part % 2 * 4;
-            block_scale_min(block->scales, part, &scale, &min);
-            float step = d * (float)scale, offset = dmin * (float)min;
-            const uint8_t *q = block->q + part / 2 * BLOCK;
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++)
+        for (int part = 0; part < 8; part++, dst += BLOCK) {
+            line l = line_of(block->d, block->dmin, block->scales, part);
             for (int i = 0; i < BLOCK; i++) {
-                int low = q[i] >> shift & 15, top = (block->high[i] >> part & 1) << 4;
-                dst[part * BLOCK + i] = step * (float)(low | top) - offset;
+                int top = (block->high[i] >> part & 1) << 4;
+                dst[i] = l.step * (float)(low_bits(block->q, part, i) | top) - l.offset;
             }
         }
-    }
 }
 
 void widen_q6_k(int64_t n, const void *src, float *dst)

@@ -1,7 +1,7 @@
 /* compare.c - how far a model is from another one on a text.
  *
- * Both models run over the same tokens side by side, some rows at a time: of the logits only those of
- * these rows exist at once, whatever the vocabulary and the length of a piece. */
+ * Both models run over the same tokens side by side, some rows at a time: of the logits only those
+ * of these rows exist at once, whatever the vocabulary and the length of a piece. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

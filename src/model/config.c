@@ -55,6 +55,13 @@ static const struct {
 };
 enum { N_CONFIG_WORDS = sizeof config_words / sizeof *config_words };
 
+dsmoe_config config_default(void)
+{
+    dsmoe_config config = {.rope_scaling_factor = 1, .bos_token_id = -1, .eos_token_id = -1};
+    keys_default(config_keys, N_CONFIG_KEYS, &config);
+    return config;
+}
+
 /* ---- what a configuration must be, wherever it comes from ---------------------------------- */
 
 bool dsmoe_config_layer_is_moe(const dsmoe_config *config, int64_t layer)

@@ -20,6 +20,9 @@ static inline int64_t config_moe_layers(const dsmoe_config *config, int64_t n_la
     return n;
 }
 
+/* The public defaults; 0 for sizes, which have none. */
+dsmoe_config config_default(void);
+
 /* Whether a model of this configuration can exist; the message names the offending key. Afterwards
  * every dimension is positive where it is used, divisions are exact, and all the parameters
  * together are fewer than 2^58, so that sums and products of them fit int64. */

@@ -1,8 +1,9 @@
-/* folder_writer.h - a model folder in the public layout, written front to back without holding it in
- * memory: safetensors of a bounded size, their index, generation_config.json, config.json.
+/* folder_writer.h - a model folder in the public layout, written front to back without holding it
+ * in memory: safetensors of a bounded size, their index, generation_config.json, config.json.
  *
  * All tensors are declared first, which lays them out over files; then their bytes follow in that
- * order in pieces of any size. config.json comes last: a folder that has it has all of the model. */
+ * order in pieces of any size. config.json comes last: a folder that has it has all of the
+ * model. */
 #ifndef DSMOE_MODEL_FOLDER_WRITER_H
 #define DSMOE_MODEL_FOLDER_WRITER_H
 
@@ -19,12 +20,12 @@ typedef struct folder_writer folder_writer;
  * shard_size has a file of its own. */
 dsmoe_status folder_writer_create(const char *folder, size_t shard_size, folder_writer **writer,
                                   dsmoe_error *error);
-/* Before the first byte of data: a matrix or a vector of a float type. Sizes of all tensors together
- * must fit. */
+/* Before the first byte of data: a matrix or a vector of a float type. Sizes of all tensors
+ * together must fit. */
 dsmoe_status folder_writer_declare(folder_writer *writer, const char *name, dsmoe_dtype dtype,
                                    int n_dims, const int64_t *shape, dsmoe_error *error);
-/* A file (at most four, their names kept by the caller) that the caller puts into the folder beside the
- * weights: gone as well if the work is given up. */
+/* A file (at most four, their names kept by the caller) that the caller puts into the folder beside
+ * the weights: gone as well if the work is given up. */
 void folder_writer_own(folder_writer *writer, const char *name);
 /* Bytes of all declared tensors: for progress bars. */
 size_t folder_writer_data_size(const folder_writer *writer);
@@ -43,8 +44,8 @@ typedef struct folder_writer_words {
  * written is removed. */
 dsmoe_status folder_writer_finish(folder_writer *writer, const folder_writer_words *words,
                                   dsmoe_error *error);
-/* Gives up: removes what was written, and the folder if it was made here and is empty now. Frees. NULL
- * is allowed. */
+/* Gives up: removes what was written, and the folder if it was made here and is empty now. Frees.
+ * NULL is allowed. */
 void folder_writer_abandon(folder_writer *writer);
 
 #endif

@@ -70,7 +70,8 @@ static const key_pair *pair_at(const char *text)
     return NULL;
 }
 
-/* What config_check says is about names of config.json: in a GGUF file they are called otherwise. */
+/* What config_check says is about names of config.json: in a GGUF file they are called
+ * otherwise. */
 static dsmoe_status fail_with_keys(const gguf *file, dsmoe_status status, const char *message,
                                    dsmoe_error *error)
 {
@@ -94,8 +95,8 @@ static dsmoe_status fail_with_keys(const gguf *file, dsmoe_status status, const 
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* A float32 of the file as the decimal number that it was made from: 1e-6, not 9.99999997e-07. Both are
- * the same float32, and that is what is computed with. */
+/* A float32 of the file as the decimal number that it was made from: 1e-6, not 9.99999997e-07. Both
+ * are the same float32, and that is what is computed with. */
 static double shortest(double value)
 {
     if ((double)(float)value != value) return value; /* not so for a NaN */
@@ -142,16 +143,26 @@ static dsmoe_status check_ids(const gguf *file, const dsmoe_config *config, dsmo
                        gguf_path(file), key);
 }
 
+/* Other files that have this form: importances, adapters, tokenizers alone. */
+static dsmoe_status check_is_model(const gguf *file, dsmoe_error *error)
+{
+    gguf_string type = {"model", 5};
+    bool found;
+    STATUS_TRY(gguf_get_string(file, "general.type", &type, &found, error));
+    if (gguf_string_is(type, "model")) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: not a model: general.type is \"%.*s\"",
+                       gguf_path(file), gguf_shown(type), type.bytes);
+}
+
 static dsmoe_status check_architecture(const gguf *file, dsmoe_error *error)
 {
     gguf_string name;
     STATUS_TRY(gguf_get_string(file, "general.architecture", &name, NULL, error));
-    if (name.length == strlen(ARCHITECTURE) && !memcmp(name.bytes, ARCHITECTURE, name.length))
-        return DSMOE_OK;
+    if (gguf_string_is(name, ARCHITECTURE)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG,
                        "%s: general.architecture \"%.*s\" is not supported, only \"" ARCHITECTURE
                        "\"",
-                       gguf_path(file), name.length < 64 ? (int)name.length : 64, name.bytes);
+                       gguf_path(file), gguf_shown(name), name.bytes);
 }
 
 /* "none", or "linear" with a factor; without a type a factor means "linear". */
@@ -164,12 +175,11 @@ static dsmoe_status read_rope_scaling(const gguf *file, dsmoe_config *config, ds
     bool found;
     STATUS_TRY(gguf_get_string(file, type_key, &type, &found, error));
     STATUS_TRY(gguf_get_float(file, factor_key, &factor, &found, error));
-    if (type.length == 4 && !memcmp(type.bytes, "none", 4)) return DSMOE_OK;
-    if (type.length != 6 || memcmp(type.bytes, "linear", 6))
+    if (gguf_string_is(type, "none")) return DSMOE_OK;
+    if (!gguf_string_is(type, "linear"))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s \"%.*s\" is not supported, only \"none\" and \"linear\"",
-                           gguf_path(file), type_key, type.length < 64 ? (int)type.length : 64,
-                           type.bytes);
+                           gguf_path(file), type_key, gguf_shown(type), type.bytes);
     if (!(factor >= 1 && factor <= 1e6))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g, outside 1 to 1e6",
                            gguf_path(file), factor_key, factor);
@@ -253,18 +263,8 @@ dsmoe_status gguf_generation_config_read(const gguf *file, const dsmoe_config *c
 
 dsmoe_status gguf_config_read(const gguf *file, dsmoe_config *config, dsmoe_error *error)
 {
-    dsmoe_config read = {
-        .moe_layer_freq = 1,
-        .max_position_embeddings = 2048,
-        .seq_aux = true,
-        .aux_loss_alpha = 0.001,
-        .initializer_range = 0.02,
-        .rms_norm_eps = 1e-6,
-        .rope_theta = 10000,
-        .rope_scaling_factor = 1,
-        .bos_token_id = -1,
-        .eos_token_id = -1,
-    };
+    dsmoe_config read = config_default();
+    STATUS_TRY(check_is_model(file, error));
     STATUS_TRY(check_architecture(file, error));
     STATUS_TRY(read_keys(file, &read, error));
     look_at_tensors(file, &read);

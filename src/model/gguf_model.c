@@ -1,4 +1,5 @@
-/* gguf_model.c - a model from a GGUF file: metadata become the configuration, tensors the weights. */
+/* gguf_model.c - a model from a GGUF file: metadata become the configuration, tensors the
+ * weights. */
 #include "model/gguf_model.h"
 
 #include "model/gguf_config.h"
@@ -32,14 +33,14 @@ static dsmoe_status find_in_gguf(const dsmoe_model *model, const char *path,
     STATUS_TRY(load_check_shape(file, t->name, (load_shape){t->n_dims, t->shape}, wanted,
                                 "the metadata", error));
     size_t slice = is_slice ? t->size / (size_t)stacked[0] : 0;
-    *tensor = (stored_tensor){.index = (size_t)(t - gguf_at(model->gguf, 0)),
+    *tensor = (stored_tensor){.index = gguf_index(model->gguf, t),
                               .type = t->type,
                               .data = t->data + (is_slice ? (size_t)place.expert * slice : 0)};
     return DSMOE_OK;
 }
 
-/* A tied head may lie in the file as a tensor of its own, for readers that expect one, and in a better
- * type than the embedding: then it is what others compute with. */
+/* A tied head may lie in the file as a tensor of its own, for readers that expect one, and in a
+ * better type than the embedding: then it is what others compute with. */
 static dsmoe_status take_copied_head(dsmoe_model *m, const char *path, dsmoe_error *error)
 {
     weight_spec spec = {.name = "lm_head.weight",

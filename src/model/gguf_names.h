@@ -1,7 +1,9 @@
-/* gguf_names.h - where a tensor of the public layout lies in a GGUF file of the architecture deepseek.
+/* gguf_names.h - where a tensor of the public layout lies in a GGUF file of the architecture
+ * deepseek.
  *
  * Names of one form become names of the other here and nowhere else: loading and writing both walk
- * weights_each and ask. The routed experts of a layer are stacked: three tensors [expert, out, in]. */
+ * weights_each and ask. The routed experts of a layer are stacked: three tensors [expert, out,
+ * in]. */
 #ifndef DSMOE_MODEL_GGUF_NAMES_H
 #define DSMOE_MODEL_GGUF_NAMES_H
 

@@ -4,12 +4,11 @@
 #include "model/init.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/dtype.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "formats/narrow.h"
+#include "kernels/quantize.h"
 #include "model/config.h"
 #include "model/folder_writer.h"
 #include "model/row_pump.h"
@@ -68,12 +67,7 @@ static bool make_row(void *context, int64_t row, float *scratch, void *out)
     const weight_spec *spec = job->spec;
     int64_t n = row_length(spec);
     init_numbers(job->config, job->options->seed, spec->name, spec->role, row * n, n, scratch);
-    switch (job->options->dtype) {
-    case DSMOE_F32: memcpy(out, scratch, (size_t)n * sizeof *scratch); break;
-    case DSMOE_F16: narrow_f16(scratch, n, out); break;
-    case DSMOE_BF16: narrow_bf16(scratch, n, out); break;
-    default: break; /* dsmoe_model_init lets no other type come here */
-    }
+    quantize_row(job->options->dtype, n, scratch, NULL, out);
     return true;
 }
 

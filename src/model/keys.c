@@ -57,6 +57,11 @@ static dsmoe_status key_read(const config_key *key, const json_node *root, void 
     return DSMOE_OK;
 }
 
+void keys_default(const config_key *keys, int n_keys, void *object)
+{
+    for (int i = 0; i < n_keys; i++) key_store(&keys[i], keys[i].absent, object);
+}
+
 dsmoe_status keys_read(const config_key *keys, int n_keys, const json_node *root, void *object,
                        dsmoe_error *error)
 {

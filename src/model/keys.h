@@ -23,6 +23,8 @@ typedef struct config_key {
     double absent; /* the public default; 0 for a size that only some models have */
 } config_key;
 
+/* As if every key were absent. */
+void keys_default(const config_key *keys, int n_keys, void *object);
 /* Fills the fields of *object from the members of `root`. Messages name the key, not the file. */
 dsmoe_status keys_read(const config_key *keys, int n_keys, const json_node *root, void *object,
                        dsmoe_error *error);

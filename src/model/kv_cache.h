@@ -1,8 +1,8 @@
 /* kv_cache.h - keys and values of a sequence, layer by layer.
  *
  * A page holds KV_PAGE positions of one layer: for each head its keys, then for each head its
- * values, [KV_PAGE, head_dim] each, in the type of the cache. So what attention reads for a head lies
- * together, and memory becomes real page by page as the sequence grows. Keys are stored turned
+ * values, [KV_PAGE, head_dim] each, in the type of the cache. So what attention reads for a head
+ * lies together, and memory becomes real page by page as the sequence grows. Keys are stored turned
  * (rope.h). */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H

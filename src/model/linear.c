@@ -4,29 +4,34 @@
 #include "base/threads.h"
 #include "moe/octets.h"
 
-enum { FEW_ROWS = 64 };
+enum { FEW_ROWS = 64, TASKS_PER_THREAD = 16 };
 
 typedef struct linear_job {
     const product *products;
     thread_scratch *threads;
+    int n_threads;
 } linear_job;
 
-static int64_t part_of(const product *p)
+/* Output columns of a task. For few rows a task first brings x into the form that products want, which
+ * a long head should not repeat for every few columns: it is cut by the number of threads. */
+static int64_t part_of(const linear_job *job, const product *p)
 {
-    return p->n_rows <= FEW_ROWS ? MOE_SMALL_PART : MOE_PART;
+    if (p->n_rows > FEW_ROWS) return MOE_PART;
+    int64_t n_parts = (int64_t)TASKS_PER_THREAD * job->n_threads;
+    return moe_parts(moe_parts(p->n_out, MOE_SMALL_PART), n_parts) * MOE_SMALL_PART;
 }
 
-static int64_t task_count(const product *p)
+static int64_t task_count(const linear_job *job, const product *p)
 {
-    return moe_parts(p->n_rows, GEMM_ROWS) * moe_parts(p->n_out, part_of(p));
+    return moe_parts(p->n_rows, GEMM_ROWS) * moe_parts(p->n_out, part_of(job, p));
 }
 
 static void linear_task(void *context, int64_t task, int thread)
 {
     const linear_job *job = context;
     const product *p = job->products;
-    for (; task >= task_count(p); p++) task -= task_count(p);
-    int64_t part = part_of(p), n_blocks = moe_parts(p->n_rows, GEMM_ROWS);
+    for (; task >= task_count(job, p); p++) task -= task_count(job, p);
+    int64_t part = part_of(job, p), n_blocks = moe_parts(p->n_rows, GEMM_ROWS);
     int64_t block = task % n_blocks, column = task / n_blocks * part;
     int64_t first = p->n_rows * block / n_blocks, end = p->n_rows * (block + 1) / n_blocks;
     int64_t n = moe_min(part, p->n_out - column);
@@ -40,12 +45,12 @@ static void linear_task(void *context, int64_t task, int thread)
 
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads)
 {
-    linear_job job = {products, threads};
+    linear_job job = {products, threads, n_threads};
     int64_t n_tasks = 0;
     octet_work octets = octets_begin(threads->gemm.kernels, n_threads);
     for (int i = 0; i < n_products; i++) {
         octets_want(&octets, products[i].weight);
-        n_tasks += task_count(&products[i]);
+        n_tasks += task_count(&job, &products[i]);
     }
     octets_end(&octets);
     threads_for(n_threads, n_tasks, linear_task, &job);

@@ -11,8 +11,9 @@ typedef struct stored_tensor {
     const void *data;
 } stored_tensor;
 
-/* Finds what a spec asks for in the files of a model, which was opened from `path`. A tensor that is
- * not there, or is not what the configuration says, is an error that names the file and the tensor. */
+/* Finds what a spec asks for in the files of a model, which was opened from `path`. A tensor that
+ * is not there, or is not what the configuration says, is an error that names the file and the
+ * tensor. */
 typedef dsmoe_status load_find_fn(const dsmoe_model *model, const char *path,
                                   const weight_spec *spec, stored_tensor *tensor,
                                   dsmoe_error *error);

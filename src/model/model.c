@@ -153,17 +153,12 @@ const char *dsmoe_model_extra(const dsmoe_model *model, size_t index)
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error)
 {
     while (model->lender) model = model->lender;
-    if (model->gguf && !gguf_intact(model->gguf))
-        return status_fail(error, DSMOE_ERROR_IO, "%s: became shorter while it was in use",
-                           gguf_path(model->gguf));
-    if (model->files && !shards_intact(model->files))
-        return status_fail(error, DSMOE_ERROR_IO, "%s: became shorter while it was in use",
-                           shards_path(model->files, 0));
-    return DSMOE_OK;
+    if (model->gguf) return gguf_check_intact(model->gguf, error);
+    return model->files ? shards_check_intact(model->files, error) : DSMOE_OK;
 }
 
-/* Of routed experts a token uses its share; of the embedding one row, unless it is the head as well. A
- * tied head that is a tensor of its own is not in the list. */
+/* Of routed experts a token uses its share; of the embedding one row, unless it is the head as
+ * well. A tied head that is a tensor of its own is not in the list. */
 size_t dsmoe_model_bytes_per_token(const dsmoe_model *model)
 {
     const dsmoe_config *c = &model->config;

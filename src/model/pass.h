@@ -54,8 +54,8 @@ void pass_head(pass *p, int64_t row, int64_t n, float *logits);
 
 enum { PASS_HEAD_ROWS = 64 };
 
-/* Whom the passes in this session's workspace show their inputs: see pass.inputs. `watch` must stay where
- * it is; NULL stops it. */
+/* Whom the passes in this session's workspace show their inputs: see pass.inputs. `watch` must stay
+ * where it is; NULL stops it. */
 void session_watch_inputs(dsmoe_session *session, const input_watch *watch);
 
 #endif

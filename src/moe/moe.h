@@ -80,8 +80,9 @@ typedef struct thread_scratch {
 } thread_scratch;
 
 enum {
-    MOE_PART = 384,       /* output columns of a forward product that one task computes */
-    MOE_SMALL_PART = 128, /* the same when there are few rows: more, smaller tasks */
+    MOE_PART = 704,       /* output columns of a forward product that one task computes: half of the
+                             released model's experts */
+    MOE_SMALL_PART = 256, /* the same when there are few rows: more, smaller tasks */
 };
 
 /* `longest` bounds the length of a row of any operand. */

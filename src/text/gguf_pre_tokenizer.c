@@ -1,6 +1,6 @@
-/* gguf_pre_tokenizer.c - the cuts of the released tokenizer, which a GGUF file only names: line ends;
- * letters of scripts with case, and punctuation, each with the space before it; spaces at the end of
- * a text; East Asian letters; each digit by itself. */
+/* gguf_pre_tokenizer.c - the cuts of the released tokenizer, which a GGUF file only names: line
+ * ends; letters of scripts with case, and punctuation, each with the space before it; spaces at the
+ * end of a text; East Asian letters; each digit by itself. */
 #include "text/gguf_pre_tokenizer.h"
 
 #define LETTERS                                                                                    \

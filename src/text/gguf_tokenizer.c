@@ -1,5 +1,5 @@
-/* gguf_tokenizer.c - the texts of tokenizer.json and tokenizer_config.json from the metadata of a GGUF
- * file. */
+/* gguf_tokenizer.c - the texts of tokenizer.json and tokenizer_config.json from the metadata of a
+ * GGUF file. */
 #include "text/gguf_tokenizer.h"
 
 #include <inttypes.h>
@@ -25,13 +25,6 @@ typedef struct metadata {
     gguf_string chat_template;
 } metadata;
 
-static bool is(gguf_string s, const char *word)
-{
-    return s.length == strlen(word) && !memcmp(s.bytes, word, s.length);
-}
-
-static int shown(gguf_string s) { return s.length < 64 ? (int)s.length : 64; }
-
 /* ---- reading ------------------------------------------------------------------------------- */
 
 bool gguf_tokenizer_present(const gguf *file)
@@ -39,27 +32,28 @@ bool gguf_tokenizer_present(const gguf *file)
     gguf_string model;
     bool found = false;
     dsmoe_status status = gguf_get_string(file, GGUF_KEY_MODEL, &model, &found, NULL);
-    return status != DSMOE_OK || (found && !is(model, "none"));
+    return status != DSMOE_OK || (found && !gguf_string_is(model, "none"));
 }
 
-/* How texts are cut has to be known: files that name no way are older than the names, and their models
- * were trained with the one there is. */
+/* How texts are cut has to be known: files that name no way are older than the names, and their
+ * models were trained with the one there is. */
 static dsmoe_status check_kind(const gguf *file, dsmoe_error *error)
 {
     gguf_string model, pre = {"default", 7};
     bool found;
     STATUS_TRY(gguf_get_string(file, GGUF_KEY_MODEL, &model, NULL, error));
-    if (!is(model, "gpt2"))
+    if (!gguf_string_is(model, "gpt2"))
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: " GGUF_KEY_MODEL " \"%.*s\" is not supported, only \"gpt2\"",
-                           gguf_path(file), shown(model), model.bytes);
+                           gguf_path(file), gguf_shown(model), model.bytes);
     STATUS_TRY(gguf_get_string(file, GGUF_KEY_PRE, &pre, &found, error));
-    if (is(pre, GGUF_PRE_TOKENIZER_NAME) || is(pre, "default")) return DSMOE_OK;
+    if (gguf_string_is(pre, GGUF_PRE_TOKENIZER_NAME) || gguf_string_is(pre, "default"))
+        return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
                        "%s: " GGUF_KEY_PRE
                        " \"%.*s\" is not supported, only \"" GGUF_PRE_TOKENIZER_NAME
                        "\" (and \"default\", which is taken for it)",
-                       gguf_path(file), shown(pre), pre.bytes);
+                       gguf_path(file), gguf_shown(pre), pre.bytes);
 }
 
 static dsmoe_status read_id(const metadata *m, const char *key, int64_t *id, dsmoe_error *error)
@@ -103,7 +97,8 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
     bool found;
     if (!gguf_tokenizer_present(m->file))
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: there is no tokenizer in the file (no " GGUF_KEY_MODEL ")",
+                           "%s: there is no tokenizer in the file (" GGUF_KEY_MODEL
+                           " is missing or \"none\")",
                            gguf_path(m->file));
     STATUS_TRY(gguf_get_string(m->file, GGUF_KEY_JSON, &m->json, &found, error));
     if (!found) STATUS_TRY(check_kind(m->file, error));
@@ -116,8 +111,8 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
     return gguf_get_string(m->file, GGUF_KEY_TEMPLATE, &m->chat_template, &found, error);
 }
 
-/* What begins or ends a text is no text, whatever the types say; and older files call the ids that a
- * tokenizer lacks user-defined tokens. */
+/* What begins or ends a text is no text, whatever the types say; and older files call the ids that
+ * a tokenizer lacks user-defined tokens. */
 static gguf_token_type type_of(const metadata *m, size_t id, gguf_string token)
 {
     if ((int64_t)id == m->bos || (int64_t)id == m->eos) return GGUF_TOKEN_CONTROL;
@@ -126,7 +121,7 @@ static gguf_token_type type_of(const metadata *m, size_t id, gguf_string token)
     if (type != GGUF_TOKEN_USER_DEFINED) return type;
     char unused[32];
     snprintf(unused, sizeof unused, "[PAD%zu]", id);
-    return is(token, unused) ? GGUF_TOKEN_UNUSED : type;
+    return gguf_string_is(token, unused) ? GGUF_TOKEN_UNUSED : type;
 }
 
 static bool is_added(gguf_token_type type)

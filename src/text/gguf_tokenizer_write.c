@@ -1,4 +1,5 @@
-/* gguf_tokenizer_write.c - the keys of a tokenizer in a GGUF file from the two texts of a folder. */
+/* gguf_tokenizer_write.c - the keys of a tokenizer in a GGUF file from the two texts of a
+ * folder. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

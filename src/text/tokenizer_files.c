@@ -1,5 +1,5 @@
-/* tokenizer_files.c - the two texts of a tokenizer: files of a folder, one file alone, or made from the
- * metadata of a GGUF file. */
+/* tokenizer_files.c - the two texts of a tokenizer: files of a folder, one file alone, or made from
+ * the metadata of a GGUF file. */
 #include "text/tokenizer_files.h"
 
 #include <errno.h>
@@ -41,8 +41,7 @@ static dsmoe_status open_gguf(tokenizer_files *files, const char *path, dsmoe_er
     gguf *file;
     STATUS_TRY(gguf_open(path, &file, error));
     dsmoe_status status = gguf_tokenizer_text_make(file, &files->made, error);
-    if (status == DSMOE_OK && !gguf_intact(file))
-        status = status_fail(error, DSMOE_ERROR_IO, "%s: became shorter while it was in use", path);
+    if (status == DSMOE_OK) status = gguf_check_intact(file, error);
     gguf_close(file);
     STATUS_TRY(status);
     if (asprintf(&files->names[0], "%s: tokenizer", path) < 0) {

@@ -122,11 +122,13 @@ static const unsigned char *data_of(const safetensors *file, size_t *size)
 static dsmoe_status check_file(const char *path, uint64_t expected, dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open(&file, path, error));
-    uint64_t hash = checkpoint_hash(file.bytes, file.size);
+    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    dsmoe_status status = DSMOE_OK;
+    if (checkpoint_hash(file.bytes, file.size) != expected)
+        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
     mapped_file_close(&file);
-    return hash == expected ? DSMOE_OK
-                            : status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);
+    return status;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -175,10 +177,19 @@ static void close_files(opened *o)
     safetensors_close(o->model);
 }
 
+/* What was read of a file that is no longer whole, or was found wrong with it, means nothing. */
+static dsmoe_status settle(const opened *o, dsmoe_status status, dsmoe_error *error)
+{
+    const safetensors *files[] = {o->training, o->model};
+    for (int i = 0; i < 2; i++)
+        if (files[i]) STATUS_TRY(safetensors_check_intact(files[i], error));
+    return status;
+}
+
 dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_error *error)
 {
     opened o = {0};
-    dsmoe_status status = open_files(path, &o, error);
+    dsmoe_status status = settle(&o, open_files(path, &o, error), error);
     *state = o.state;
     close_files(&o);
     return status;
@@ -253,6 +264,7 @@ dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoin
     opened o = {0};
     dsmoe_status status = open_files(path, &o, error);
     if (status == DSMOE_OK) status = fill_trainer(&o, trainer, error);
+    status = settle(&o, status, error);
     *state = o.state;
     close_files(&o);
     return status;

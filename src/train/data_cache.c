@@ -93,10 +93,10 @@ static bool read_list(data_cache *cache, const uint64_t fields[N_FIELDS])
 
 bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size)
 {
-    *cache = (data_cache){0};
+    *cache = (data_cache){.path = strdup(path)};
     uint64_t fields[N_FIELDS];
-    if (mapped_file_open(&cache->file, path, NULL) != DSMOE_OK) return false;
-    if (!read_header(cache, key, vocab_size, fields) || !read_list(cache, fields) ||
+    if (!cache->path || mapped_file_open_guarded(&cache->file, path, NULL) != DSMOE_OK ||
+        !read_header(cache, key, vocab_size, fields) || !read_list(cache, fields) ||
         token_shard_find_above(&cache->tokens, vocab_size) < cache->tokens.n_tokens) {
         data_cache_close(cache);
         return false;
@@ -110,9 +110,15 @@ bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t 
 void data_cache_close(data_cache *cache)
 {
     mapped_file_close(&cache->file);
+    free(cache->path);
     free(cache->ranges);
     for (int i = 0; i < cache->n_kinds; i++) free(cache->kinds[i]);
     *cache = (data_cache){0};
+}
+
+dsmoe_status data_cache_check_intact(const data_cache *cache, dsmoe_error *error)
+{
+    return mapped_file_intact(&cache->file) ? DSMOE_OK : mapped_file_lost(cache->path, error);
 }
 
 int data_cache_kind(const data_cache *cache, int64_t token)

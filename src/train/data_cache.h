@@ -19,6 +19,7 @@ typedef struct data_range {
 } data_range;
 
 typedef struct data_cache {
+    char *path;
     mapped_file file;
     token_shard tokens; /* all below vocab_size */
     uint64_t token_hash;
@@ -33,6 +34,9 @@ typedef struct data_cache {
  * anew. */
 bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size);
 void data_cache_close(data_cache *cache); /* allowed on zeros */
+/* Fails once the file became shorter while it was in use: tokens that were read since may be
+ * zeros. */
+dsmoe_status data_cache_check_intact(const data_cache *cache, dsmoe_error *error);
 /* The kind of text that a token is in. */
 int data_cache_kind(const data_cache *cache, int64_t token);
 

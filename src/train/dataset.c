@@ -197,3 +197,8 @@ void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t
         if (kinds) kinds[i] = data_cache_kind(&dataset->cache, window * length);
     }
 }
+
+dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error)
+{
+    return data_cache_check_intact(&dataset->cache, error);
+}

@@ -71,6 +71,7 @@ static dsmoe_status run_group(evaluation *e, int64_t n_group, dsmoe_error *error
 {
     dsmoe_turn turns[GROUP] = {{0}};
     dsmoe_dataset_held_out(e->dataset, e->first, n_group, e->tokens, e->targets, NULL);
+    STATUS_TRY(dsmoe_dataset_check(e->dataset, error));
     for (int64_t i = 0; i < n_group; i++) {
         STATUS_TRY(dsmoe_session_rewind(e->sessions[i], 0, error));
         turns[i] = (dsmoe_turn){.session = e->sessions[i],

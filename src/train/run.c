@@ -39,6 +39,7 @@ static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
     for (int64_t i = 0; i < r->settings.accumulate; i++) {
         dsmoe_dataset_train(r->dataset, r->state.sequences, r->settings.batch, r->tokens,
                             r->targets);
+        STATUS_TRY(dsmoe_dataset_check(r->dataset, error));
         r->state.sequences += r->settings.batch;
         dsmoe_batch_losses losses;
         dsmoe_error why;

@@ -264,10 +264,8 @@ dsmoe_status dsmoe_verify_layer_file(const char *path, double tolerance, int n_t
     STATUS_TRY(reference_open(&run.reference, path, error));
     dsmoe_error why = {0};
     dsmoe_status status = run_all(&run, &why);
-    if (status != DSMOE_OK)
-        status_fail(error, status, "%s: %s", path, why.message);
-    else if (all_ok)
-        *all_ok = run.report.all_ok;
+    status = report_outcome(run.reference.file, path, status, &why, error);
+    if (status == DSMOE_OK && all_ok) *all_ok = run.report.all_ok;
     tear_down(&run);
     return status;
 }

@@ -370,7 +370,7 @@ dsmoe_status dsmoe_verify_model_folder(const char *path, double tolerance, int n
     if (status == DSMOE_OK) {
         dsmoe_error why = {0};
         status = run_passes(&run, &why);
-        if (status != DSMOE_OK) status_fail(error, status, "%s: %s", path, why.message);
+        status = report_outcome(run.expected.file, path, status, &why, error);
     }
     if (status == DSMOE_OK && all_ok) *all_ok = run.report.all_ok;
     tear_down(&run);

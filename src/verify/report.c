@@ -23,6 +23,14 @@ static void tell(verify_report *report, dsmoe_check check)
     if (report->visit) report->visit(report->context, &check);
 }
 
+dsmoe_status report_outcome(const safetensors *file, const char *source, dsmoe_status status,
+                            const dsmoe_error *why, dsmoe_error *error)
+{
+    if (status != DSMOE_OK) status_fail(error, status, "%s: %s", source, why->message);
+    dsmoe_status lost = safetensors_check_intact(file, error);
+    return lost != DSMOE_OK ? lost : status;
+}
+
 void report_difference(verify_report *report, const char *name, const difference *sum)
 {
     tell(report, difference_check(sum, name, report->tolerance));

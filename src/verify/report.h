@@ -18,6 +18,11 @@ typedef struct verify_report {
 dsmoe_status report_check_arguments(const char *path, double tolerance, int n_threads,
                                     dsmoe_error *error);
 
+/* How a run over a file ended: why it failed, behind the name of its source; or, whatever was
+ * found, that the file is no longer whole. */
+dsmoe_status report_outcome(const safetensors *file, const char *source, dsmoe_status status,
+                            const dsmoe_error *why, dsmoe_error *error);
+
 void report_difference(verify_report *report, const char *name, const difference *sum);
 /* Nothing is reported where nothing is expected (NULL). */
 void report_tensor(verify_report *report, const char *name, const float *ours,

@@ -224,7 +224,7 @@ dsmoe_status training_check_run(const char *folder, const dsmoe_model *model, in
     grown.tolerance *= STEPS_GROW;
     dsmoe_status status = check_file(&run, model, n_threads, &grown, &why);
     report->all_ok = grown.all_ok;
-    if (status != DSMOE_OK) status_fail(error, status, "train.safetensors: %s", why.message);
+    status = report_outcome(run.file, "train.safetensors", status, &why, error);
     dsmoe_trainer_free(run.trainer);
     free(run.tokens);
     free(run.targets);

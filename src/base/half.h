@@ -1,7 +1,7 @@
 /* half.h - the 16-bit floating-point types as bits: to float32 and back. Straight code without
  * calls, so that loops over it are vectorised. */
-#ifndef DSMOE_KERNELS_HALF_H
-#define DSMOE_KERNELS_HALF_H
+#ifndef DSMOE_BASE_HALF_H
+#define DSMOE_BASE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static inline float half_from_f16(uint16_t half)
 static inline uint16_t half_to_f16(float value)
 {
     uint32_t bits = half_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    /* A fraction that rounds up to the next power of two carries into the exponent, as it should. */
+    /* A fraction that rounds up to the next power of two carries into the exponent, as it
+     * should. */
     uint32_t odd = magnitude >> 13 & 1;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + odd) >> 13;
     /* Below 2^-14 the addition rounds to a multiple of 2^-24. */

@@ -1,0 +1,369 @@
+/* test_block_products.c - products with every block type, of every set of kernels: against sums in
+ * double over the numbers that blocks and the quantised x stand for, at odd sizes, from rows and from
+ * octets, with the largest codes there are. */
+#include "operands.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/blocks.h"
+#include "kernels/gemm_blocks.h"
+#include "kernels/quantize.h"
+
+static const dsmoe_dtype types[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0,
+                                    DSMOE_Q4_K, DSMOE_Q5_K, DSMOE_Q6_K};
+
+/* ---- weights ------------------------------------------------------------------------------------ */
+
+typedef struct weights {
+    matrix matrix;
+    octet_home home;
+    int64_t n, k;
+    unsigned char *rows, *octets;
+    float *numbers; /* [n, k] what they stand for */
+} weights;
+
+static weights weights_of(dsmoe_dtype type, int64_t n, int64_t k)
+{
+    weights w = {.n = n, .k = k};
+    int64_t stride = dtype_bytes(type, k);
+    w.rows = malloc((size_t)(n * stride));
+    w.numbers = malloc((size_t)(n * k) * sizeof *w.numbers);
+    assert_true(w.rows && w.numbers);
+    w.matrix = (matrix){.data = w.rows, .stride = stride, .type = type};
+    return w;
+}
+
+static void weights_read(weights *w)
+{
+    kernels_scalar.dtypes[w->matrix.type].widen(w->n * w->k, w->rows, w->numbers);
+}
+
+static weights weights_random(dsmoe_dtype type, int64_t n, int64_t k)
+{
+    weights w = weights_of(type, n, k);
+    operand numbers = operand_make(n, k, 0, false, (uint64_t)(n * 1000 + k));
+    for (int64_t i = 0; i < n; i++)
+        quantize_row(type, k, rows_at(numbers.rows, i), NULL, w.rows + i * w.matrix.stride);
+    operand_free(&numbers);
+    weights_read(&w);
+    return w;
+}
+
+/* Every bit set, or none, but for float16 numbers of a harmless size; Q8_0 and Q6_K's scales have signs
+ * then, and are -1 or 0: those become 127, or -127. */
+static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high)
+{
+    weights w = weights_of(type, n, k);
+    static const unsigned char half[2] = {0x00, 0x20}; /* 2^-7 */
+    memset(w.rows, high ? 0xff : 0, (size_t)(n * w.matrix.stride));
+    for (int64_t at = 0; at < n * w.matrix.stride; at += dtype_table[type].bytes) {
+        unsigned char *block = w.rows + at;
+        if (type == DSMOE_Q6_K) {
+            block_q6_k *b = (block_q6_k *)block;
+            memset(b->scales, high ? 127 : -127, sizeof b->scales);
+            memcpy(b->d, half, sizeof half);
+            continue;
+        }
+        if (type == DSMOE_Q8_0) memset(block, high ? 127 : -127, sizeof(block_q8_0));
+        memcpy(block, half, sizeof half);
+        if (type == DSMOE_Q4_K || type == DSMOE_Q5_K) memcpy(block + 2, half, sizeof half);
+    }
+    weights_read(&w);
+    return w;
+}
+
+/* From now on products take octets of this set where they are whole. */
+static void weights_interleave(weights *w, const kernels *set)
+{
+    int64_t n = w->n / BLOCK_OCTET;
+    free(w->octets);
+    w->octets = malloc((size_t)(n * BLOCK_OCTET * w->matrix.stride + 1));
+    assert_non_null(w->octets);
+    gemm_blocks_interleave(set, w->matrix, w->k, 0, n, w->octets);
+    atomic_init(&w->home.octets, w->octets);
+    w->matrix.home = &w->home;
+}
+
+static void weights_free(weights *w)
+{
+    free(w->rows);
+    free(w->octets);
+    free(w->numbers);
+}
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+static void run(const kernels *set, rows x, int64_t m, int64_t k, matrix w, int64_t n, float *y,
+                int64_t ldy)
+{
+    size_t size = gemm_scratch_size(set, k);
+    void *scratch = NULL;
+    assert_int_equal(posix_memalign(&scratch, 64, size), 0);
+    memset(scratch, 0xff, size); /* NaN, should it get into a sum */
+    gemm g = gemm_init(set, k, scratch);
+    gemm_nt_load(&g, x, m, k);
+    gemm_nt(&g, w, n, y, ldy);
+    free(scratch);
+}
+
+/* The numbers that quantised rows stand for. */
+static double *quantised(rows x, int64_t m, int64_t k)
+{
+    double *numbers = malloc((size_t)(m * k) * sizeof *numbers);
+    int8_t *q = malloc((size_t)k);
+    float *scale = malloc((size_t)(k / BLOCK) * sizeof *scale);
+    int16_t *half_sum = malloc((size_t)(k / BLOCK) * 2 * sizeof *half_sum);
+    assert_true(numbers && q && scale && half_sum);
+    for (int64_t i = 0; i < m; i++) {
+        kernels_scalar.quantize(k, rows_at(x, i), q, scale, half_sum);
+        for (int64_t t = 0; t < k; t++) numbers[i * k + t] = (double)scale[t / BLOCK] * q[t];
+    }
+    free(q);
+    free(scale);
+    free(half_sum);
+    return numbers;
+}
+
+static void check(const kernels *set, const weights *w, const double *x, int64_t m, const float *y,
+                  int64_t ldy)
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < w->n; j++) {
+            double sum = 0, magnitude = 0;
+            for (int64_t t = 0; t < w->k; t++) {
+                double term = x[i * w->k + t] * (double)w->numbers[j * w->k + t];
+                sum += term;
+                magnitude += fabs(term);
+            }
+            /* a minimum is taken off what is larger than the numbers it leaves */
+            if (!(fabs(y[i * ldy + j] - sum) <= 32 * FLT_EPSILON * magnitude))
+                fail_msg("%s of %s, m %d n %d k %d: element %d,%d is %.9g instead of %.9g",
+                         dsmoe_dtype_name(w->matrix.type), set->name, (int)m, (int)w->n, (int)w->k,
+                         (int)i, (int)j, (double)y[i * ldy + j], sum);
+        }
+}
+
+/* Rows as they lie and octets must give the same bits. */
+static void check_weights(const kernels *set, weights *w, rows x, int64_t m)
+{
+    double *numbers = quantised(x, m, w->k);
+    result from_rows = result_make(m, w->n), from_octets = result_make(m, w->n);
+    w->matrix.home = NULL;
+    run(set, x, m, w->k, w->matrix, w->n, from_rows.data.at, from_rows.stride);
+    check(set, w, numbers, m, from_rows.data.at, from_rows.stride);
+    weights_interleave(w, set);
+    run(set, x, m, w->k, w->matrix, w->n, from_octets.data.at, from_octets.stride);
+    for (int64_t i = 0; i < m; i++)
+        assert_memory_equal(from_rows.data.at + i * from_rows.stride,
+                            from_octets.data.at + i * from_octets.stride,
+                            (size_t)w->n * sizeof(float));
+    result_free(&from_rows);
+    result_free(&from_octets);
+    free(numbers);
+}
+
+static void shapes_of_set(const kernels *set)
+{
+    static const int64_t heights[] = {1, 2, 3, 4, 5, 11}, widths[] = {1, 8, 15, 16, 17, 43},
+                         lengths[] = {32, 96, 256, 288, 512, 704};
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+            if (lengths[l] % dtype_table[types[t]].block != 0) continue;
+            for (size_t n = 0; n < COUNT(widths); n++) {
+                weights w = weights_random(types[t], widths[n], lengths[l]);
+                for (size_t m = 0; m < COUNT(heights); m++) {
+                    operand x = operand_make(heights[m], lengths[l], 5, true, 7);
+                    check_weights(set, &w, x.rows, heights[m]);
+                    operand_free(&x);
+                }
+                weights_free(&w);
+            }
+        }
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for_each_set(shapes_of_set);
+}
+
+/* A row alone has the same bits as among others. */
+static void alone_of_set(const kernels *set)
+{
+    static const int64_t lengths[] = {96, 512, 704};
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+            if (lengths[l] % dtype_table[types[t]].block != 0) continue;
+            weights w = weights_random(types[t], 43, lengths[l]);
+            weights_interleave(&w, set);
+            operand x = operand_make(7, lengths[l], 0, false, 8);
+            result together = result_make(7, 43), alone = result_make(7, 43);
+            run(set, x.rows, 7, w.k, w.matrix, 43, together.data.at, together.stride);
+            for (int i = 0; i < 7; i++) {
+                float *y = alone.data.at + i * alone.stride;
+                run(set, rows_from(x.rows, i), 1, w.k, w.matrix, 43, y, alone.stride);
+                assert_memory_equal(y, together.data.at + i * together.stride, 43 * sizeof *y);
+            }
+            result_free(&together);
+            result_free(&alone);
+            operand_free(&x);
+            weights_free(&w);
+        }
+}
+
+static void test_alone(void **state)
+{
+    (void)state;
+    for_each_set(alone_of_set);
+}
+
+/* All rows that one call may have. */
+static void most_rows_of_set(const kernels *set)
+{
+    for (size_t t = 0; t < COUNT(types); t++) {
+        weights w = weights_random(types[t], 19, 256);
+        operand x = operand_make(GEMM_ROWS, 256, 0, false, 3);
+        check_weights(set, &w, x.rows, GEMM_ROWS);
+        operand_free(&x);
+        weights_free(&w);
+    }
+}
+
+static void test_most_rows(void **state)
+{
+    (void)state;
+    for_each_set(most_rows_of_set);
+}
+
+/* Sums of 16 bits must hold the largest codes times the largest q, of either sign. */
+static void extremes_of_set(const kernels *set)
+{
+    float x[5 * 512];
+    for (int i = 0; i < 5 * 512; i++) x[i] = i < 512 ? 1.0f : i < 1024 ? -1.0f : i % 3 - 1.0f;
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (int high = 0; high < 2; high++) {
+            weights w = weights_extreme(types[t], 17, 512, high);
+            check_weights(set, &w, (rows){x, 512, NULL}, 1);
+            check_weights(set, &w, (rows){x + 512, 512, NULL}, 1);
+            check_weights(set, &w, (rows){x, 512, NULL}, 5);
+            weights_free(&w);
+        }
+}
+
+static void test_extremes(void **state)
+{
+    (void)state;
+    for_each_set(extremes_of_set);
+}
+
+/* Parts of a matrix, as tasks take them, with octets or, from an odd row on, without. */
+static void parts_of_set(const kernels *set)
+{
+    for (size_t t = 0; t < COUNT(types); t++) {
+        weights w = weights_random(types[t], 41, 256);
+        weights_interleave(&w, set);
+        operand x = operand_make(6, 256, 0, false, 4);
+        result whole = result_make(6, 41), part = result_make(6, 41);
+        run(set, x.rows, 6, 256, w.matrix, 41, whole.data.at, whole.stride);
+        static const int64_t cuts[] = {0, 16, 21, 29, 41};
+        for (size_t c = 0; c + 1 < COUNT(cuts); c++)
+            run(set, x.rows, 6, 256, matrix_from(w.matrix, cuts[c]), cuts[c + 1] - cuts[c],
+                part.data.at + cuts[c], part.stride);
+        for (int i = 0; i < 6; i++)
+            assert_memory_equal(whole.data.at + i * whole.stride, part.data.at + i * part.stride,
+                                41 * sizeof(float));
+        result_free(&whole);
+        result_free(&part);
+        operand_free(&x);
+        weights_free(&w);
+    }
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    for_each_set(parts_of_set);
+}
+
+/* ---- x in 8 bits ---------------------------------------------------------------------------------- */
+
+enum { N_X = 8 * BLOCK };
+
+static void x_of_set(const kernels *set)
+{
+    operand x = operand_make(1, N_X, 0, false, 9);
+    float *at = x.data.at;
+    for (int i = 0; i < BLOCK; i++) at[i] = 0.0f;
+    for (int i = 0; i < BLOCK; i++) at[BLOCK + i] = i % 2 ? 1e-42f : -1e-43f; /* nearly nothing */
+    for (int i = 0; i < BLOCK; i++) at[2 * BLOCK + i] = i == 5 ? -3e38f : 1.0f;
+    at[3 * BLOCK + 7] = NAN;
+    at[4 * BLOCK + 9] = -INFINITY;
+    int8_t q[N_X], expected_q[N_X];
+    float scale[8], expected[8];
+    int16_t half_sum[16], expected_sum[16];
+    kernels_scalar.quantize(N_X, at, expected_q, expected, expected_sum);
+    set->quantize(N_X, at, q, scale, half_sum);
+    assert_memory_equal(q, expected_q, sizeof q);
+    assert_memory_equal(half_sum, expected_sum, sizeof half_sum);
+    for (int b = 0; b < 8; b++) {
+        assert_true(b == 3 || b == 4 ? isnan(scale[b]) : scale[b] == expected[b]);
+        int sum = 0;
+        for (int i = b * BLOCK; i < (b + 1) * BLOCK; i++) {
+            sum += q[i];
+            if (b == 3 || b == 4) continue;
+            /* half a step, and what rounding the scale adds at its largest */
+            assert_true(fabsf(at[i] - scale[b] * (float)q[i]) <=
+                        scale[b] * 0.50002f + (b == 1 ? 1e-42f : 0.0f));
+        }
+        assert_int_equal(sum, half_sum[2 * b] + half_sum[2 * b + 1]);
+    }
+    assert_true(scale[0] == 0.0f && scale[1] == 0.0f);
+    operand_free(&x);
+}
+
+static void test_x(void **state)
+{
+    (void)state;
+    for_each_set(x_of_set);
+}
+
+/* What is not a number stays visible, in its row alone. */
+static void nan_of_set(const kernels *set)
+{
+    for (size_t t = 0; t < COUNT(types); t++) {
+        weights w = weights_random(types[t], 9, 256);
+        operand x = operand_make(3, 256, 0, false, 5);
+        x.data.at[256 + 77] = NAN;
+        result y = result_make(3, 9);
+        run(set, x.rows, 3, 256, w.matrix, 9, y.data.at, y.stride);
+        for (int j = 0; j < 9; j++) {
+            assert_true(isnan(y.data.at[y.stride + j]));
+            assert_true(isfinite(y.data.at[j]) && isfinite(y.data.at[2 * y.stride + j]));
+        }
+        run(set, rows_from(x.rows, 1), 1, 256, w.matrix, 9, y.data.at, y.stride);
+        for (int j = 0; j < 9; j++) assert_true(isnan(y.data.at[j]));
+        result_free(&y);
+        operand_free(&x);
+        weights_free(&w);
+    }
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    for_each_set(nan_of_set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_most_rows), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_x),
+        cmocka_unit_test(test_nan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
