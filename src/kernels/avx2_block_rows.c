@@ -10,14 +10,6 @@
 
 enum { STREAMS = 3 };
 
-/* Four columns of x for all lanes. */
-INLINE __m256i x_step(const int8_t *q)
-{
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm256_set1_epi32(four);
-}
-
 INLINE __m256i add_products(__m256i sum, __m256i codes, __m256i x)
 {
     sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));

@@ -4,8 +4,8 @@
  * columns of x gives sums for eight outputs, and nothing has to be added across lanes.
  *
  * Codes below 16 times q leave room in 16 bits for the sum of a whole block of 32: pairs are at most
- * 2·15·127, eight deep 30480. With codes below 32 it is half a block. So of 18 instructions for 256
- * products only 3 do something else than multiply and add bytes. Codes of 8 bits and more have no such
+ * 2·15·127, eight deep 30480. With codes below 32 it is half a block. So of 20 instructions for 256
+ * products only 5 do something else than multiply and add bytes. Codes of 8 bits and more have no such
  * room: they become 16 bits and are summed in 32. */
 #include <stddef.h>
 #include <string.h>
@@ -39,8 +39,6 @@ INLINE void tile_store(const int height, const float sum[TILE_M][TILE_N], float 
     }
 }
 
-INLINE __m256i broadcast_four(const void *at) { return _mm256_set1_epi32(*(const int *)at); }
-
 /* Σ q·code over a block, for `height` rows of x and 16 of w; `depth` steps are summed in 16 bits. */
 INLINE void dot_bytes(const int height, const int depth, const int8_t *x, const uint8_t *w,
                       __m256i dot[TILE_M][2])
@@ -55,7 +53,7 @@ INLINE void dot_bytes(const int height, const int depth, const int8_t *x, const 
             __m256i w1 = _mm256_loadu_si256((const __m256i *)(w + 32));
             UNROLL
             for (int i = 0; i < height; i++) {
-                __m256i xi = broadcast_four(x + i * 4);
+                __m256i xi = x_step(x + i * 4);
                 __m256i p0 = _mm256_maddubs_epi16(w0, xi), p1 = _mm256_maddubs_epi16(w1, xi);
                 sum[i][0] = s ? _mm256_add_epi16(sum[i][0], p0) : p0;
                 sum[i][1] = s ? _mm256_add_epi16(sum[i][1], p1) : p1;
@@ -74,6 +72,26 @@ INLINE void dot_bytes(const int height, const int depth, const int8_t *x, const 
     }
 }
 
+/* A block more: sum + (dot·scale_x)·scale - min·sum_x; without minima `min` is NULL. */
+INLINE void add_block(const int height, const __m256i dot[TILE_M][2], block_rows x,
+                      const float *scale, const float *min, float sum[TILE_M][TILE_N])
+{
+    UNROLL
+    for (int v = 0; v < 2; v++) {
+        __m256 scale_w = _mm256_loadu_ps(scale + v * 8);
+        UNROLL
+        for (int i = 0; i < height; i++) {
+            __m256 scaled =
+                _mm256_mul_ps(_mm256_cvtepi32_ps(dot[i][v]), _mm256_broadcast_ss(x.scale + i));
+            __m256 s = _mm256_fmadd_ps(scaled, scale_w, _mm256_load_ps(sum[i] + v * 8));
+            if (min)
+                s = _mm256_fnmadd_ps(_mm256_loadu_ps(min + v * 8), _mm256_broadcast_ss(x.sum + i),
+                                     s);
+            _mm256_store_ps(sum[i] + v * 8, s);
+        }
+    }
+}
+
 INLINE void tile_bytes_of(const int height, const int depth, int64_t width, block_rows x,
                           block_panel w, float *c, int64_t ldc, bool accumulate, int n)
 {
@@ -87,19 +105,7 @@ INLINE void tile_bytes_of(const int height, const int depth, int64_t width, bloc
             _mm_prefetch((const char *)q + ahead + line, _MM_HINT_T0);
         __m256i dot[TILE_M][2];
         dot_bytes(height, depth, q, code, dot);
-        UNROLL
-        for (int v = 0; v < 2; v++) {
-            __m256 scale = _mm256_loadu_ps(w.scale + v * 8), min = _mm256_loadu_ps(w.min + v * 8);
-            UNROLL
-            for (int i = 0; i < height; i++) {
-                __m256 scaled =
-                    _mm256_mul_ps(_mm256_cvtepi32_ps(dot[i][v]), _mm256_broadcast_ss(x.scale + i));
-                __m256 s = _mm256_load_ps(sum[i] + v * 8);
-                s = _mm256_fmadd_ps(scaled, scale, s);
-                s = _mm256_fnmadd_ps(min, _mm256_broadcast_ss(x.sum + i), s);
-                _mm256_store_ps(sum[i] + v * 8, s);
-            }
-        }
+        add_block(height, dot, x, w.scale, w.min, sum);
         x.scale += x.stride;
         x.sum += x.stride;
         w.scale += TILE_N;
@@ -148,7 +154,7 @@ INLINE void tile_words_of(const int height, int64_t width, block_rows x, block_p
             __m256i w1 = _mm256_loadu_si256((const __m256i *)(code + 16));
             UNROLL
             for (int i = 0; i < height; i++) {
-                __m256i xi = broadcast_four(q + i * 2);
+                __m256i xi = x_step(q + i * 2);
                 __m256i p0 = _mm256_madd_epi16(w0, xi), p1 = _mm256_madd_epi16(w1, xi);
                 dot[i][0] = s ? _mm256_add_epi32(dot[i][0], p0) : p0;
                 dot[i][1] = s ? _mm256_add_epi32(dot[i][1], p1) : p1;
@@ -156,17 +162,7 @@ INLINE void tile_words_of(const int height, int64_t width, block_rows x, block_p
                 KEEP_ORDER(dot[i][1]);
             }
         }
-        UNROLL
-        for (int v = 0; v < 2; v++) {
-            __m256 scale = _mm256_loadu_ps(w.scale + v * 8);
-            UNROLL
-            for (int i = 0; i < height; i++) {
-                __m256 scaled =
-                    _mm256_mul_ps(_mm256_cvtepi32_ps(dot[i][v]), _mm256_broadcast_ss(x.scale + i));
-                __m256 s = _mm256_load_ps(sum[i] + v * 8);
-                _mm256_store_ps(sum[i] + v * 8, _mm256_fmadd_ps(scaled, scale, s));
-            }
-        }
+        add_block(height, dot, x, w.scale, NULL, sum);
         x.scale += x.stride;
         w.scale += TILE_N;
     }

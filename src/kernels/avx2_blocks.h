@@ -109,6 +109,14 @@ INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
 
 INLINE __m256i load_step(const uint8_t at[STEP]) { return _mm256_loadu_si256((const __m256i *)at); }
 
+/* Four columns of a row of x, as bytes, or two as words, for all lanes. */
+INLINE __m256i x_step(const void *q)
+{
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
 /* Scales of Q6_K as words: of both halves of a part for each row; and of one half twice. */
 INLINE __m256i octet_words(const int8_t scales[8][2])
 {

@@ -46,6 +46,12 @@ static block_panel panel_place(const gemm *g)
 
 /* ---- taking x ---------------------------------------------------------------------------------- */
 
+/* What is taken off for each unit of a minimum. */
+static float block_sum(float scale, const int16_t half_sum[2])
+{
+    return scale * (float)(half_sum[0] + half_sum[1]);
+}
+
 /* The rows of one tile from row `first` on, `width` columns from k0 on; rows behind the last are 0. */
 static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0, int64_t width)
 {
@@ -64,7 +70,7 @@ static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0,
         for (int64_t b = 0; b < n_blocks; b++) {
             int64_t to = (k0 / BLOCK + b) * x.stride + first + r;
             ((float *)x.scale)[to] = scale[b];
-            ((float *)x.sum)[to] = scale[b] * (float)(half_sum[2 * b] + half_sum[2 * b + 1]);
+            ((float *)x.sum)[to] = block_sum(scale[b], half_sum + 2 * b);
         }
     }
     kn->gather(form, width, q, (char *)x.q + at * (form == BLOCK_BYTES ? 1 : 2));
@@ -83,7 +89,7 @@ static void load_row(const gemm *g)
     g->kernels->quantize(g->k, rows_at(g->source, 0), (int8_t *)x.q, (float *)x.scale,
                          (int16_t *)x.half_sum);
     for (int64_t b = 0; b < g->k / BLOCK; b++)
-        ((float *)x.sum)[b] = x.scale[b] * (float)(x.half_sum[2 * b] + x.half_sum[2 * b + 1]);
+        ((float *)x.sum)[b] = block_sum(x.scale[b], x.half_sum + 2 * b);
 }
 
 /* ---- octets -------------------------------------------------------------------------------------- */
@@ -96,29 +102,32 @@ static const unsigned char *kept_octets(matrix w)
     return all ? all + w.home_row * w.stride : NULL;
 }
 
-/* Octet i of n rows of w: a kept one, or made now in the scratch, which has room for two. Rows behind
- * the last repeat it. */
+/* Octet i of n rows of w; rows behind the last repeat it. */
+static void make_octet(const kernels *kn, matrix w, int64_t k, int64_t n, int64_t i, void *octet)
+{
+    const unsigned char *row[BLOCK_OCTET];
+    for (int r = 0; r < BLOCK_OCTET; r++)
+        row[r] = matrix_at(w, min64(i * BLOCK_OCTET + r, n - 1), 0);
+    kn->dtypes[w.type].blocks->interleave(row, k, octet);
+}
+
+/* The same: a kept one, or made now in the scratch, which has room for two. */
 static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, int64_t n,
                             int64_t i)
 {
-    int64_t bytes = BLOCK_OCTET * w.stride, first = i * BLOCK_OCTET;
-    if (kept && first + BLOCK_OCTET <= n) return kept + i * bytes;
-    const unsigned char *row[BLOCK_OCTET];
-    for (int r = 0; r < BLOCK_OCTET; r++) row[r] = matrix_at(w, min64(first + r, n - 1), 0);
+    int64_t bytes = BLOCK_OCTET * w.stride;
+    if (kept && (i + 1) * BLOCK_OCTET <= n) return kept + i * bytes;
     void *octet = g->octets + i % 2 * bytes;
-    g->kernels->dtypes[w.type].blocks->interleave(row, g->k, octet);
+    make_octet(g->kernels, w, g->k, n, i, octet);
     return octet;
 }
 
 void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t first, int64_t n,
                             void *octets)
 {
-    const block_kernels *bk = kn->dtypes[w.type].blocks;
-    for (int64_t i = first; i < first + n; i++) {
-        const unsigned char *row[BLOCK_OCTET];
-        for (int r = 0; r < BLOCK_OCTET; r++) row[r] = matrix_at(w, i * BLOCK_OCTET + r, 0);
-        bk->interleave(row, k, (char *)octets + i * BLOCK_OCTET * w.stride);
-    }
+    for (int64_t i = first; i < first + n; i++)
+        make_octet(kn, w, k, (first + n) * BLOCK_OCTET, i,
+                   (char *)octets + i * BLOCK_OCTET * w.stride);
 }
 
 /* ---- products ---------------------------------------------------------------------------------- */
