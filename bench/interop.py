@@ -29,7 +29,7 @@ sys.dont_write_bytecode = True  # nothing is left beside the sources
 import llama  # noqa: E402
 
 FLOATS = ("f32", "f16", "bf16")
-TYPES = FLOATS + ("q8_0", "q6_k", "q5_k", "q5_0", "q4_k_m", "q4_k", "q4_0")
+TYPES = FLOATS + ("q8_0", "q6_k", "q5_1", "q5_k", "q5_0", "q4_k_m", "q4_k", "q4_0")
 
 
 def parse():

@@ -131,7 +131,7 @@ class Batch(ctypes.Structure):
 
 
 # llama_ftype by the names that dsmoe quantize has. Two of them are mixtures there and are asked for "pure".
-FILE_TYPES = dict(q8_0=7, q4_0=2, q5_0=8, q4_k=14, q5_k=16, q6_k=18, q4_k_m=15)
+FILE_TYPES = dict(q8_0=7, q4_0=2, q5_0=8, q5_1=9, q4_k=14, q5_k=16, q6_k=18, q4_k_m=15)
 PURE = ("q4_k", "q5_k")
 Q8_0, Q6_K = 8, 14  # ggml_type
 

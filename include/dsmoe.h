@@ -326,7 +326,9 @@ typedef enum dsmoe_dtype {
     DSMOE_Q4_K = 6,
     DSMOE_Q5_K = 7,
     DSMOE_Q6_K = 8,
+    DSMOE_Q5_1 = 9,
 } dsmoe_dtype;
+enum { DSMOE_N_DTYPES = 10 };
 DSMOE_API const char *dsmoe_dtype_name(dsmoe_dtype dtype); /* "f32", "f16", "q4_k", … */
 
 /* generation_config.json: how the makers of a model want it sampled. */

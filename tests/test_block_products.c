@@ -12,7 +12,7 @@
 #include "kernels/gemm_blocks.h"
 #include "kernels/quantize.h"
 
-static const dsmoe_dtype types[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0,
+static const dsmoe_dtype types[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0, DSMOE_Q5_1,
                                     DSMOE_Q4_K, DSMOE_Q5_K, DSMOE_Q6_K};
 
 /* ---- weights ------------------------------------------------------------------------------------ */
@@ -69,7 +69,8 @@ static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high
         }
         if (type == DSMOE_Q8_0) memset(block, high ? 127 : -127, sizeof(block_q8_0));
         memcpy(block, half, sizeof half);
-        if (type == DSMOE_Q4_K || type == DSMOE_Q5_K) memcpy(block + 2, half, sizeof half);
+        if (type == DSMOE_Q5_1 || type == DSMOE_Q4_K || type == DSMOE_Q5_K)
+            memcpy(block + 2, half, sizeof half);
     }
     weights_read(&w);
     return w;

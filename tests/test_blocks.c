@@ -19,7 +19,8 @@ typedef struct block_type {
 
 static const block_type types[] = {
     {DSMOE_Q8_0, widen_q8_0, 8}, {DSMOE_Q4_0, widen_q4_0, 4}, {DSMOE_Q5_0, widen_q5_0, 5},
-    {DSMOE_Q4_K, widen_q4_k, 4}, {DSMOE_Q5_K, widen_q5_k, 5}, {DSMOE_Q6_K, widen_q6_k, 6},
+    {DSMOE_Q5_1, widen_q5_1, 5}, {DSMOE_Q4_K, widen_q4_k, 4}, {DSMOE_Q5_K, widen_q5_k, 5},
+    {DSMOE_Q6_K, widen_q6_k, 6},
 };
 
 enum { MOST_BYTES = 210 };
@@ -35,6 +36,13 @@ static place place_q4_0(int i, int bit) { return (place){2 + i % 16, i / 16 * 4 
 static place place_q5_0(int i, int bit)
 {
     return bit == 4 ? (place){2 + i / 8, i % 8} : (place){6 + i % 16, i / 16 * 4 + bit};
+}
+
+/* As of Q5_0, but that a minimum lies before. */
+static place place_q5_1(int i, int bit)
+{
+    place at = place_q5_0(i, bit);
+    return (place){at.byte + 2, at.bit};
 }
 
 /* 64 numbers in 32 bytes, the first 32 of them below. */
@@ -63,6 +71,7 @@ static place place_of_code(dsmoe_dtype type, int i, int bit)
     case DSMOE_Q8_0: return (place){2 + i, bit};
     case DSMOE_Q4_0: return place_q4_0(i, bit);
     case DSMOE_Q5_0: return place_q5_0(i, bit);
+    case DSMOE_Q5_1: return place_q5_1(i, bit);
     case DSMOE_Q4_K: return (place){16 + place_low(i, bit).byte, place_low(i, bit).bit};
     case DSMOE_Q5_K: return place_q5_k(i, bit);
     default: return place_q6_k(i, bit);
@@ -88,7 +97,7 @@ static void set_bit(unsigned char *bytes, place at)
 static const unsigned char one[2] = {0x00, 0x3c}, minus_half[2] = {0x00, 0xb8},
                            quarter[2] = {0x00, 0x34};
 
-/* All codes zero, d = 1 and dmin = 1/4, every scale 1 and every minimum 0. */
+/* All codes zero, d = 1, m = -1/2 and dmin = 1/4, every scale 1 and every minimum 0. */
 static void make_plain(dsmoe_dtype type, unsigned char block[MOST_BYTES])
 {
     memset(block, 0, MOST_BYTES);
@@ -98,9 +107,16 @@ static void make_plain(dsmoe_dtype type, unsigned char block[MOST_BYTES])
         return;
     }
     memcpy(block, one, 2);
+    if (type == DSMOE_Q5_1) memcpy(block + 2, minus_half, 2);
     if (type != DSMOE_Q4_K && type != DSMOE_Q5_K) return;
     memcpy(block + 2, quarter, 2);
     for (int j = 0; j < 8; j++) set_bit(block, place_of_scale(j, 0, false));
+}
+
+/* As another float16 behind d. */
+static bool has_minimum(dsmoe_dtype type)
+{
+    return type == DSMOE_Q5_1 || type == DSMOE_Q4_K || type == DSMOE_Q5_K;
 }
 
 /* What the code 0 means in such a block. */
@@ -109,6 +125,7 @@ static float lowest(dsmoe_dtype type)
     switch (type) {
     case DSMOE_Q4_0: return -8.0f;
     case DSMOE_Q5_0: return -16.0f;
+    case DSMOE_Q5_1: return -0.5f;
     case DSMOE_Q6_K: return -32.0f;
     default: return 0.0f;
     }
@@ -204,6 +221,14 @@ static void test_by_hand(void **state)
     assert_true(values[0] == 3.5f && values[16] == 5.0f && values[1] == -8.0f);
     assert_true(values[31] == 0.0f && values[15] == -8.0f && values[32] == 8.0f);
 
+    unsigned char q5_1[2 * 24] = {0x00, 0x38, 0x00, 0x34, 0x01, 0x00, 0x01, 0x80, 0xa7};
+    memcpy(q5_1 + 24, quarter, 2);
+    memcpy(q5_1 + 26, minus_half, 2);
+    q5_1[24 + 23] = 0x30;         /* the last code of the second block is 3 */
+    widen_q5_1(64, q5_1, values); /* the codes of the first are those of Q5_0 above; m = 1/4 */
+    assert_true(values[0] == 11.75f && values[16] == 13.25f && values[1] == 0.25f);
+    assert_true(values[31] == 8.25f && values[32] == -0.5f && values[63] == 0.25f);
+
     unsigned char q8_0[2 * 34] = {0x00, 0x34, 0x7f, 0x80, 0xff};
     memcpy(q8_0 + 34, one, 2);
     q8_0[34 + 33] = 0x85;
@@ -265,6 +290,8 @@ static double exact_number(const block_type *t, const unsigned char *block, int 
     }
     if (t->type == DSMOE_Q4_0 || t->type == DSMOE_Q5_0)
         return factor * (code + (double)lowest(t->type));
+    if (t->type == DSMOE_Q5_1)
+        return factor * code + half_from_f16((uint16_t)(block[2] | block[3] << 8));
     for (int bit = 0; bit < 6; bit++) {
         place a = place_of_scale(i / BLOCK, bit, false), b = place_of_scale(i / BLOCK, bit, true);
         scale |= (block[a.byte] >> a.bit & 1) << bit;
@@ -274,7 +301,7 @@ static double exact_number(const block_type *t, const unsigned char *block, int 
            half_from_f16((uint16_t)(block[2] | block[3] << 8)) * (double)min;
 }
 
-/* Arbitrary bytes: float32 rounds once, at the last subtraction, so that every way to compute a
+/* Arbitrary bytes: float32 rounds once, where a minimum comes in, so that every way to compute a
  * number comes to the same bits. */
 static void test_exact(void **state)
 {
@@ -288,7 +315,7 @@ static void test_exact(void **state)
                 block[i] = (unsigned char)rng_bits(6, t, (uint64_t)(b * MOST_BYTES + i));
             int d = types[t].type == DSMOE_Q6_K ? 208 : 0;
             block[d + 1] &= 0xbf; /* no infinity, no NaN */
-            if (types[t].type == DSMOE_Q4_K || types[t].type == DSMOE_Q5_K) block[3] &= 0xbf;
+            if (has_minimum(types[t].type)) block[3] &= 0xbf;
             types[t].widen(info->block, block, values);
             for (int i = 0; i < info->block; i++)
                 if (values[i] != (float)exact_number(&types[t], block, i))

@@ -305,25 +305,29 @@ static void test_mixture(void **state)
     static const struct {
         const char *type;
         dsmoe_dtype plain, head, by_32, by_none;
+        uint32_t file_type;
     } cases[] = {
-        {"f32", DSMOE_F32, DSMOE_F32, DSMOE_F32, DSMOE_F32},
-        {"f16", DSMOE_F16, DSMOE_F16, DSMOE_F16, DSMOE_F16},
-        {"bf16", DSMOE_BF16, DSMOE_BF16, DSMOE_BF16, DSMOE_BF16},
-        {"q8_0", DSMOE_Q8_0, DSMOE_Q8_0, DSMOE_Q8_0, DSMOE_F16},
-        {"q4_0", DSMOE_Q4_0, DSMOE_Q6_K, DSMOE_Q4_0, DSMOE_F16},
-        {"q5_0", DSMOE_Q5_0, DSMOE_Q6_K, DSMOE_Q5_0, DSMOE_F16},
-        {"q4_k", DSMOE_Q4_K, DSMOE_Q6_K, DSMOE_Q5_0, DSMOE_F16},
-        {"q5_k", DSMOE_Q5_K, DSMOE_Q6_K, DSMOE_Q8_0, DSMOE_F16},
-        {"q6_k", DSMOE_Q6_K, DSMOE_Q6_K, DSMOE_Q8_0, DSMOE_F16},
+        {"f32", DSMOE_F32, DSMOE_F32, DSMOE_F32, DSMOE_F32, 0},
+        {"f16", DSMOE_F16, DSMOE_F16, DSMOE_F16, DSMOE_F16, 1},
+        {"bf16", DSMOE_BF16, DSMOE_BF16, DSMOE_BF16, DSMOE_BF16, 32},
+        {"q8_0", DSMOE_Q8_0, DSMOE_Q8_0, DSMOE_Q8_0, DSMOE_F16, 7},
+        {"q4_0", DSMOE_Q4_0, DSMOE_Q6_K, DSMOE_Q4_0, DSMOE_F16, 2},
+        {"q5_0", DSMOE_Q5_0, DSMOE_Q6_K, DSMOE_Q5_0, DSMOE_F16, 8},
+        {"q5_1", DSMOE_Q5_1, DSMOE_Q6_K, DSMOE_Q5_1, DSMOE_F16, 9},
+        {"q4_k", DSMOE_Q4_K, DSMOE_Q6_K, DSMOE_Q5_0, DSMOE_F16, 14},
+        {"q5_k", DSMOE_Q5_K, DSMOE_Q6_K, DSMOE_Q5_1, DSMOE_F16, 16},
+        {"q6_k", DSMOE_Q6_K, DSMOE_Q6_K, DSMOE_Q8_0, DSMOE_F16, 18},
     };
+    mixture m;
     for (size_t i = 0; i < COUNT(cases); i++) {
         const char *any = "blk.3.ffn_up.weight";
         assert_int_equal(type_of(cases[i].type, 4, any, 512), cases[i].plain);
         assert_int_equal(type_of(cases[i].type, 4, "output.weight", 512), cases[i].head);
         assert_int_equal(type_of(cases[i].type, 4, any, 1408), cases[i].by_32);
         assert_int_equal(type_of(cases[i].type, 4, any, 100), cases[i].by_none);
+        assert_int_equal(mixture_parse(cases[i].type, &m, NULL), DSMOE_OK);
+        assert_int_equal(mixture_file_type(&m, DSMOE_F32), cases[i].file_type);
     }
-    mixture m;
     dsmoe_error error = {0};
     assert_int_equal(mixture_parse("q3_k", &m, &error), DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "q3_k"));
@@ -344,8 +348,8 @@ static void test_fallback(void **state)
         {"token_embd.weight", DSMOE_Q5_K},           {"output.weight", DSMOE_Q6_K},
         {"output_norm.weight", DSMOE_F32},           {"blk.0.attn_q.weight", DSMOE_Q5_K},
         {"blk.0.ffn_down.weight", DSMOE_F16},        {"blk.1.ffn_gate_inp.weight", DSMOE_F32},
-        {"blk.1.ffn_down_exps.weight", DSMOE_Q8_0},  {"blk.1.ffn_up_exps.weight", DSMOE_Q5_K},
-        {"blk.2.ffn_down_shexp.weight", DSMOE_Q8_0}, {"blk.2.ffn_norm.weight", DSMOE_F32},
+        {"blk.1.ffn_down_exps.weight", DSMOE_Q5_1},  {"blk.1.ffn_up_exps.weight", DSMOE_Q5_K},
+        {"blk.2.ffn_down_shexp.weight", DSMOE_Q5_1}, {"blk.2.ffn_norm.weight", DSMOE_F32},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         assert_int_equal(tensor_of(file, cases[i].name)->type, cases[i].type);
@@ -363,8 +367,8 @@ static void test_quantised(void **state)
         const char *type;
         double most, least;
     } cases[] = {
-        {"q8_0", 0.06, 1e-4}, {"q6_k", 0.12, 1e-3},   {"q5_k", 0.25, 1e-2}, {"q5_0", 0.30, 1e-2},
-        {"q4_k", 0.45, 1e-2}, {"q4_k_m", 0.45, 1e-2}, {"q4_0", 0.55, 1e-2},
+        {"q8_0", 0.06, 1e-4}, {"q6_k", 0.12, 1e-3}, {"q5_k", 0.25, 1e-2},   {"q5_0", 0.30, 1e-2},
+        {"q5_1", 0.25, 1e-2}, {"q4_k", 0.45, 1e-2}, {"q4_k_m", 0.45, 1e-2}, {"q4_0", 0.55, 1e-2},
     };
     dsmoe_config config = blocky();
     config.num_experts_per_tok = config.n_routed_experts; /* no choice that a small error turns */

@@ -107,7 +107,8 @@ static void test_nonfinite(void **state)
     up->data[40 * 256] = INFINITY;
     assert_int_equal(mkdir(in("a"), 0777), 0);
     made_model_write(&made, in("a"), false);
-    static const char *const types[] = {"q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k", "q4_k_m"};
+    static const char *const types[] = {"q8_0", "q4_0", "q5_0", "q5_1",
+                                        "q4_k", "q5_k", "q6_k", "q4_k_m"};
     for (size_t i = 0; i < COUNT(types); i++) {
         dsmoe_convert_options options = {.type = types[i], .n_threads = 3};
         refused(in("a"), in("b.gguf"), &options, DSMOE_ERROR_NONFINITE,

@@ -29,6 +29,7 @@ static void widen(dsmoe_dtype type, int64_t n, const unsigned char *src, float *
     case DSMOE_Q8_0: widen_q8_0(n, src, dst); break;
     case DSMOE_Q4_0: widen_q4_0(n, src, dst); break;
     case DSMOE_Q5_0: widen_q5_0(n, src, dst); break;
+    case DSMOE_Q5_1: widen_q5_1(n, src, dst); break;
     case DSMOE_Q4_K: widen_q4_k(n, src, dst); break;
     case DSMOE_Q5_K: widen_q5_k(n, src, dst); break;
     case DSMOE_Q6_K: widen_q6_k(n, src, dst); break;
@@ -78,7 +79,7 @@ static void make_numbers(float deviation, float outliers, uint64_t seed)
         if (rng_bits(seed, 2, (uint64_t)i) % 256 == 0) numbers[i] *= outliers;
 }
 
-static const dsmoe_dtype blocks[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0,
+static const dsmoe_dtype blocks[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0, DSMOE_Q5_1,
                                      DSMOE_Q4_K, DSMOE_Q5_K, DSMOE_Q6_K};
 
 /* ---- plain types ----------------------------------------------------------------------------- */
@@ -133,6 +134,7 @@ static void test_loss(void **state)
         {DSMOE_Q8_0, 0.00529, 0.00749},
         {DSMOE_Q6_K, 0.0168, 0.0223},
         {DSMOE_Q5_K, 0.0345, 0.0394},
+        {DSMOE_Q5_1, 0.0335, 0.0381},
         {DSMOE_Q5_0, 0.0395, 0.0571},
         {DSMOE_Q4_K, 0.0702, 0.0801},
         {DSMOE_Q4_0, 0.0809, 0.1183},
@@ -171,6 +173,46 @@ static void test_grid(void **state)
             if (fabsf(row.values[i] - numbers[i]) > 2e-3f * 0x1p-7f * (float)levels)
                 fail_msg("%s: number %d, %g, became %g", dtype_table[type].name, i,
                          (double)numbers[i], (double)row.values[i]);
+    }
+}
+
+/* Q5_1 without a search: the lowest number is the minimum, the highest has the last code. */
+static void store_plain_q5_1(const float *x, float *values)
+{
+    float low = x[0], high = x[0];
+    for (int i = 1; i < BLOCK; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+    }
+    float d = half_from_f16(half_to_f16((high - low) / 31.0f));
+    float m = half_from_f16(half_to_f16(low));
+    for (int i = 0; i < BLOCK; i++) {
+        float q = d > 0.0f ? nearbyintf((x[i] - m) / d) : 0.0f;
+        values[i] = d * fminf(fmaxf(q, 0.0f), 31.0f) + m;
+    }
+}
+
+/* A minimum may be of either sign and far larger than what numbers differ by, so that its float16 is
+ * the coarser one: the search loses less by at least this factor. */
+static void test_q5_1_minimum(void **state)
+{
+    (void)state;
+    static const struct {
+        float mean, deviation;
+        double gain;
+    } cases[] = {{0.0f, 0.02f, 1.12},  {0.07f, 0.02f, 1.12}, {-0.07f, 0.02f, 1.12},
+                 {1.0f, 1e-3f, 1.26},  {-1.0f, 1e-4f, 6.8},  {5.001f, 1e-6f, 99},
+                 {-3000.0f, 1.0f, 2.3}};
+    static float values[ROW];
+    for (size_t c = 0; c < COUNT(cases); c++) {
+        make_numbers(cases[c].deviation, 1.0f, 15);
+        for (int i = 0; i < ROW; i++) numbers[i] += cases[c].mean;
+        store(&row, DSMOE_Q5_1, ROW, numbers, NULL);
+        for (int i = 0; i < ROW; i += BLOCK) store_plain_q5_1(numbers + i, values + i);
+        double simple = loss(ROW, numbers, NULL, values);
+        double gain = simple / loss(ROW, numbers, NULL, row.values);
+        if (!(gain >= cases[c].gain))
+            fail_msg("numbers of about %g: %.3f times less is lost", (double)cases[c].mean, gain);
     }
 }
 
@@ -232,6 +274,7 @@ static void test_bits(void **state)
         {DSMOE_Q8_0, 0x1d8870272bf35d3e, 0x1d8870272bf35d3e},
         {DSMOE_Q4_0, 0xf845bb0c992e5ac6, 0xd3b8554a46924884},
         {DSMOE_Q5_0, 0xbd60dcdf47273aef, 0x47d6797bc4913b0f},
+        {DSMOE_Q5_1, 0x56f4218425ecbe07, 0xbe6cd8e5d41fa141},
         {DSMOE_Q4_K, 0x8ee5facdb3349b9e, 0x392c0817d4e96662},
         {DSMOE_Q5_K, 0x56127dc883fd88a0, 0x18ccb98494071138},
         {DSMOE_Q6_K, 0x64e6ccff4a3ce04a, 0x3cd311c8ea9005d7},
@@ -260,8 +303,8 @@ static void test_importance(void **state)
         dsmoe_dtype type;
         double columns, whole;
     } gains[] = {
-        {DSMOE_Q4_0, 1.34, 1.28}, {DSMOE_Q5_0, 1.42, 1.34}, {DSMOE_Q4_K, 1.79, 1.58},
-        {DSMOE_Q5_K, 1.68, 1.52}, {DSMOE_Q6_K, 1.96, 1.68},
+        {DSMOE_Q4_0, 1.34, 1.28}, {DSMOE_Q5_0, 1.42, 1.34}, {DSMOE_Q5_1, 1.91, 1.66},
+        {DSMOE_Q4_K, 1.79, 1.58}, {DSMOE_Q5_K, 1.68, 1.52}, {DSMOE_Q6_K, 1.96, 1.68},
     };
     static float only[ROW];
     make_numbers(0.02f, 1.0f, 6);
@@ -374,16 +417,19 @@ static void test_constants(void **state)
         }
 }
 
-/* One number a thousand times as large as the others is kept. What that leaves for the others of
- * its block depends on the type; the bounds are for parts without it. */
+/* One number a thousand times as large as the others is kept; as a minimum less exactly, for the
+ * sake of the others. What that leaves for the others of its block depends on the type; the bounds
+ * are for parts without it. */
 static void test_outlier(void **state)
 {
     (void)state;
     static const struct {
         dsmoe_dtype type;
+        float itself;
         double others;
-    } bounds[] = {{DSMOE_Q8_0, 0},   {DSMOE_Q4_0, 0},   {DSMOE_Q5_0, 0},
-                  {DSMOE_Q4_K, 2.1}, {DSMOE_Q5_K, 1.4}, {DSMOE_Q6_K, 0.13}};
+    } bounds[] = {{DSMOE_Q8_0, 0.4f, 0},   {DSMOE_Q4_0, 0.4f, 0},   {DSMOE_Q5_0, 0.4f, 0},
+                  {DSMOE_Q5_1, 0.6f, 0},   {DSMOE_Q4_K, 0.4f, 2.1}, {DSMOE_Q5_K, 0.4f, 1.4},
+                  {DSMOE_Q6_K, 0.4f, 0.13}};
     for (size_t t = 0; t < COUNT(bounds); t++) {
         const dtype_info *info = &dtype_table[bounds[t].type];
         for (int at = 0; at < info->block; at += 5)
@@ -391,7 +437,7 @@ static void test_outlier(void **state)
                 make_numbers(1.0f, 1.0f, 10);
                 numbers[at] = (float)sign * 1000.0f;
                 store(&row, bounds[t].type, info->block, numbers, NULL);
-                assert_true(fabsf(row.values[at] - numbers[at]) <= 0.4f);
+                assert_true(fabsf(row.values[at] - numbers[at]) <= bounds[t].itself);
                 for (int i = 0; i < info->block; i++)
                     if (i / BLOCK != at / BLOCK)
                         assert_true(fabsf(row.values[i] - numbers[i]) <= bounds[t].others);
@@ -459,14 +505,23 @@ static void test_wide_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),          cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_grid),           cmocka_unit_test(test_q8_0_again),
-        cmocka_unit_test(test_alone),          cmocka_unit_test(test_units),
-        cmocka_unit_test(test_bits),           cmocka_unit_test(test_importance),
-        cmocka_unit_test(test_no_importance),  cmocka_unit_test(test_part_without_importance),
-        cmocka_unit_test(test_odd_importance), cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_constants),      cmocka_unit_test(test_outlier),
-        cmocka_unit_test(test_huge),           cmocka_unit_test(test_tiny),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_q5_1_minimum),
+        cmocka_unit_test(test_q8_0_again),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_importance),
+        cmocka_unit_test(test_no_importance),
+        cmocka_unit_test(test_part_without_importance),
+        cmocka_unit_test(test_odd_importance),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_outlier),
+        cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_tiny),
         cmocka_unit_test(test_wide_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ typedef struct dtype_info {
     int gguf_type; /* its number in GGUF files */
 } dtype_info;
 
-enum { N_DTYPES = 9 };
+enum { N_DTYPES = DSMOE_N_DTYPES };
 
 /* By dsmoe_dtype. In the header, so that sizes of known types are constants to the compiler. */
 static const dtype_info dtype_table[N_DTYPES] = {
@@ -26,7 +26,7 @@ static const dtype_info dtype_table[N_DTYPES] = {
     [DSMOE_BF16] = {"bf16", 1, 2, 30},     [DSMOE_Q8_0] = {"q8_0", 32, 34, 8},
     [DSMOE_Q4_0] = {"q4_0", 32, 18, 2},    [DSMOE_Q5_0] = {"q5_0", 32, 22, 6},
     [DSMOE_Q4_K] = {"q4_k", 256, 144, 12}, [DSMOE_Q5_K] = {"q5_k", 256, 176, 13},
-    [DSMOE_Q6_K] = {"q6_k", 256, 210, 14},
+    [DSMOE_Q6_K] = {"q6_k", 256, 210, 14}, [DSMOE_Q5_1] = {"q5_1", 32, 24, 7},
 };
 
 /* Bytes of `n` numbers of a type, a whole number of blocks. */

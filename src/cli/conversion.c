@@ -89,8 +89,7 @@ static void print_types(const int64_t counts[], int n_types)
 
 static void print_summary(const conversion *c, const dsmoe_model *model)
 {
-    enum { N_TYPES = DSMOE_Q6_K + 1 };
-    int64_t counts[N_TYPES] = {0}, numbers = 0;
+    int64_t counts[DSMOE_N_DTYPES] = {0}, numbers = 0;
     double bytes = 0;
     size_t n = dsmoe_model_tensor_count(model);
     for (size_t i = 0; i < n; i++) {
@@ -102,7 +101,7 @@ static void print_summary(const conversion *c, const dsmoe_model *model)
     char size[CLI_BYTES];
     printf("%s: %s of weights, %.2f bits per weight, tensors: ", c->target,
            cli_format_bytes(bytes, size), 8 * bytes / (double)numbers);
-    print_types(counts, N_TYPES);
+    print_types(counts, DSMOE_N_DTYPES);
     printf("; %.1f s\n", cli_seconds() - c->start);
 }
 

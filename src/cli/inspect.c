@@ -46,13 +46,12 @@ typedef struct type_total {
     int64_t n_tensors;
     size_t size;
 } type_total;
-enum { N_TYPES = DSMOE_Q6_K + 1 };
 
 typedef struct inspection {
     const inspect_options *options;
     const dsmoe_model *model;
     model_view view;
-    type_total types[N_TYPES], all;
+    type_total types[DSMOE_N_DTYPES], all;
     int64_t n_ctx;
     dsmoe_session_memory memory;
 } inspection;
@@ -83,7 +82,7 @@ static void print_types(const inspection *it)
 {
     char bytes[CLI_BYTES], count[TABLE_CELL];
     const char *label = "weights";
-    for (int i = 0; i < N_TYPES; i++) {
+    for (int i = 0; i < DSMOE_N_DTYPES; i++) {
         if (it->types[i].n_tensors == 0) continue;
         printf("%-13s %-4s %8s in %s tensor%s\n", label, dsmoe_dtype_name((dsmoe_dtype)i),
                cli_format_bytes((double)it->types[i].size, bytes),
@@ -179,7 +178,7 @@ static void print_json_model(const inspection *it)
     printf(",\n \"tensors\": {\"count\": %" PRId64 ", \"bytes\": %zu, \"types\": {",
            it->all.n_tensors, it->all.size);
     const char *separator = "";
-    for (int i = 0; i < N_TYPES; i++) {
+    for (int i = 0; i < DSMOE_N_DTYPES; i++) {
         if (it->types[i].n_tensors == 0) continue;
         printf("%s\"%s\": {\"count\": %" PRId64 ", \"bytes\": %zu}", separator,
                dsmoe_dtype_name((dsmoe_dtype)i), it->types[i].n_tensors, it->types[i].size);

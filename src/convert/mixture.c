@@ -9,7 +9,7 @@
 /* What GGUF files call themselves by the type of most of their matrices. */
 static const uint32_t file_types[N_DTYPES] = {
     [DSMOE_F32] = 0,  [DSMOE_F16] = 1,   [DSMOE_BF16] = 32, [DSMOE_Q8_0] = 7,  [DSMOE_Q4_0] = 2,
-    [DSMOE_Q5_0] = 8, [DSMOE_Q4_K] = 14, [DSMOE_Q5_K] = 16, [DSMOE_Q6_K] = 18,
+    [DSMOE_Q5_0] = 8, [DSMOE_Q4_K] = 14, [DSMOE_Q5_K] = 16, [DSMOE_Q6_K] = 18, [DSMOE_Q5_1] = 9,
 };
 enum { FILE_TYPE_Q4_K_M = 15 };
 
@@ -50,11 +50,22 @@ static dsmoe_dtype at_least_q6_k(dsmoe_dtype type)
     return dtype_is_block(type) && type != DSMOE_Q8_0 ? DSMOE_Q6_K : type;
 }
 
+/* Of blocks of 32 numbers, with more bits. */
+static dsmoe_dtype stand_in(dsmoe_dtype type)
+{
+    switch (type) {
+    case DSMOE_Q4_K: return DSMOE_Q5_0;
+    case DSMOE_Q5_K: return DSMOE_Q5_1;
+    case DSMOE_Q6_K: return DSMOE_Q8_0;
+    default: return type;
+    }
+}
+
 /* The type itself, or what stands in for it where its blocks do not divide a row. */
 static dsmoe_dtype type_for_rows(dsmoe_dtype type, int64_t n_in)
 {
     if (n_in % dtype_table[type].block == 0) return type;
-    if (dtype_table[type].block == 256) type = type == DSMOE_Q4_K ? DSMOE_Q5_0 : DSMOE_Q8_0;
+    type = stand_in(type);
     return n_in % dtype_table[type].block == 0 ? type : DSMOE_F16;
 }
 

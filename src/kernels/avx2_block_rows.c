@@ -19,19 +19,6 @@ INLINE __m256i add_products(__m256i sum, __m256i codes, __m256i x)
 
 INLINE __m256i widen_sums(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
 
-/* A block more: sum + (dot·scale_x)·scale - min·sum_x, in the very order of the tiles, so that a row has
- * the same bits alone and among others. */
-INLINE __m256 add_scaled(__m256 sum, __m256i dot, __m256 scale, const float *x_scale)
-{
-    __m256 scaled = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_broadcast_ss(x_scale));
-    return _mm256_fmadd_ps(scaled, scale, sum);
-}
-
-INLINE __m256 take_off(__m256 sum, __m256 min, const float *x_sum)
-{
-    return _mm256_fnmadd_ps(min, _mm256_broadcast_ss(x_sum), sum);
-}
-
 /* ---- one block of small types ------------------------------------------------------------------ */
 
 /* Block b of x against the octets at w. */
@@ -54,40 +41,46 @@ INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS],
     }
     UNROLL
     for (int j = 0; j < n; j++) {
-        __m256 d = octet_floats(w[j]->d);
-        sums[j] = add_scaled(sums[j], widen_sums(words[j]), d, x.scale + b);
-        sums[j] = take_off(sums[j], _mm256_mul_ps(d, _mm256_set1_ps(8.0f)), x.sum + b);
+        sums[j] = add_block(sums[j], widen_sums(words[j]), octet_floats(w[j]->d), 8, x.scale + b,
+                            x.sum + b);
     }
+}
+
+/* Σ q·code of a block with codes of 5 bits: 16 bits hold half of it. Each half is multiplied by
+ * `factors` on its way to 32. */
+INLINE __m256i dot_codes_5(const int8_t *q, const codes_5 codes, __m256i factors)
+{
+    __m256i code[STEPS], words[2];
+    octet_codes_5(codes, code);
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        words[half] = _mm256_maddubs_epi16(code[4 * half], x_step(q + 16 * half));
+        UNROLL
+        for (int s = 4 * half + 1; s < 4 * half + 4; s++)
+            words[half] = add_products(words[half], code[s], x_step(q + 4 * s));
+    }
+    return _mm256_add_epi32(_mm256_madd_epi16(words[0], factors),
+                            _mm256_madd_epi16(words[1], factors));
 }
 
 INLINE void add_q5_0(block_row x, int64_t b, const octet_q5_0 *const w[STREAMS], const int n,
                      __m256 sums[STREAMS])
 {
-    const int8_t *q = x.q + b * BLOCK;
-    __m256i low[STREAMS], high[STREAMS], fifth[STREAMS];
     UNROLL
     for (int j = 0; j < n; j++) {
-        low[j] = high[j] = _mm256_setzero_si256();
-        fifth[j] = load_step(w[j]->high);
+        __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
+        sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 16, x.scale + b, x.sum + b);
     }
-    UNROLL
-    for (int s = 0; s < 4; s++) {
-        __m256i first = x_step(q + 4 * s), second = x_step(q + 16 + 4 * s);
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256i both = load_step(w[j]->q[s]);
-            __m256i a = _mm256_or_si256(low_halves(both), move_bits(fifth[j], s, 4, 16));
-            __m256i c = _mm256_or_si256(high_halves(both), move_bits(fifth[j], s + 4, 4, 16));
-            low[j] = add_products(low[j], a, first);
-            high[j] = add_products(high[j], c, second);
-        }
-    }
+}
+
+INLINE void add_q5_1(block_row x, int64_t b, const octet_q5_1 *const w[STREAMS], const int n,
+                     __m256 sums[STREAMS])
+{
     UNROLL
     for (int j = 0; j < n; j++) {
-        __m256 d = octet_floats(w[j]->d);
-        __m256i dot = _mm256_add_epi32(widen_sums(low[j]), widen_sums(high[j]));
-        sums[j] = add_scaled(sums[j], dot, d, x.scale + b);
-        sums[j] = take_off(sums[j], _mm256_mul_ps(d, _mm256_set1_ps(16.0f)), x.sum + b);
+        __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
+        sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 0, x.scale + b, x.sum + b);
+        sums[j] = add_minimum(sums[j], octet_floats(w[j]->m), x.sum + b);
     }
 }
 
@@ -112,82 +105,82 @@ INLINE void add_q8_0(block_row x, int64_t b, const octet_q8_0 *const w[STREAMS],
     }
     UNROLL
     for (int j = 0; j < n; j++)
-        sums[j] = add_scaled(sums[j], dot[j], octet_floats(w[j]->d), x.scale + b);
+        sums[j] = add_block(sums[j], dot[j], octet_floats(w[j]->d), 0, x.scale + b, x.sum + b);
 }
 
 /* ---- one block of large types ------------------------------------------------------------------ */
 
-/* Scales, minima and d of a part are the octet's; x is at its block `at`. */
-INLINE void add_part(__m256 *sum, __m256i dot, octet_scales of, __m256 d, __m256 dmin, block_row x,
-                     int64_t at)
+/* What the minima of all parts come to. */
+INLINE __m256 minima_of(const octet_scales *of, const float *x_sum)
 {
-    *sum = add_scaled(*sum, dot, _mm256_mul_ps(of.scale, d), x.scale + at);
-    *sum = take_off(*sum, _mm256_mul_ps(of.min, dmin), x.sum + at);
+    __m256 sum = _mm256_setzero_ps();
+    UNROLL
+    for (int part = 0; part < 8; part++)
+        sum = add_minimum(sum, part_minima(of, part), x_sum + part);
+    return sum;
+}
+
+/* Parts 2·pair and 2·pair + 1 of a Q4_K block. */
+INLINE void add_q4_k_pair(block_row x, int64_t at, const octet_q4_k *const w[STREAMS], const int n,
+                          const int pair, const octet_scales of[STREAMS], __m256 parts[STREAMS])
+{
+    const int8_t *q = x.q + at * BLOCK;
+    __m256i low[STREAMS], high[STREAMS];
+    UNROLL
+    for (int j = 0; j < n; j++) low[j] = high[j] = _mm256_setzero_si256();
+    UNROLL
+    for (int s = 0; s < STEPS; s++) {
+        __m256i first = x_step(q + 4 * s), second = x_step(q + BLOCK + 4 * s);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            __m256i both = load_step(w[j]->q[pair][s]);
+            low[j] = add_products(low[j], low_halves(both), first);
+            high[j] = add_products(high[j], high_halves(both), second);
+        }
+    }
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        __m256i dot = _mm256_madd_epi16(low[j], part_scales(&of[j], 2 * pair));
+        parts[j] = add_part(parts[j], dot, x.scale + at);
+        dot = _mm256_madd_epi16(high[j], part_scales(&of[j], 2 * pair + 1));
+        parts[j] = add_part(parts[j], dot, x.scale + at + 1);
+    }
 }
 
 INLINE void add_q4_k(block_row x, int64_t b, const octet_q4_k *const w[STREAMS], const int n,
                      __m256 sums[STREAMS])
 {
-    UNROLL
-    for (int pair = 0; pair < 4; pair++) {
-        int64_t at = b * 8 + 2 * pair;
-        const int8_t *q = x.q + at * BLOCK;
-        __m256i low[STREAMS], high[STREAMS];
-        UNROLL
-        for (int j = 0; j < n; j++) low[j] = high[j] = _mm256_setzero_si256();
-        UNROLL
-        for (int s = 0; s < STEPS; s++) {
-            __m256i first = x_step(q + 4 * s), second = x_step(q + BLOCK + 4 * s);
-            UNROLL
-            for (int j = 0; j < n; j++) {
-                __m256i both = load_step(w[j]->q[pair][s]);
-                low[j] = add_products(low[j], low_halves(both), first);
-                high[j] = add_products(high[j], high_halves(both), second);
-            }
-        }
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256 d = octet_floats(w[j]->d), dmin = octet_floats(w[j]->dmin);
-            add_part(&sums[j], widen_sums(low[j]), octet_scales_of(w[j]->scales, 2 * pair), d, dmin,
-                     x, at);
-            add_part(&sums[j], widen_sums(high[j]), octet_scales_of(w[j]->scales, 2 * pair + 1), d,
-                     dmin, x, at + 1);
-        }
-    }
-}
-
-/* Part `part` of a Q5_K block: 16 bits hold half of it. */
-INLINE void add_q5_k_part(block_row x, int64_t at, const octet_q5_k *const w[STREAMS], const int n,
-                          const int part, __m256 sums[STREAMS])
-{
-    const int8_t *q = x.q + at * BLOCK;
-    __m256i words[2][STREAMS];
-    UNROLL
-    for (int j = 0; j < n; j++) words[0][j] = words[1][j] = _mm256_setzero_si256();
-    UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        __m256i four = x_step(q + 4 * s);
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256i both = load_step(w[j]->q[part / 2][s]);
-            __m256i fifth = move_bits(load_step(w[j]->high[s]), part, 4, 16);
-            __m256i codes = part % 2 ? high_halves(both) : low_halves(both);
-            words[s / 4][j] = add_products(words[s / 4][j], _mm256_or_si256(codes, fifth), four);
-        }
-    }
+    octet_scales of[STREAMS];
+    __m256 parts[STREAMS];
     UNROLL
     for (int j = 0; j < n; j++) {
-        __m256i dot = _mm256_add_epi32(widen_sums(words[0][j]), widen_sums(words[1][j]));
-        add_part(&sums[j], dot, octet_scales_of(w[j]->scales, part), octet_floats(w[j]->d),
-                 octet_floats(w[j]->dmin), x, at);
+        of[j] = octet_scales_of(w[j]->scales);
+        parts[j] = _mm256_setzero_ps();
     }
+    UNROLL
+    for (int pair = 0; pair < 4; pair++) add_q4_k_pair(x, b * 8 + 2 * pair, w, n, pair, of, parts);
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sums[j] = add_parts(sums[j], parts[j], octet_floats(w[j]->d),
+                            minima_of(&of[j], x.sum + b * 8), octet_floats(w[j]->dmin));
 }
 
 INLINE void add_q5_k(block_row x, int64_t b, const octet_q5_k *const w[STREAMS], const int n,
                      __m256 sums[STREAMS])
 {
-    UNROLL
-    for (int part = 0; part < 8; part++) add_q5_k_part(x, b * 8 + part, w, n, part, sums);
+    NO_UNROLL
+    for (int j = 0; j < n; j++) {
+        octet_scales of = octet_scales_of(w[j]->scales);
+        __m256 parts = _mm256_setzero_ps();
+        UNROLL
+        for (int part = 0; part < 8; part++) {
+            int64_t at = b * 8 + part;
+            __m256i dot = dot_codes_5(x.q + at * BLOCK, w[j]->q[part], part_scales(&of, part));
+            parts = add_part(parts, dot, x.scale + at);
+        }
+        sums[j] = add_parts(sums[j], parts, octet_floats(w[j]->d), minima_of(&of, x.sum + b * 8),
+                            octet_floats(w[j]->dmin));
+    }
 }
 
 /* Two steps of one part of a Q6_K block: codes below 64 times x fit into 16 bits twice; the scale of
@@ -200,7 +193,8 @@ INLINE __m256i q6_k_products(__m256i first, __m256i second, const int8_t *x, con
 }
 
 /* Four parts of a Q6_K block. Codes are too high by 32. */
-INLINE void add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const int half, __m256 *sum)
+INLINE __m256 add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const int half,
+                            __m256 parts)
 {
     const int8_t *q = x.q + at * BLOCK;
     __m256i dot[4], scale[4][2];
@@ -228,11 +222,9 @@ INLINE void add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const in
             KEEP_ORDER(dot[i]);
         }
     }
-    __m256 d = octet_floats(w->d);
     UNROLL
-    for (int i = 0; i < 4; i++) {
-        *sum = add_scaled(*sum, dot[i], d, x.scale + at + i);
-    }
+    for (int i = 0; i < 4; i++) parts = add_part(parts, dot[i], x.scale + at + i);
+    return parts;
 }
 
 /* One octet after the other: together they would want more registers than there are. */
@@ -241,8 +233,9 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
 {
     NO_UNROLL
     for (int j = 0; j < n; j++) {
-        add_q6_k_half(x, b * 8, w[j], 0, &sums[j]);
-        add_q6_k_half(x, b * 8 + 4, w[j], 1, &sums[j]);
+        __m256 parts = add_q6_k_half(x, b * 8, w[j], 0, _mm256_setzero_ps());
+        parts = add_q6_k_half(x, b * 8 + 4, w[j], 1, parts);
+        sums[j] = _mm256_fmadd_ps(parts, octet_floats(w[j]->d), sums[j]);
     }
 }
 
@@ -287,6 +280,7 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
     }
 ROWS(q4_0, DSMOE_Q4_0)
 ROWS(q5_0, DSMOE_Q5_0)
+ROWS(q5_1, DSMOE_Q5_1)
 ROWS(q8_0, DSMOE_Q8_0)
 ROWS(q4_k, DSMOE_Q4_K)
 ROWS(q5_k, DSMOE_Q5_K)

@@ -4,8 +4,9 @@
  * columns of x gives sums for eight outputs, and nothing has to be added across lanes.
  *
  * Codes below 16 times q leave room in 16 bits for the sum of a whole block of 32: pairs are at most
- * 2·15·127, eight deep 30480. With codes below 32 it is half a block. So of 20 instructions for 256
- * products only 5 do something else than multiply and add bytes. Codes of 8 bits and more have no such
+ * 2·15·127, eight deep 30480. With codes below 32 it is half a block. The scale of a part of a large
+ * block, a whole number itself, is multiplied with on the way to 32 bits. So of 18 instructions for 256
+ * products only 3 do something else than multiply and add bytes. Codes of 8 bits and more have no such
  * room: they become 16 bits and are summed in 32. */
 #include <stddef.h>
 #include <string.h>
@@ -39,16 +40,23 @@ INLINE void tile_store(const int height, const float sum[TILE_M][TILE_N], float 
     }
 }
 
-/* Σ q·code over a block, for `height` rows of x and 16 of w; `depth` steps are summed in 16 bits. */
-INLINE void dot_bytes(const int height, const int depth, const int8_t *x, const uint8_t *w,
-                      __m256i dot[TILE_M][2])
+/* What a type's tiles do: known when they are compiled. */
+typedef struct tile_kind {
+    int depth; /* steps that are summed in 16 bits; 0 where codes are words */
+    int zero;  /* the code that means 0 */
+    bool large, minima;
+} tile_kind;
+
+/* Σ q·code over a block, for `height` rows of x and 16 of w, times the scales of a part of a large
+ * block. */
+INLINE void dot_bytes(const tile_kind kind, const int height, const int8_t *x, const uint8_t *w,
+                      const float *scale, __m256i dot[TILE_M][2])
 {
-    const __m256i ones = _mm256_set1_epi16(1);
     UNROLL
-    for (int first = 0; first < STEPS; first += depth) {
+    for (int first = 0; first < STEPS; first += kind.depth) {
         __m256i sum[TILE_M][2];
         UNROLL
-        for (int s = 0; s < depth; s++, x += TILE_M * 4, w += STEP_BYTES) {
+        for (int s = 0; s < kind.depth; s++, x += TILE_M * 4, w += STEP_BYTES) {
             __m256i w0 = _mm256_loadu_si256((const __m256i *)w);
             __m256i w1 = _mm256_loadu_si256((const __m256i *)(w + 32));
             UNROLL
@@ -62,123 +70,132 @@ INLINE void dot_bytes(const int height, const int depth, const int8_t *x, const 
             }
         }
         UNROLL
-        for (int i = 0; i < height; i++) {
+        for (int v = 0; v < 2; v++) {
+            __m256i factor = kind.large ? _mm256_loadu_si256((const __m256i *)(scale + v * 8))
+                                        : _mm256_set1_epi16(1);
             UNROLL
-            for (int v = 0; v < 2; v++) {
-                __m256i wide = _mm256_madd_epi16(sum[i][v], ones);
+            for (int i = 0; i < height; i++) {
+                __m256i wide = _mm256_madd_epi16(sum[i][v], factor);
                 dot[i][v] = first ? _mm256_add_epi32(dot[i][v], wide) : wide;
             }
         }
     }
 }
 
-/* A block more: sum + (dot·scale_x)·scale - min·sum_x; without minima `min` is NULL. */
-INLINE void add_block(const int height, const __m256i dot[TILE_M][2], block_rows x,
-                      const float *scale, const float *min, float sum[TILE_M][TILE_N])
+INLINE void dot_words(const int height, const int16_t *x, const int16_t *w, __m256i dot[TILE_M][2])
 {
     UNROLL
-    for (int v = 0; v < 2; v++) {
-        __m256 scale_w = _mm256_loadu_ps(scale + v * 8);
+    for (int s = 0; s < 2 * STEPS; s++, x += TILE_M * 2, w += TILE_N * 2) {
+        __m256i w0 = _mm256_loadu_si256((const __m256i *)w);
+        __m256i w1 = _mm256_loadu_si256((const __m256i *)(w + 16));
         UNROLL
         for (int i = 0; i < height; i++) {
-            __m256 scaled =
-                _mm256_mul_ps(_mm256_cvtepi32_ps(dot[i][v]), _mm256_broadcast_ss(x.scale + i));
-            __m256 s = _mm256_fmadd_ps(scaled, scale_w, _mm256_load_ps(sum[i] + v * 8));
-            if (min)
-                s = _mm256_fnmadd_ps(_mm256_loadu_ps(min + v * 8), _mm256_broadcast_ss(x.sum + i),
-                                     s);
-            _mm256_store_ps(sum[i] + v * 8, s);
+            __m256i xi = x_step(x + i * 2);
+            __m256i p0 = _mm256_madd_epi16(w0, xi), p1 = _mm256_madd_epi16(w1, xi);
+            dot[i][0] = s ? _mm256_add_epi32(dot[i][0], p0) : p0;
+            dot[i][1] = s ? _mm256_add_epi32(dot[i][1], p1) : p1;
+            KEEP_ORDER(dot[i][0]);
+            KEEP_ORDER(dot[i][1]);
         }
     }
 }
 
-INLINE void tile_bytes_of(const int height, const int depth, int64_t width, block_rows x,
-                          block_panel w, float *c, int64_t ldc, bool accumulate, int n)
+/* A block more for all sums. */
+INLINE void add_blocks(const tile_kind kind, const int height, const __m256i dot[TILE_M][2],
+                       block_rows x, const float *scale, const float *min,
+                       float sum[TILE_M][TILE_N])
 {
-    float sum[TILE_M][TILE_N] __attribute__((aligned(32))) = {{0}};
-    const int8_t *q = x.q;
-    const uint8_t *code = w.code;
-    const int64_t ahead = width * TILE_M; /* where the next tile's x is */
-    for (; width > 0; width -= BLOCK, q += BLOCK * TILE_M, code += BLOCK_BYTES_OF_PANEL) {
-        UNROLL
-        for (int line = 0; line < BLOCK * TILE_M; line += CACHE_LINE)
-            _mm_prefetch((const char *)q + ahead + line, _MM_HINT_T0);
-        __m256i dot[TILE_M][2];
-        dot_bytes(height, depth, q, code, dot);
-        add_block(height, dot, x, w.scale, w.min, sum);
-        x.scale += x.stride;
-        x.sum += x.stride;
-        w.scale += TILE_N;
-        w.min += TILE_N;
-    }
-    tile_store(height, (const float(*)[TILE_N])sum, c, ldc, accumulate, n);
-}
-
-INLINE void tile_bytes(const int depth, int64_t width, block_rows x, block_panel w, float *c,
-                       int64_t ldc, bool accumulate, int m, int n)
-{
-    switch (m) {
-    case 1: tile_bytes_of(1, depth, width, x, w, c, ldc, accumulate, n); break;
-    case 2: tile_bytes_of(2, depth, width, x, w, c, ldc, accumulate, n); break;
-    case 3: tile_bytes_of(3, depth, width, x, w, c, ldc, accumulate, n); break;
-    default: tile_bytes_of(4, depth, width, x, w, c, ldc, accumulate, n); break;
+    UNROLL
+    for (int v = 0; v < TILE_N; v += 8) UNROLL
+    for (int i = 0; i < height; i++) {
+        __m256 s = _mm256_load_ps(sum[i] + v);
+        if (kind.large)
+            s = add_part(s, dot[i][v / 8], x.scale + i);
+        else
+            s = add_block(s, dot[i][v / 8], _mm256_loadu_ps(scale + v), kind.zero, x.scale + i,
+                          x.sum + i);
+        if (kind.minima && !kind.large) s = add_minimum(s, _mm256_loadu_ps(min + v), x.sum + i);
+        _mm256_store_ps(sum[i] + v, s);
     }
 }
 
-static void tile_4_bits(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                        bool accumulate, int m, int n)
+/* What the minima of all parts come to, for row i of x and eight of w. */
+INLINE __m256 minima_at(block_rows x, block_panel w, const int i, const int v)
 {
-    tile_bytes(8, width, x, w, c, ldc, accumulate, m, n);
+    __m256 minima = _mm256_setzero_ps();
+    UNROLL
+    for (int part = 0; part < BLOCK_STRETCH / BLOCK; part++)
+        minima = add_minimum(minima, _mm256_loadu_ps(w.min + part * TILE_N + v),
+                             x.sum + part * x.stride + i);
+    return minima;
 }
 
-static void tile_5_bits(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                        bool accumulate, int m, int n)
+/* All parts of a large block are added up: d and dmin remain. */
+INLINE void finish_large(const tile_kind kind, const int height, block_rows x, block_panel w,
+                         float sum[TILE_M][TILE_N])
 {
-    tile_bytes(4, width, x, w, c, ldc, accumulate, m, n);
+    UNROLL
+    for (int v = 0; v < TILE_N; v += 8) UNROLL
+    for (int i = 0; i < height; i++) {
+        __m256 parts = _mm256_load_ps(sum[i] + v), d = _mm256_loadu_ps(w.d + v);
+        __m256 s = _mm256_setzero_ps();
+        if (kind.minima)
+            s = add_parts(s, parts, d, minima_at(x, w, i, v), _mm256_loadu_ps(w.dmin + v));
+        else
+            s = _mm256_fmadd_ps(parts, d, s);
+        _mm256_store_ps(sum[i] + v, s);
+    }
 }
 
-INLINE void tile_words_of(const int height, int64_t width, block_rows x, block_panel w, float *c,
-                          int64_t ldc, bool accumulate, int n)
+INLINE void tile_of(const tile_kind kind, const int height, int64_t width, block_rows x,
+                    block_panel w, float *c, int64_t ldc, bool accumulate, int n)
 {
     float sum[TILE_M][TILE_N] __attribute__((aligned(32))) = {{0}};
-    const int16_t *q = x.q, *code = w.code;
-    const int64_t ahead = width * TILE_M;
+    const int size = kind.depth ? 1 : 2; /* bytes of a code */
+    const char *q = x.q, *code = w.code;
+    const float *scale = w.scale, *min = w.min;
+    const int64_t ahead = width * TILE_M * size; /* where the next tile's x is */
+    block_rows at = x;
     for (; width > 0; width -= BLOCK) {
         UNROLL
-        for (int line = 0; line < BLOCK * TILE_M * 2; line += CACHE_LINE)
-            _mm_prefetch((const char *)(q + ahead) + line, _MM_HINT_T0);
+        for (int line = 0; line < BLOCK * TILE_M * size; line += CACHE_LINE)
+            _mm_prefetch(q + ahead + line, _MM_HINT_T0);
         __m256i dot[TILE_M][2];
-        UNROLL
-        for (int s = 0; s < 2 * STEPS; s++, q += TILE_M * 2, code += TILE_N * 2) {
-            __m256i w0 = _mm256_loadu_si256((const __m256i *)code);
-            __m256i w1 = _mm256_loadu_si256((const __m256i *)(code + 16));
-            UNROLL
-            for (int i = 0; i < height; i++) {
-                __m256i xi = x_step(q + i * 2);
-                __m256i p0 = _mm256_madd_epi16(w0, xi), p1 = _mm256_madd_epi16(w1, xi);
-                dot[i][0] = s ? _mm256_add_epi32(dot[i][0], p0) : p0;
-                dot[i][1] = s ? _mm256_add_epi32(dot[i][1], p1) : p1;
-                KEEP_ORDER(dot[i][0]);
-                KEEP_ORDER(dot[i][1]);
-            }
-        }
-        add_block(height, dot, x, w.scale, NULL, sum);
-        x.scale += x.stride;
-        w.scale += TILE_N;
+        if (kind.depth)
+            dot_bytes(kind, height, (const int8_t *)q, (const uint8_t *)code, scale, dot);
+        else
+            dot_words(height, (const int16_t *)q, (const int16_t *)code, dot);
+        add_blocks(kind, height, dot, at, scale, min, sum);
+        q += BLOCK * TILE_M * size;
+        code += BLOCK * TILE_N * size;
+        at.scale += x.stride;
+        at.sum += x.stride;
+        scale += TILE_N;
+        min += TILE_N;
     }
+    if (kind.large) finish_large(kind, height, x, w, sum);
     tile_store(height, (const float(*)[TILE_N])sum, c, ldc, accumulate, n);
 }
 
-static void tile_words(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                       bool accumulate, int m, int n)
-{
-    switch (m) {
-    case 1: tile_words_of(1, width, x, w, c, ldc, accumulate, n); break;
-    case 2: tile_words_of(2, width, x, w, c, ldc, accumulate, n); break;
-    case 3: tile_words_of(3, width, x, w, c, ldc, accumulate, n); break;
-    default: tile_words_of(4, width, x, w, c, ldc, accumulate, n); break;
+#define TILE(type, ...)                                                                            \
+    static void tile_##type(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,     \
+                            bool accumulate, int m, int n)                                         \
+    {                                                                                              \
+        const tile_kind kind = {__VA_ARGS__};                                                      \
+        switch (m) {                                                                               \
+        case 1: tile_of(kind, 1, width, x, w, c, ldc, accumulate, n); break;                       \
+        case 2: tile_of(kind, 2, width, x, w, c, ldc, accumulate, n); break;                       \
+        case 3: tile_of(kind, 3, width, x, w, c, ldc, accumulate, n); break;                       \
+        default: tile_of(kind, 4, width, x, w, c, ldc, accumulate, n); break;                      \
+        }                                                                                          \
     }
-}
+TILE(q4_0, .depth = 8, .zero = 8)
+TILE(q5_0, .depth = 4, .zero = 16)
+TILE(q5_1, .depth = 4, .minima = true)
+TILE(q8_0, .depth = 0)
+TILE(q4_k, .depth = 8, .large = true, .minima = true)
+TILE(q5_k, .depth = 4, .large = true, .minima = true)
+TILE(q6_k, .large = true)
 
 /* ---- unpacking ------------------------------------------------------------------------------- */
 
@@ -189,17 +206,9 @@ INLINE void store_step(unsigned char *panel, int step, __m256i codes)
     _mm256_storeu_si256((__m256i *)(panel + step * STEP_BYTES), codes);
 }
 
-/* d, and `zero` times it. */
-INLINE void small_scales(const uint16_t halves[8], float zero, float *scale, float *min)
+INLINE void unpack_q4_0(const octet_q4_0 *o, unsigned char *code, block_panel to)
 {
-    __m256 d = octet_floats(halves);
-    _mm256_storeu_ps(scale, d);
-    _mm256_storeu_ps(min, _mm256_mul_ps(d, _mm256_set1_ps(zero)));
-}
-
-INLINE void unpack_q4_0(const octet_q4_0 *o, unsigned char *code, float *scale, float *min)
-{
-    small_scales(o->d, 8.0f, scale, min);
+    _mm256_storeu_ps(to.scale, octet_floats(o->d));
     UNROLL
     for (int s = 0; s < 4; s++) {
         __m256i both = load_step(o->q[s]);
@@ -208,16 +217,25 @@ INLINE void unpack_q4_0(const octet_q4_0 *o, unsigned char *code, float *scale, 
     }
 }
 
-INLINE void unpack_q5_0(const octet_q5_0 *o, unsigned char *code, float *scale, float *min)
+INLINE void unpack_codes_5(const codes_5 q, unsigned char *code)
 {
-    small_scales(o->d, 16.0f, scale, min);
-    __m256i high = load_step(o->high);
+    __m256i steps[STEPS];
+    octet_codes_5(q, steps);
     UNROLL
-    for (int s = 0; s < 4; s++) {
-        __m256i both = load_step(o->q[s]);
-        store_step(code, s, _mm256_or_si256(low_halves(both), move_bits(high, s, 4, 16)));
-        store_step(code, s + 4, _mm256_or_si256(high_halves(both), move_bits(high, s + 4, 4, 16)));
-    }
+    for (int s = 0; s < STEPS; s++) store_step(code, s, steps[s]);
+}
+
+INLINE void unpack_q5_0(const octet_q5_0 *o, unsigned char *code, block_panel to)
+{
+    _mm256_storeu_ps(to.scale, octet_floats(o->d));
+    unpack_codes_5(o->q, code);
+}
+
+INLINE void unpack_q5_1(const octet_q5_1 *o, unsigned char *code, block_panel to)
+{
+    _mm256_storeu_ps(to.scale, octet_floats(o->d));
+    _mm256_storeu_ps(to.min, octet_floats(o->m));
+    unpack_codes_5(o->q, code);
 }
 
 /* Four signed bytes of each row as words: columns 0 and 2, then 1 and 3. */
@@ -227,10 +245,9 @@ INLINE void store_words(unsigned char *code, int step, __m256i even, __m256i odd
     store_step(code, 2 * step + 1, odd);
 }
 
-INLINE void unpack_q8_0(const octet_q8_0 *o, unsigned char *code, float *scale, float *min)
+INLINE void unpack_q8_0(const octet_q8_0 *o, unsigned char *code, block_panel to)
 {
-    (void)min;
-    _mm256_storeu_ps(scale, octet_floats(o->d));
+    _mm256_storeu_ps(to.scale, octet_floats(o->d));
     UNROLL
     for (int s = 0; s < STEPS; s++) {
         __m256i four = load_step(o->q[s]);
@@ -238,22 +255,23 @@ INLINE void unpack_q8_0(const octet_q8_0 *o, unsigned char *code, float *scale, 
     }
 }
 
-/* d·scale and dmin·min of the eight parts of Q4_K and Q5_K. */
-INLINE void large_scales(const uint16_t d_halves[8], const uint16_t dmin_halves[8],
-                         const uint8_t scales[N_SCALE_BYTES][8], float *scale, float *min)
+/* Of Q4_K and Q5_K: scales as pairs of words in the place of floats, minima as floats. */
+INLINE void unpack_scales(const uint16_t d[8], const uint16_t dmin[8], const packed_scales scales,
+                          block_panel to)
 {
-    __m256 d = octet_floats(d_halves), dmin = octet_floats(dmin_halves);
+    octet_scales of = octet_scales_of(scales);
+    _mm256_storeu_ps(to.d, octet_floats(d));
+    _mm256_storeu_ps(to.dmin, octet_floats(dmin));
     UNROLL
     for (int part = 0; part < 8; part++) {
-        octet_scales of = octet_scales_of(scales, part);
-        _mm256_storeu_ps(scale + part * TILE_N, _mm256_mul_ps(of.scale, d));
-        _mm256_storeu_ps(min + part * TILE_N, _mm256_mul_ps(of.min, dmin));
+        _mm256_storeu_si256((__m256i *)(to.scale + part * TILE_N), part_scales(&of, part));
+        _mm256_storeu_ps(to.min + part * TILE_N, part_minima(&of, part));
     }
 }
 
-INLINE void unpack_q4_k(const octet_q4_k *o, unsigned char *code, float *scale, float *min)
+INLINE void unpack_q4_k(const octet_q4_k *o, unsigned char *code, block_panel to)
 {
-    large_scales(o->d, o->dmin, o->scales, scale, min);
+    unpack_scales(o->d, o->dmin, o->scales, to);
     for (int pair = 0; pair < 4; pair++, code += 2 * BLOCK_BYTES_OF_PANEL) {
         UNROLL
         for (int s = 0; s < STEPS; s++) {
@@ -264,34 +282,22 @@ INLINE void unpack_q4_k(const octet_q4_k *o, unsigned char *code, float *scale, 
     }
 }
 
-INLINE void unpack_q5_k(const octet_q5_k *o, unsigned char *code, float *scale, float *min)
+INLINE void unpack_q5_k(const octet_q5_k *o, unsigned char *code, block_panel to)
 {
-    large_scales(o->d, o->dmin, o->scales, scale, min);
-    UNROLL
-    for (int part = 0; part < 8; part++, code += BLOCK_BYTES_OF_PANEL) {
-        UNROLL
-        for (int s = 0; s < STEPS; s++) {
-            __m256i both = load_step(o->q[part / 2][s]);
-            __m256i fifth = move_bits(load_step(o->high[s]), part, 4, 16);
-            __m256i four = part % 2 ? high_halves(both) : low_halves(both);
-            store_step(code, s, _mm256_or_si256(four, fifth));
-        }
-    }
+    unpack_scales(o->d, o->dmin, o->scales, to);
+    for (int part = 0; part < 8; part++, code += BLOCK_BYTES_OF_PANEL)
+        unpack_codes_5(o->q[part], code);
 }
 
 /* (code - 32)·scale as words. */
-INLINE void unpack_q6_k(const octet_q6_k *o, unsigned char *code, float *scale, float *min)
+INLINE void unpack_q6_k(const octet_q6_k *o, unsigned char *code, block_panel to)
 {
-    (void)min;
-    __m256 d = octet_floats(o->d);
+    _mm256_storeu_ps(to.d, octet_floats(o->d));
     UNROLL
     for (int half = 0; half < 2; half++) {
         __m256i words[4];
         UNROLL
-        for (int i = 0; i < 4; i++) {
-            words[i] = octet_words(o->scales[4 * half + i]);
-            _mm256_storeu_ps(scale + (4 * half + i) * TILE_N, d);
-        }
+        for (int i = 0; i < 4; i++) words[i] = octet_words(o->scales[4 * half + i]);
         UNROLL
         for (int s = 0; s < STEPS; s++) {
             __m256i four[4];
@@ -317,28 +323,31 @@ INLINE void unpack_q6_k(const octet_q6_k *o, unsigned char *code, float *scale, 
             const octet_##type *o = octet[first / BLOCK_OCTET];                                    \
             for (int64_t k = 0; k < width; k += block) {                                           \
                 int64_t at = k / BLOCK * TILE_N + first;                                           \
+                block_panel to = {.scale = panel.scale + at,                                       \
+                                  .min = panel.min + at,                                           \
+                                  .d = panel.d + first,                                            \
+                                  .dmin = panel.dmin + first};                                     \
                 unpack_##type(o + (column + k) / block,                                            \
                               (unsigned char *)panel.code + k * TILE_N * code_bytes + first * 4,   \
-                              panel.scale + at, panel.min + at);                                   \
+                              to);                                                                 \
             }                                                                                      \
         }                                                                                          \
     }
 UNPACK(q4_0, DSMOE_Q4_0, 1)
 UNPACK(q5_0, DSMOE_Q5_0, 1)
+UNPACK(q5_1, DSMOE_Q5_1, 1)
 UNPACK(q8_0, DSMOE_Q8_0, 2)
 UNPACK(q4_k, DSMOE_Q4_K, 1)
 UNPACK(q5_k, DSMOE_Q5_K, 1)
 UNPACK(q6_k, DSMOE_Q6_K, 2)
 
-#define KERNELS(type, form, tile)                                                                  \
+#define KERNELS(type, form)                                                                        \
     {                                                                                              \
-        form, block_interleave_##type##_avx2, panel_##type, tile, block_row_##type##_avx2          \
+        form, block_interleave_##type##_avx2, panel_##type, tile_##type, block_row_##type##_avx2   \
     }
 const block_kernels blocks_avx2[N_DTYPES] = {
-    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES, tile_4_bits),
-    [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES, tile_5_bits),
-    [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_WORDS, tile_words),
-    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES, tile_4_bits),
-    [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES, tile_5_bits),
-    [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_WORDS, tile_words),
+    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_WORDS),
+    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
+    [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_WORDS),
 };

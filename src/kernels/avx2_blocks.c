@@ -154,26 +154,28 @@ static void interleave_halves(const eight *e, int64_t offset, uint16_t d[8])
     for (int i = 0; i < 8; i++) memcpy(&d[i], e->row[i] + offset, sizeof d[i]);
 }
 
-/* Four bytes of each row: the first of all rows, then the second, … */
-INLINE void store_bytes(__m256i step, void *to)
-{
-    const __m256i within = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0,
-                                            4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m256i across = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    step = _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(step, within), across);
-    _mm256_storeu_si256(to, step);
-}
-
 /* What Q4_K and Q5_K begin with: d, dmin and the scales are 16 bytes. */
-INLINE void interleave_scales(const eight *e, uint16_t d[8], uint16_t dmin[8],
-                              uint8_t scales[N_SCALE_BYTES][8])
+INLINE void interleave_scales(const eight *e, uint16_t d[8], uint16_t dmin[8], packed_scales scales)
 {
     __m256i steps[4];
     transpose_16(e, 0, steps);
     interleave_halves(e, offsetof(block_q4_k, d), d);
     interleave_halves(e, offsetof(block_q4_k, dmin), dmin);
     UNROLL
-    for (int i = 0; i < 3; i++) store_bytes(steps[i + 1], scales[4 * i]);
+    for (int i = 0; i < 3; i++) _mm256_storeu_si256((__m256i *)scales[i], steps[i + 1]);
+}
+
+/* As octet_codes_5 finds them. */
+INLINE void store_codes_5(const __m256i code[STEPS], codes_5 to)
+{
+    const __m256i above[5] = {
+        move_bits(code[5], 0, 5, (char)0xe0), move_bits(code[6], 0, 5, (char)0xe0),
+        move_bits(code[7], 0, 5, (char)0xe0),
+        _mm256_or_si256(move_bits(code[5], 3, 6, (char)0xc0), move_bits(code[7], 3, 5, 0x20)),
+        _mm256_or_si256(move_bits(code[6], 3, 6, (char)0xc0), move_bits(code[7], 4, 5, 0x20))};
+    UNROLL
+    for (int i = 0; i < 5; i++)
+        _mm256_storeu_si256((__m256i *)to[i], _mm256_or_si256(code[i], above[i]));
 }
 
 INLINE void interleave_q4_0(const eight *e, octet_q4_0 *o)
@@ -182,29 +184,46 @@ INLINE void interleave_q4_0(const eight *e, octet_q4_0 *o)
     interleave_codes(e, offsetof(block_q4_0, q), 16, o->q);
 }
 
-/* Bit s of a byte is the fifth bit of step s. */
+/* The fifth bits of step s, where they belong: a row's four bytes see the byte that their bits are in,
+ * and pick one each. */
+INLINE __m256i fifth_bits(__m256i bits, const int s)
+{
+    const int at = s / 2;
+    const __m256i spread = _mm256_setr_epi8(
+        at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at, 8 + at, 8 + at, 8 + at, 12 + at,
+        12 + at, 12 + at, 12 + at, at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at, 8 + at,
+        8 + at, 8 + at, 12 + at, 12 + at, 12 + at, 12 + at);
+    const __m256i bit = _mm256_set1_epi32(s % 2 ? (int)0x80402010 : 0x08040201);
+    __m256i there = _mm256_and_si256(_mm256_shuffle_epi8(bits, spread), bit);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(there, bit), _mm256_set1_epi8(16));
+}
+
+/* Of Q5_0 and Q5_1: the fifth bits, then the other four, behind the scales. */
+INLINE void interleave_small_5(const eight *e, int64_t offset, codes_5 to)
+{
+    uint32_t high[8];
+    for (int i = 0; i < 8; i++) memcpy(&high[i], e->row[i] + offset, sizeof high[i]);
+    __m256i bits = _mm256_loadu_si256((const __m256i *)high), both[4], code[STEPS];
+    transpose_16(e, offset + (int64_t)sizeof high[0], both);
+    UNROLL
+    for (int s = 0; s < 4; s++) {
+        code[s] = _mm256_or_si256(low_halves(both[s]), fifth_bits(bits, s));
+        code[s + 4] = _mm256_or_si256(high_halves(both[s]), fifth_bits(bits, s + 4));
+    }
+    store_codes_5(code, to);
+}
+
 INLINE void interleave_q5_0(const eight *e, octet_q5_0 *o)
 {
-    uint32_t bits[8];
-    for (int i = 0; i < 8; i++)
-        memcpy(&bits[i], e->row[i] + offsetof(block_q5_0, high), sizeof bits[i]);
-    __m256i all = _mm256_loadu_si256((const __m256i *)bits), high = _mm256_setzero_si256();
-    UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        /* a row's four bytes see the byte that their bits are in, and pick one each */
-        const int at = s / 2;
-        const __m256i spread = _mm256_setr_epi8(
-            at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at, 8 + at, 8 + at, 8 + at, 12 + at,
-            12 + at, 12 + at, 12 + at, at, at, at, at, 4 + at, 4 + at, 4 + at, 4 + at, 8 + at,
-            8 + at, 8 + at, 8 + at, 12 + at, 12 + at, 12 + at, 12 + at);
-        const __m256i bit = _mm256_set1_epi32(s % 2 ? (int)0x80402010 : 0x08040201);
-        __m256i there = _mm256_and_si256(_mm256_shuffle_epi8(all, spread), bit);
-        __m256i set = _mm256_cmpeq_epi8(there, bit);
-        high = _mm256_or_si256(high, _mm256_and_si256(set, _mm256_set1_epi8((char)(1 << s))));
-    }
     interleave_halves(e, offsetof(block_q5_0, d), o->d);
-    _mm256_storeu_si256((__m256i *)o->high, high);
-    interleave_codes(e, offsetof(block_q5_0, q), 16, o->q);
+    interleave_small_5(e, offsetof(block_q5_0, high), o->q);
+}
+
+INLINE void interleave_q5_1(const eight *e, octet_q5_1 *o)
+{
+    interleave_halves(e, offsetof(block_q5_1, d), o->d);
+    interleave_halves(e, offsetof(block_q5_1, m), o->m);
+    interleave_small_5(e, offsetof(block_q5_1, high), o->q);
 }
 
 INLINE void interleave_q8_0(const eight *e, octet_q8_0 *o)
@@ -222,8 +241,24 @@ INLINE void interleave_q4_k(const eight *e, octet_q4_k *o)
 INLINE void interleave_q5_k(const eight *e, octet_q5_k *o)
 {
     interleave_scales(e, o->d, o->dmin, o->scales);
-    interleave_codes(e, offsetof(block_q5_k, high), 32, o->high);
-    interleave_codes(e, offsetof(block_q5_k, q), 128, o->q[0]);
+    __m256i high[STEPS], both[STEPS];
+    transpose_16(e, offsetof(block_q5_k, high), high);
+    transpose_16(e, offsetof(block_q5_k, high) + 16, high + 4);
+    UNROLL
+    for (int part = 0; part < 8; part++) {
+        int64_t at = (int64_t)offsetof(block_q5_k, q) + part / 2 * BLOCK;
+        __m256i code[STEPS];
+        if (part % 2 == 0) {
+            transpose_16(e, at, both);
+            transpose_16(e, at + 16, both + 4);
+        }
+        UNROLL
+        for (int s = 0; s < STEPS; s++) {
+            __m256i four = part % 2 ? high_halves(both[s]) : low_halves(both[s]);
+            code[s] = _mm256_or_si256(four, move_bits(high[s], part, 4, 16));
+        }
+        store_codes_5(code, o->q[part]);
+    }
 }
 
 /* Four steps of a half of a block, from columns `at` of its parts on: from 4 + 2 bits to 6, and the last
@@ -281,6 +316,7 @@ INLINE void interleave_q6_k(const eight *e, octet_q6_k *o)
     }
 INTERLEAVE(q4_0, DSMOE_Q4_0)
 INTERLEAVE(q5_0, DSMOE_Q5_0)
+INTERLEAVE(q5_1, DSMOE_Q5_1)
 INTERLEAVE(q8_0, DSMOE_Q8_0)
 INTERLEAVE(q4_k, DSMOE_Q4_K)
 INTERLEAVE(q5_k, DSMOE_Q5_K)

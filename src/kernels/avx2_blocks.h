@@ -13,9 +13,8 @@
 
 enum {
     AVX2_BLOCK_TILE_M = 4,
-    STEP = 32,          /* bytes that are loaded at once: four bytes of each row */
-    STEPS = BLOCK / 4,  /* of four columns in a block */
-    N_SCALE_BYTES = 12, /* of Q4_K and Q5_K */
+    STEP = 32,         /* bytes that are loaded at once: four bytes of each row */
+    STEPS = BLOCK / 4, /* of four columns in a block */
 };
 
 typedef struct octet_q4_0 {
@@ -23,28 +22,38 @@ typedef struct octet_q4_0 {
     uint8_t q[4][STEP]; /* columns 4s and 16 + 4s */
 } octet_q4_0;
 
+/* Codes of 5 bits: those of the first five steps, and above them, bit by bit, those of the last three.
+ * So most need nothing but a mask. */
+typedef uint8_t codes_5[5][STEP];
+
 typedef struct octet_q5_0 {
     uint16_t d[8];
-    uint8_t high[STEP]; /* bit s is the fifth bit of columns 4s */
-    uint8_t q[4][STEP];
+    codes_5 q;
 } octet_q5_0;
+
+typedef struct octet_q5_1 {
+    uint16_t d[8], m[8];
+    codes_5 q;
+} octet_q5_1;
 
 typedef struct octet_q8_0 {
     uint16_t d[8];
     uint8_t q[8][STEP];
 } octet_q8_0;
 
+/* The 12 bytes of scales and minima of each row. */
+typedef uint8_t packed_scales[3][STEP];
+
 typedef struct octet_q4_k {
     uint16_t d[8], dmin[8];
-    uint8_t scales[N_SCALE_BYTES][8];
+    packed_scales scales;
     uint8_t q[4][8][STEP]; /* columns 64i + 4s and 64i + 32 + 4s */
 } octet_q4_k;
 
 typedef struct octet_q5_k {
     uint16_t d[8], dmin[8];
-    uint8_t scales[N_SCALE_BYTES][8];
-    uint8_t high[8][STEP]; /* bit b of step s is the fifth bit of columns 32b + 4s */
-    uint8_t q[4][8][STEP];
+    packed_scales scales;
+    codes_5 q[8]; /* of each part */
 } octet_q5_k;
 
 typedef struct octet_q6_k {
@@ -61,34 +70,7 @@ INLINE __m256 octet_floats(const uint16_t at[8])
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-/* Scales and minima of part b of a Q4_K or Q5_K block, as whole numbers. */
-typedef struct octet_scales {
-    __m256 scale, min;
-} octet_scales;
-
-INLINE uint64_t eight_bytes(const uint8_t at[8])
-{
-    uint64_t bytes;
-    memcpy(&bytes, at, sizeof bytes);
-    return bytes;
-}
-
-INLINE __m256 eight_floats(uint64_t bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes)));
-}
-
-/* block_scale_min for eight rows. */
-INLINE octet_scales octet_scales_of(const uint8_t scales[N_SCALE_BYTES][8], const int b)
-{
-    const uint64_t six = 0x3f3f3f3f3f3f3f3f, four = 0x0f0f0f0f0f0f0f0f, two = 0x3030303030303030;
-    if (b < 4)
-        return (octet_scales){eight_floats(eight_bytes(scales[b]) & six),
-                              eight_floats(eight_bytes(scales[b + 4]) & six)};
-    uint64_t low = eight_bytes(scales[b + 4]);
-    return (octet_scales){eight_floats((low & four) | (eight_bytes(scales[b - 4]) >> 2 & two)),
-                          eight_floats((low >> 4 & four) | (eight_bytes(scales[b]) >> 2 & two))};
-}
+INLINE __m256i load_step(const uint8_t at[STEP]) { return _mm256_loadu_si256((const __m256i *)at); }
 
 /* Codes of two columns in a byte. */
 INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }
@@ -103,11 +85,62 @@ INLINE __m256i move_bits(__m256i v, const int from, const int to, const char mas
     return _mm256_and_si256(v, _mm256_set1_epi8(mask));
 }
 
+/* The codes of all steps, below 32. */
+INLINE void octet_codes_5(const codes_5 q, __m256i code[STEPS])
+{
+    __m256i v[5];
+    UNROLL
+    for (int i = 0; i < 5; i++) {
+        v[i] = load_step(q[i]);
+        code[i] = _mm256_and_si256(v[i], _mm256_set1_epi8(31));
+    }
+    UNROLL
+    for (int i = 0; i < 3; i++) code[5 + i] = move_bits(v[i], 5, 0, 7);
+    code[5] = _mm256_or_si256(code[5], move_bits(v[3], 6, 3, 24));
+    code[6] = _mm256_or_si256(code[6], move_bits(v[4], 6, 3, 24));
+    code[7] = _mm256_or_si256(code[7], move_bits(v[3], 5, 3, 8));
+    code[7] = _mm256_or_si256(code[7], move_bits(v[4], 5, 4, 16));
+}
+
+/* Scales and minima of Q4_K and Q5_K, a byte each: of parts 0 to 3, then of 4 to 7. A row has the four
+ * of its lane together. */
+typedef struct octet_scales {
+    __m256i scale[2], min[2];
+} octet_scales;
+
+/* block_scale_min for eight rows and all parts. */
+INLINE octet_scales octet_scales_of(const packed_scales packed)
+{
+    __m256i a = load_step(packed[0]), b = load_step(packed[1]), c = load_step(packed[2]);
+    const __m256i six = _mm256_set1_epi8(63);
+    return (octet_scales){.scale = {_mm256_and_si256(a, six),
+                                    _mm256_or_si256(low_halves(c), move_bits(a, 6, 4, 0x30))},
+                          .min = {_mm256_and_si256(b, six),
+                                  _mm256_or_si256(high_halves(c), move_bits(b, 6, 4, 0x30))}};
+}
+
+/* Scales of a part as words: each twice, to meet two words of products. */
+INLINE __m256i part_scales(const octet_scales *of, const int part)
+{
+    const int p = part % 4;
+    const __m256i twice = _mm256_setr_epi8(
+        p, -1, p, -1, 4 + p, -1, 4 + p, -1, 8 + p, -1, 8 + p, -1, 12 + p, -1, 12 + p, -1, /**/
+        p, -1, p, -1, 4 + p, -1, 4 + p, -1, 8 + p, -1, 8 + p, -1, 12 + p, -1, 12 + p, -1);
+    return _mm256_shuffle_epi8(of->scale[part / 4], twice);
+}
+
+INLINE __m256 part_minima(const octet_scales *of, const int part)
+{
+    const int p = part % 4;
+    const __m256i once = _mm256_setr_epi8(
+        p, -1, -1, -1, 4 + p, -1, -1, -1, 8 + p, -1, -1, -1, 12 + p, -1, -1, -1, /**/
+        p, -1, -1, -1, 4 + p, -1, -1, -1, 8 + p, -1, -1, -1, 12 + p, -1, -1, -1);
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(of->min[part / 4], once));
+}
+
 /* Four signed bytes of each row as pairs of words: columns 0 and 2, or 1 and 3. */
 INLINE __m256i even_bytes(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
 INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
-
-INLINE __m256i load_step(const uint8_t at[STEP]) { return _mm256_loadu_si256((const __m256i *)at); }
 
 /* Four columns of a row of x, as bytes, or two as words, for all lanes. */
 INLINE __m256i x_step(const void *q)
@@ -141,6 +174,42 @@ INLINE void octet_codes_q6_k(const octet_q6_k *o, const int half, const int s, _
                               move_bits(c, 6, 4, 48));
 }
 
+/* ---- how blocks are added up ----------------------------------------------------------------------
+ *
+ * Rows and tiles call the same functions in the same order, so that a row of x has the same bits alone
+ * and among others. */
+
+/* A block of a small type more: sum + d·(scale_x·dot - zero·sum_x), `zero` being the code of 0. */
+INLINE __m256 add_block(__m256 sum, __m256i dot, __m256 d, const int zero, const float *x_scale,
+                        const float *x_sum)
+{
+    __m256 scale = _mm256_broadcast_ss(x_scale), value = _mm256_cvtepi32_ps(dot);
+    if (zero) {
+        __m256 offset = _mm256_mul_ps(_mm256_broadcast_ss(x_sum), _mm256_set1_ps((float)-zero));
+        value = _mm256_fmadd_ps(value, scale, offset);
+    } else
+        value = _mm256_mul_ps(value, scale);
+    return _mm256_fmadd_ps(value, d, sum);
+}
+
+/* A part of a large type more; its scale is in `dot` already. */
+INLINE __m256 add_part(__m256 sum, __m256i dot, const float *x_scale)
+{
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_broadcast_ss(x_scale), sum);
+}
+
+/* What a minimum comes to. */
+INLINE __m256 add_minimum(__m256 sum, __m256 min, const float *x_sum)
+{
+    return _mm256_fmadd_ps(min, _mm256_broadcast_ss(x_sum), sum);
+}
+
+/* All parts of Q4_K or Q5_K and their minima more. */
+INLINE __m256 add_parts(__m256 sum, __m256 parts, __m256 d, __m256 minima, __m256 dmin)
+{
+    return _mm256_fnmadd_ps(minima, dmin, _mm256_fmadd_ps(parts, d, sum));
+}
+
 void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 void gather_avx2(block_form form, int64_t n, const int8_t *q, void *to);
 
@@ -150,10 +219,10 @@ extern const block_kernels blocks_avx2[N_DTYPES];
 typedef void block_interleave_fn(const unsigned char *const row[BLOCK_OCTET], int64_t k,
                                  void *octet);
 block_interleave_fn block_interleave_q4_0_avx2, block_interleave_q5_0_avx2,
-    block_interleave_q8_0_avx2, block_interleave_q4_k_avx2, block_interleave_q5_k_avx2,
-    block_interleave_q6_k_avx2;
+    block_interleave_q5_1_avx2, block_interleave_q8_0_avx2, block_interleave_q4_k_avx2,
+    block_interleave_q5_k_avx2, block_interleave_q6_k_avx2;
 typedef void block_row_fn(block_row x, const void *octets, int64_t n, int64_t k, float *y);
-block_row_fn block_row_q4_0_avx2, block_row_q5_0_avx2, block_row_q8_0_avx2, block_row_q4_k_avx2,
-    block_row_q5_k_avx2, block_row_q6_k_avx2;
+block_row_fn block_row_q4_0_avx2, block_row_q5_0_avx2, block_row_q5_1_avx2, block_row_q8_0_avx2,
+    block_row_q4_k_avx2, block_row_q5_k_avx2, block_row_q6_k_avx2;
 
 #endif

@@ -1,8 +1,9 @@
 /* blocks.h - the block types of GGUF files, byte for byte. Numbers that share a scale are quantised
- * together; d and dmin are float16. Blocks need no alignment: all members are bytes.
+ * together; d, m and dmin are float16. Blocks need no alignment: all members are bytes.
  *
  *   Q4_0  x = d·(q - 8)                      q 4 bits
  *   Q5_0  x = d·(q - 16)                     q 5 bits
+ *   Q5_1  x = d·q + m                        q 5 bits
  *   Q8_0  x = d·q                            q 8 bits, signed
  *   Q4_K  x = d·scale·q - dmin·min           q 4 bits; scale and min 6 bits for each 32 numbers
  *   Q5_K  the same                           q 5 bits
@@ -27,6 +28,11 @@ typedef struct block_q5_0 {
     uint8_t high[4]; /* the fifth bits: bit i of 32, little-endian, is that of number i */
     uint8_t q[16];   /* as of Q4_0 */
 } block_q5_0;
+
+typedef struct block_q5_1 {
+    uint8_t d[2], m[2];
+    uint8_t high[4], q[16]; /* as of Q5_0 */
+} block_q5_1;
 
 typedef struct block_q8_0 {
     uint8_t d[2];
@@ -74,6 +80,7 @@ static inline void block_scale_min(const uint8_t scales[12], int i, int *scale, 
 /* n numbers (whole blocks) as float32: the meaning of each type, in plain C. */
 void widen_q4_0(int64_t n, const void *src, float *dst);
 void widen_q5_0(int64_t n, const void *src, float *dst);
+void widen_q5_1(int64_t n, const void *src, float *dst);
 void widen_q8_0(int64_t n, const void *src, float *dst);
 void widen_q4_k(int64_t n, const void *src, float *dst);
 void widen_q5_k(int64_t n, const void *src, float *dst);

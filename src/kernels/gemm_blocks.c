@@ -41,7 +41,11 @@ static block_panel panel_place(const gemm *g)
 {
     int64_t n = BLOCK_STRETCH / BLOCK * BLOCK_TILE_N;
     float *at = g->w_panel;
-    return (block_panel){.scale = at, .min = at + n, .code = at + 2 * n};
+    return (block_panel){.scale = at,
+                         .min = at + n,
+                         .d = at + 2 * n,
+                         .dmin = at + 2 * n + BLOCK_TILE_N,
+                         .code = at + 2 * n + 2 * BLOCK_TILE_N};
 }
 
 /* ---- taking x ---------------------------------------------------------------------------------- */

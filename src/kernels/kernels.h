@@ -135,10 +135,12 @@ typedef struct block_rows {
     int64_t stride;
 } block_rows;
 
-/* BLOCK_TILE_N rows of w, up to BLOCK_STRETCH columns, in the order of block_rows. */
+/* BLOCK_TILE_N rows of w, up to BLOCK_STRETCH columns, in the order of block_rows. A set's `tile` finds
+ * there what its `unpack` has put: it may well use the rooms for scales otherwise. */
 typedef struct block_panel {
     void *code; /* [columns/4][BLOCK_TILE_N][4] bytes, or [columns/2][BLOCK_TILE_N][2] words */
-    float *scale, *min; /* [columns/BLOCK][BLOCK_TILE_N]; min not in BLOCK_WORDS */
+    float *scale, *min; /* [columns/BLOCK][BLOCK_TILE_N] */
+    float *d, *dmin;    /* [BLOCK_TILE_N] of blocks that are as wide as a stretch */
 } block_panel;
 
 /* Kernels read weights eight rows at a time: an octet. It has the bytes of its rows in an order that is

@@ -37,6 +37,7 @@ void quantize_row(dsmoe_dtype type, int64_t n, const float *x, const float *impo
     case DSMOE_Q8_0: quantize_row_q8_0(n, x, importance, out); break;
     case DSMOE_Q4_0: quantize_row_q4_0(n, x, importance, out); break;
     case DSMOE_Q5_0: quantize_row_q5_0(n, x, importance, out); break;
+    case DSMOE_Q5_1: quantize_row_q5_1(n, x, importance, out); break;
     case DSMOE_Q4_K: quantize_row_q4_k(n, x, importance, out); break;
     case DSMOE_Q5_K: quantize_row_q5_k(n, x, importance, out); break;
     case DSMOE_Q6_K: quantize_row_q6_k(n, x, importance, out); break;

@@ -94,10 +94,37 @@ void symmetric_search(const parts *p, float top, lanes *scale);
 /* The best q + top for these scales, part by part. */
 void symmetric_write(const parts *p, float top, const lanes *scale, uint8_t *q);
 
+/* ---- types with a minimum: x ≈ scale·q - min for integers 0 ≤ q ≤ top ----------------------- */
+
+typedef struct lines {
+    lanes scale, min;
+} lines;
+
+/* Sums over the numbers of each part, with the residue r = x - (scale·q - min). */
+typedef struct line_sums {
+    lanes w, q, qq, r, qr, rr; /* Σ w, Σ w·q, Σ w·q², Σ w·r, Σ w·q·r, Σ w·r² */
+} line_sums;
+
+void lines_sum(const parts *p, float top, const lines *at, line_sums *sums);
+
+/* The last of these sums alone. */
+void lines_errors(const parts *p, float top, const lines *at, lanes *errors);
+
+/* Where its error is below the least so far, a trial becomes the best. */
+void lines_keep_better(const lanes *errors, const lines *trial, lanes *least, lines *best);
+
+/* The scales and minima that suit each part; no minimum is below `least_min`, which may be
+ * -INFINITY. */
+void lines_search(const parts *p, float top, float least_min, lines *best);
+
+/* The best q for these lines, part by part. */
+void lines_write(const parts *p, float top, const lines *at, uint8_t *q);
+
 /* ---- quantize_row for each type of blocks --------------------------------------------------- */
 
 void quantize_row_q4_0(int64_t n, const float *x, const float *importance, void *out);
 void quantize_row_q5_0(int64_t n, const float *x, const float *importance, void *out);
+void quantize_row_q5_1(int64_t n, const float *x, const float *importance, void *out);
 void quantize_row_q8_0(int64_t n, const float *x, const float *importance, void *out);
 void quantize_row_q4_k(int64_t n, const float *x, const float *importance, void *out);
 void quantize_row_q5_k(int64_t n, const float *x, const float *importance, void *out);

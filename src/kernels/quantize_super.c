@@ -10,102 +10,6 @@
 
 #include "base/half.h"
 
-/* x ≈ scale·q - min, in each part. */
-typedef struct lines {
-    lanes scale, min;
-} lines;
-
-/* Sums over the numbers of each part, with the residue r = x - (scale·q - min). */
-typedef struct line_sums {
-    lanes w, q, qq, r, qr, rr; /* Σ w, Σ w·q, Σ w·q², Σ w·r, Σ w·q·r, Σ w·r² */
-} line_sums;
-
-/* The best q for numbers of which the minimum is taken already. */
-static lanes codes(lanes x, lanes inverse, float top)
-{
-    return lanes_clamp(lanes_nearest(x * inverse), 0.0f, top);
-}
-
-static void sum_lines(const parts *p, float top, const lines *at, line_sums *sums)
-{
-    line_sums s = {0};
-    lanes inverse = lanes_inverse(at->scale);
-    for (int i = 0; i < p->n; i++) {
-        lanes x = p->x[i] + at->min, q = codes(x, inverse, top), r = x - at->scale * q;
-        lanes w = p->w[i], wq = w * q, wr = w * r;
-        s.w += w;
-        s.q += wq;
-        s.qq += wq * q;
-        s.r += wr;
-        s.qr += wr * q;
-        s.rr += wr * r;
-    }
-    *sums = s;
-}
-
-/* The last of these sums alone. */
-static void line_errors(const parts *p, float top, const lines *at, lanes *errors)
-{
-    lanes sum = {0}, inverse = lanes_inverse(at->scale);
-    for (int i = 0; i < p->n; i++) {
-        lanes x = p->x[i] + at->min, r = x - at->scale * codes(x, inverse, top);
-        sum += p->w[i] * r * r;
-    }
-    *errors = sum;
-}
-
-/* Where its error is below the least so far, a trial becomes the best. */
-static void keep_better(const lanes *errors, const lines *trial, lanes *least, lines *best)
-{
-    lanes_mask better = *errors < *least;
-    best->scale = lanes_select(better, trial->scale, best->scale);
-    best->min = lanes_select(better, trial->min, best->min);
-    *least = lanes_select(better, *errors, *least);
-}
-
-/* ---- real scales and minima ----------------------------------------------------------------- */
-
-/* The best lines for the codes that `at` leads to, by least squares with no minimum below zero, and
- * the errors with them. */
-static void improve(const parts *p, float top, lines *at, lanes *errors)
-{
-    line_sums s;
-    sum_lines(p, top, at, &s);
-    lanes determinant = s.w * s.qq - s.q * s.q;
-    lanes_mask regular = determinant > 1e-5f * (s.w * s.qq); /* else all codes are the same */
-    lanes inverse = (lanes)((lanes_mask)lanes_inverse(determinant) & regular);
-    lanes a = (s.w * s.qr - s.q * s.r) * inverse, b = (s.q * s.qr - s.qq * s.r) * inverse;
-    b = lanes_select(regular, b, -s.r * lanes_inverse(s.w));
-
-    lanes_mask below = at->min + b < 0.0f;
-    a = lanes_select(below, (s.qr - s.q * at->min) * lanes_inverse(s.qq), a);
-    b = lanes_select(below, -at->min, b);
-    lanes_mask sound = at->scale + a >= 0.0f;
-    a = (lanes)((lanes_mask)a & sound);
-    b = (lanes)((lanes_mask)b & sound);
-    at->scale += a;
-    at->min += b;
-    *errors = s.rr - 2.0f * (a * s.qr - b * s.r) + a * a * s.qq - 2.0f * a * b * s.q + b * b * s.w;
-}
-
-/* Tries scales with which the numbers need a little less or more than the codes there are. */
-static void search_lines(const parts *p, float top, lines *best)
-{
-    enum { TRIES = 11, ROUNDS = 2 };
-    lanes low = {0}, high = p->x[0], least = lanes_all(INFINITY), errors;
-    for (int i = 0; i < p->n; i++) { /* a minimum is not negative: the lowest begins at 0 */
-        low = lanes_select(p->x[i] < low, p->x[i], low);
-        high = lanes_select(p->x[i] > high, p->x[i], high);
-    }
-    *best = (lines){0};
-    for (int i = 0; i < TRIES; i++) {
-        lines trial = {(high - low) / (top - 2.0f + 0.3f * (float)i), -low};
-        improve(p, top, &trial, &errors);
-        keep_better(&errors, &trial, &least, best);
-    }
-    for (int i = 0; i < ROUNDS; i++) improve(p, top, best, &errors);
-}
-
 /* ---- multiples of d and dmin ---------------------------------------------------------------- */
 
 enum { GROUPS = SUPER_BLOCK / BLOCK / PARTS };
@@ -145,8 +49,8 @@ static float choose_integers(const group *g, float top, float d, float dmin, lin
         for (int min_step = -1; min_step <= 1; min_step++) {
             lines integer = {scale, clamp_integers(min + (float)min_step)};
             lines at = {d * integer.scale, dmin * integer.min};
-            line_errors(&g->p, top, &at, &errors);
-            keep_better(&errors, &integer, &least, best);
+            lines_errors(&g->p, top, &at, &errors);
+            lines_keep_better(&errors, &integer, &least, best);
         }
     }
     return lanes_sum(least);
@@ -179,7 +83,7 @@ static choice choose_fitted(const group *groups, float top, float unit, const ch
     for (int g = 0; g < GROUPS; g++) {
         lines at = choice_lines(c, g);
         line_sums s;
-        sum_lines(&groups[g].p, top, &at, &s);
+        lines_sum(&groups[g].p, top, &at, &s);
         lanes a = c->integer[g].scale, b = c->integer[g].min;
         aa += lanes_sum(a * a * s.qq);
         ab += lanes_sum(a * b * s.q);
@@ -227,8 +131,8 @@ static void load_group(group *g, int first, float top, const measure *m, const f
     line_sums s;
     g->p.n = BLOCK;
     for (int j = 0; j < PARTS; j++) parts_load(&g->p, j, m, x, (first + j) * BLOCK);
-    search_lines(&g->p, top, &g->real);
-    sum_lines(&g->p, top, &g->real, &s);
+    lines_search(&g->p, top, 0.0f, &g->real);
+    lines_sum(&g->p, top, &g->real, &s);
     g->middle = s.q * lanes_inverse(s.w);
 }
 
@@ -246,11 +150,7 @@ static void search_block(const float *x, const float *importance, float top, sup
     pack_scales(&best, out->scales);
     for (int g = 0; g < GROUPS; g++) {
         lines at = choice_lines(&best, g);
-        lanes inverse = lanes_inverse(at.scale);
-        for (int i = 0; i < BLOCK; i++) {
-            lanes q = codes(groups[g].p.x[i] + at.min, inverse, top);
-            for (int j = 0; j < PARTS; j++) out->q[(g * PARTS + j) * BLOCK + i] = (uint8_t)q[j];
-        }
+        lines_write(&groups[g].p, top, &at, out->q + g * PARTS * BLOCK);
     }
 }
 

@@ -265,6 +265,7 @@ const kernels kernels_scalar = {
                [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_scalar[DSMOE_Q8_0]},
                [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_scalar[DSMOE_Q4_0]},
                [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_scalar[DSMOE_Q5_0]},
+               [DSMOE_Q5_1] = {.widen = widen_q5_1, .blocks = &blocks_scalar[DSMOE_Q5_1]},
                [DSMOE_Q4_K] = {.widen = widen_q4_k, .blocks = &blocks_scalar[DSMOE_Q4_K]},
                [DSMOE_Q5_K] = {.widen = widen_q5_k, .blocks = &blocks_scalar[DSMOE_Q5_K]},
                [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_scalar[DSMOE_Q6_K]}},

@@ -26,13 +26,25 @@ static block_codes codes_q4_0(const block_q4_0 *b)
     return c;
 }
 
+static void five_bits(const uint8_t high[4], const uint8_t q[16], int16_t code[BLOCK])
+{
+    for (int i = 0; i < BLOCK; i++) {
+        int low = i < BLOCK / 2 ? q[i] & 15 : q[i - BLOCK / 2] >> 4;
+        code[i] = (int16_t)(low | (high[i / 8] >> i % 8 & 1) << 4);
+    }
+}
+
 static block_codes codes_q5_0(const block_q5_0 *b)
 {
     block_codes c = {.scale = half_at(b->d), .min = 16.0f * half_at(b->d)};
-    for (int i = 0; i < BLOCK; i++) {
-        int low = i < BLOCK / 2 ? b->q[i] & 15 : b->q[i - BLOCK / 2] >> 4;
-        c.code[i] = (int16_t)(low | (b->high[i / 8] >> i % 8 & 1) << 4);
-    }
+    five_bits(b->high, b->q, c.code);
+    return c;
+}
+
+static block_codes codes_q5_1(const block_q5_1 *b)
+{
+    block_codes c = {.scale = half_at(b->d), .min = -half_at(b->m)};
+    five_bits(b->high, b->q, c.code);
     return c;
 }
 
@@ -90,6 +102,7 @@ static block_codes codes_at(dsmoe_dtype type, const void *octet, int row, int64_
     switch (type) {
     case DSMOE_Q4_0: return codes_q4_0(at);
     case DSMOE_Q5_0: return codes_q5_0(at);
+    case DSMOE_Q5_1: return codes_q5_1(at);
     case DSMOE_Q8_0: return codes_q8_0(at);
     case DSMOE_Q4_K: return codes_q4_k(at, part);
     case DSMOE_Q5_K: return codes_q5_k(at, part);
@@ -254,6 +267,7 @@ static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, in
     }
 BLOCKS(q4_0, DSMOE_Q4_0, BLOCK_BYTES)
 BLOCKS(q5_0, DSMOE_Q5_0, BLOCK_BYTES)
+BLOCKS(q5_1, DSMOE_Q5_1, BLOCK_BYTES)
 BLOCKS(q8_0, DSMOE_Q8_0, BLOCK_WORDS)
 BLOCKS(q4_k, DSMOE_Q4_K, BLOCK_BYTES)
 BLOCKS(q5_k, DSMOE_Q5_K, BLOCK_BYTES)
@@ -262,6 +276,7 @@ BLOCKS(q6_k, DSMOE_Q6_K, BLOCK_WORDS)
 const block_kernels blocks_scalar[N_DTYPES] = {
     [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, unpack_q4_0, tile_bytes, row_q4_0},
     [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, unpack_q5_0, tile_bytes, row_q5_0},
+    [DSMOE_Q5_1] = {BLOCK_BYTES, interleave_q5_1, unpack_q5_1, tile_bytes, row_q5_1},
     [DSMOE_Q8_0] = {BLOCK_WORDS, interleave_q8_0, unpack_q8_0, tile_words, row_q8_0},
     [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, unpack_q4_k, tile_bytes, row_q4_k},
     [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, unpack_q5_k, tile_bytes, row_q5_k},

@@ -1,6 +1,6 @@
 /* widen_blocks.c - block types to float32 in plain C: what their bytes mean. d has 11 bits, a scale
- * at most 7, a code at most 7: no product here is rounded, only the difference from a minimum is,
- * so every way to compute a number comes to the same bits. */
+ * at most 7, a code at most 7: no product here is rounded, only the sum with a minimum is, so every
+ * way to compute a number comes to the same bits. */
 #include "kernels/blocks.h"
 
 #include "base/half.h"
@@ -15,21 +15,36 @@ void widen_q4_0(int64_t n, const void *src, float *dst)
     }
 }
 
+/* The codes of Q5_0 and Q5_1. */
+static void five_bits(const uint8_t high[4], const uint8_t q[16], int codes[BLOCK])
+{
+    uint32_t fifth = (uint32_t)high[0] | (uint32_t)high[1] << 8 | (uint32_t)high[2] << 16 |
+                     (uint32_t)high[3] << 24;
+    for (int i = 0; i < 16; i++) {
+        codes[i] = (q[i] & 15) | (int)(fifth >> i & 1) << 4;
+        codes[16 + i] = q[i] >> 4 | (int)(fifth >> (16 + i) & 1) << 4;
+    }
+}
+
 void widen_q5_0(int64_t n, const void *src, float *dst)
 {
     const block_q5_0 *block = src;
     for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
         float d = half_load_f16(block->d);
-        uint32_t high = (uint32_t)block->high[0] | (uint32_t)block->high[1] << 8 |
-                        (uint32_t)block->high[2] << 16 | (uint32_t)block->high[3] << 24;
-        for (int i = 0; i < 16; i++) {
-            int low = block->q[i] & 15, top = (int)(high >> i & 1) << 4;
-            dst[i] = d * (float)((low | top) - 16);
-        }
-        for (int i = 0; i < 16; i++) {
-            int low = block->q[i] >> 4, top = (int)(high >> (16 + i) & 1) << 4;
-            dst[16 + i] = d * (float)((low | top) - 16);
-        }
+        int codes[BLOCK];
+        five_bits(block->high, block->q, codes);
+        for (int i = 0; i < BLOCK; i++) dst[i] = d * (float)(codes[i] - 16);
+    }
+}
+
+void widen_q5_1(int64_t n, const void *src, float *dst)
+{
+    const block_q5_1 *block = src;
+    for (int64_t b = 0; b < n / BLOCK; b++, block++, dst += BLOCK) {
+        float d = half_load_f16(block->d), m = half_load_f16(block->m);
+        int codes[BLOCK];
+        five_bits(block->high, block->q, codes);
+        for (int i = 0; i < BLOCK; i++) dst[i] = d * (float)codes[i] + m;
     }
 }
 
