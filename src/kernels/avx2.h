@@ -24,6 +24,9 @@ enum { STREAM = 8 * CACHE_LINE }; /* how far ahead of a stream memory is asked *
 /* A compiler that adds integers in an order of its own holds more of them than there are registers. */
 #define KEEP_ORDER(v) __asm__("" : "+x"(v))
 
+/* One that knows that a loop reads the same again keeps it in memory, which costs more than reading. */
+#define FORGET(p) __asm__("" : "+r"(p))
+
 /* The first n lanes; all if n is 8 or more. */
 INLINE __m256i first_lanes(int64_t n)
 {

@@ -3,12 +3,27 @@
  *
  * An octet's lanes are its rows. Products of codes and x are summed in 16 bits over as many columns as
  * fit (see avx2_block_tiles.c), so that most instructions are those that nothing can do without. Some
- * octets go together: they share the loads of x, and memory is busier with more than one stream. It is
- * not asked ahead: records are read from their first byte to their last, which it notices by itself, and
- * asking only takes places of the queue to the caches. */
+ * octets go together: they share the loads of x, and memory is busier with more than one stream. */
 #include "kernels/avx2_blocks.h"
 
-enum { STREAMS = 3 };
+enum {
+    STREAMS = 3,
+    AHEAD = 17 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
+};
+
+/* Asks for lines of a record further on, an even share of them in each of some slots. They are tied to a
+ * sum that is in work: a compiler would rather ask for all at once, and then whatever is read waits for
+ * the queue to the caches. */
+INLINE void ask_ahead(__m256i *sum, const void *record, const int bytes, const int slot,
+                      const int slots)
+{
+    const int lines = (bytes + CACHE_LINE - 1) / CACHE_LINE;
+    UNROLL
+    for (int i = slot * lines / slots; i < (slot + 1) * lines / slots; i++) {
+        const char *line = (const char *)record + AHEAD + i * CACHE_LINE;
+        __asm__("prefetcht0 %1" : "+x"(*sum) : "m"(*line));
+    }
+}
 
 INLINE __m256i add_products(__m256i sum, __m256i codes, __m256i x)
 {
@@ -37,6 +52,7 @@ INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS],
             __m256i both = load_step(w[j]->q[s]);
             words[j] = add_products(words[j], low_halves(both), first);
             words[j] = add_products(words[j], high_halves(both), second);
+            ask_ahead(&words[j], w[j], sizeof *w[j], s, 4);
         }
     }
     UNROLL
@@ -51,6 +67,7 @@ INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS],
 INLINE __m256i dot_codes_5(const int8_t *q, const codes_5 codes, __m256i factors)
 {
     __m256i code[STEPS], words[2];
+    FORGET(q);
     octet_codes_5(codes, code);
     UNROLL
     for (int half = 0; half < 2; half++) {
@@ -69,6 +86,7 @@ INLINE void add_q5_0(block_row x, int64_t b, const octet_q5_0 *const w[STREAMS],
     UNROLL
     for (int j = 0; j < n; j++) {
         __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
+        ask_ahead(&dot, w[j], sizeof *w[j], 0, 1);
         sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 16, x.scale + b, x.sum + b);
     }
 }
@@ -79,6 +97,7 @@ INLINE void add_q5_1(block_row x, int64_t b, const octet_q5_1 *const w[STREAMS],
     UNROLL
     for (int j = 0; j < n; j++) {
         __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
+        ask_ahead(&dot, w[j], sizeof *w[j], 0, 1);
         sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 0, x.scale + b, x.sum + b);
         sums[j] = add_minimum(sums[j], octet_floats(w[j]->m), x.sum + b);
     }
@@ -101,6 +120,7 @@ INLINE void add_q8_0(block_row x, int64_t b, const octet_q8_0 *const w[STREAMS],
                 _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(four, codes));
             dot[j] = _mm256_add_epi32(dot[j], widen_sums(pairs));
             KEEP_ORDER(dot[j]);
+            ask_ahead(&dot[j], w[j], sizeof *w[j], s, STEPS);
         }
     }
     UNROLL
@@ -136,6 +156,7 @@ INLINE void add_q4_k_pair(block_row x, int64_t at, const octet_q4_k *const w[STR
             __m256i both = load_step(w[j]->q[pair][s]);
             low[j] = add_products(low[j], low_halves(both), first);
             high[j] = add_products(high[j], high_halves(both), second);
+            ask_ahead(&high[j], w[j], sizeof *w[j], pair * STEPS + s, 4 * STEPS);
         }
     }
     UNROLL
@@ -176,6 +197,7 @@ INLINE void add_q5_k(block_row x, int64_t b, const octet_q5_k *const w[STREAMS],
         for (int part = 0; part < 8; part++) {
             int64_t at = b * 8 + part;
             __m256i dot = dot_codes_5(x.q + at * BLOCK, w[j]->q[part], part_scales(&of, part));
+            ask_ahead(&dot, w[j], sizeof *w[j], part, 8);
             parts = add_part(parts, dot, x.scale + at);
         }
         sums[j] = add_parts(sums[j], parts, octet_floats(w[j]->d), minima_of(&of, x.sum + b * 8),
@@ -198,28 +220,29 @@ INLINE __m256 add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const 
 {
     const int8_t *q = x.q + at * BLOCK;
     __m256i dot[4], scale[4][2];
+    FORGET(q);
     UNROLL
     for (int i = 0; i < 4; i++) {
         int32_t x_sums;
         memcpy(&x_sums, x.half_sum + 2 * (at + i), sizeof x_sums);
         __m256i words = octet_words(w->scales[4 * half + i]);
-        __m256i high = _mm256_madd_epi16(words, _mm256_set1_epi32(x_sums));
-        dot[i] = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(high, 5));
+        __m256i too_high = _mm256_mullo_epi16(words, _mm256_set1_epi16(-32));
+        dot[i] = _mm256_madd_epi16(too_high, _mm256_set1_epi32(x_sums));
         _mm256_store_si256(&scale[i][0], octet_half(words, 0));
         _mm256_store_si256(&scale[i][1], octet_half(words, 1));
     }
     __asm__("" : "+m"(scale)); /* operands from memory: registers are for codes */
     UNROLL
     for (int s = 0; s < STEPS; s += 2) {
-        __m256i first[4], second[4];
-        octet_codes_q6_k(w, half, s, first);
-        octet_codes_q6_k(w, half, s + 1, second);
+        step_q6_k first = octet_step_q6_k(w, half, s), second = octet_step_q6_k(w, half, s + 1);
         UNROLL
         for (int i = 0; i < 4; i++) {
             __m256i products =
-                q6_k_products(first[i], second[i], q + i * BLOCK + 4 * s, &scale[i][s / 4]);
+                q6_k_products(octet_codes_q6_k(first, i), octet_codes_q6_k(second, i),
+                              q + i * BLOCK + 4 * s, &scale[i][s / 4]);
             dot[i] = _mm256_add_epi32(dot[i], products);
             KEEP_ORDER(dot[i]);
+            ask_ahead(&dot[i], w, sizeof *w, half * 16 + s * 2 + i, 32);
         }
     }
     UNROLL

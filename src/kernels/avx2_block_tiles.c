@@ -300,12 +300,11 @@ INLINE void unpack_q6_k(const octet_q6_k *o, unsigned char *code, block_panel to
         for (int i = 0; i < 4; i++) words[i] = octet_words(o->scales[4 * half + i]);
         UNROLL
         for (int s = 0; s < STEPS; s++) {
-            __m256i four[4];
-            octet_codes_q6_k(o, half, s, four);
+            step_q6_k step = octet_step_q6_k(o, half, s);
             UNROLL
             for (int i = 0; i < 4; i++) {
                 __m256i by_half = octet_half(words[i], s / 4);
-                __m256i q = _mm256_sub_epi8(four[i], _mm256_set1_epi8(32));
+                __m256i q = _mm256_sub_epi8(octet_codes_q6_k(step, i), _mm256_set1_epi8(32));
                 store_words(code + (4 * half + i) * 2 * BLOCK_BYTES_OF_PANEL, s,
                             _mm256_mullo_epi16(even_bytes(q), by_half),
                             _mm256_mullo_epi16(odd_bytes(q), by_half));

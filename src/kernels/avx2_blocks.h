@@ -157,21 +157,30 @@ INLINE __m256i octet_words(const int8_t scales[8][2])
 }
 INLINE __m256i octet_half(__m256i words, const int half)
 {
-    return half ? _mm256_blend_epi16(words, _mm256_srli_epi32(words, 16), 0x55)
-                : _mm256_blend_epi16(words, _mm256_slli_epi32(words, 16), 0xaa);
+    const int h = 2 * half;
+    const __m256i twice =
+        _mm256_setr_epi8(h, h + 1, h, h + 1, h + 4, h + 5, h + 4, h + 5, h + 8, h + 9, h + 8, h + 9,
+                         h + 12, h + 13, h + 12, h + 13, h, h + 1, h, h + 1, h + 4, h + 5, h + 4,
+                         h + 5, h + 8, h + 9, h + 8, h + 9, h + 12, h + 13, h + 12, h + 13);
+    return _mm256_shuffle_epi8(words, twice);
 }
 
-/* Codes of one step of the four parts of a half of a Q6_K block, below 64. */
-INLINE void octet_codes_q6_k(const octet_q6_k *o, const int half, const int s, __m256i code[4])
+/* One step of the four parts of a half of a Q6_K block, and the codes of one of them, below 64. */
+typedef struct step_q6_k {
+    __m256i v[3];
+} step_q6_k;
+
+INLINE step_q6_k octet_step_q6_k(const octet_q6_k *o, const int half, const int s)
 {
-    const __m256i six = _mm256_set1_epi8(63);
-    __m256i a = load_step(o->q[half][s][0]), b = load_step(o->q[half][s][1]);
-    __m256i c = load_step(o->q[half][s][2]);
-    code[0] = _mm256_and_si256(a, six);
-    code[1] = _mm256_and_si256(b, six);
-    code[2] = _mm256_and_si256(c, six);
-    code[3] = _mm256_or_si256(_mm256_or_si256(move_bits(a, 6, 0, 3), move_bits(b, 6, 2, 12)),
-                              move_bits(c, 6, 4, 48));
+    return (step_q6_k){
+        {load_step(o->q[half][s][0]), load_step(o->q[half][s][1]), load_step(o->q[half][s][2])}};
+}
+
+INLINE __m256i octet_codes_q6_k(step_q6_k step, const int part)
+{
+    if (part < 3) return _mm256_and_si256(step.v[part], _mm256_set1_epi8(63));
+    __m256i low = _mm256_or_si256(move_bits(step.v[0], 6, 0, 3), move_bits(step.v[1], 6, 2, 12));
+    return _mm256_or_si256(low, move_bits(step.v[2], 6, 4, 48));
 }
 
 /* ---- how blocks are added up ----------------------------------------------------------------------
