@@ -23,9 +23,9 @@ const ablate_model ablate_models[ABLATE_N_MODELS] = {
     {"switch", "Switch, top-1", 1.881, 1, 1, 0, 1, false, false, false, false},
     {"gshard", "GShard, top-2", 1.867, 2, 1, 0, 1, false, true, true, false},
     {"gshard+shared", "GShard + shared", NAN, 2, 1, 1, 1, false, true, true, false},
-    {"fine-m2", "fine-grained m=2 + shared", NAN, 2, 2, 1, 1, false, true, false, false},
-    {"fine-m4", "fine-grained m=4, none shared", NAN, 2, 4, 0, 1, false, true, false, false},
-    {"deepseekmoe", "DeepSeekMoE: m=4 + shared", 1.808, 2, 4, 1, 1, false, true, true, true},
+    {"fine-m2", "m=2 + shared", NAN, 2, 2, 1, 1, false, true, false, false},
+    {"fine-m4", "m=4, none shared", NAN, 2, 4, 0, 1, false, true, false, false},
+    {"deepseekmoe", "DeepSeekMoE", 1.808, 2, 4, 1, 1, false, true, true, true},
     {"gshard-x1.5", "GShard x1.5", 1.808, 2, 1, 0, 1.5, true, false, true, false},
 };
 

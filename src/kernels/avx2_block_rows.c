@@ -8,7 +8,7 @@
 
 enum {
     STREAMS = 3,
-    AHEAD = 17 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
+    AHEAD = 27 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
 };
 
 /* Asks for lines of a record further on, an even share of them in each of some slots. They are tied to a
@@ -250,15 +250,18 @@ INLINE __m256 add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const 
     return parts;
 }
 
-/* One octet after the other: together they would want more registers than there are. */
+/* One octet after the other, as together they would want more registers than there are, but half by
+ * half, for memory. */
 INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS], const int n,
                      __m256 sums[STREAMS])
 {
+    __m256 parts[STREAMS];
+    NO_UNROLL
+    for (int j = 0; j < n; j++) parts[j] = add_q6_k_half(x, b * 8, w[j], 0, _mm256_setzero_ps());
     NO_UNROLL
     for (int j = 0; j < n; j++) {
-        __m256 parts = add_q6_k_half(x, b * 8, w[j], 0, _mm256_setzero_ps());
-        parts = add_q6_k_half(x, b * 8 + 4, w[j], 1, parts);
-        sums[j] = _mm256_fmadd_ps(parts, octet_floats(w[j]->d), sums[j]);
+        parts[j] = add_q6_k_half(x, b * 8 + 4, w[j], 1, parts[j]);
+        sums[j] = _mm256_fmadd_ps(parts[j], octet_floats(w[j]->d), sums[j]);
     }
 }
 

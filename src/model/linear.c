@@ -4,7 +4,7 @@
 #include "base/threads.h"
 #include "moe/octets.h"
 
-enum { FEW_ROWS = 64, TASKS_PER_THREAD = 16 };
+enum { FEW_ROWS = 64, TASKS_PER_THREAD = 32 };
 
 typedef struct linear_job {
     const product *products;

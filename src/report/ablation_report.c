@@ -105,8 +105,10 @@ static void put_curves(FILE *html, const ablation *a)
         if (m->n_curve > 0) last = fmax(last, m->curve[m->n_curve - 1].x);
     }
     if (last <= 0) return;
-    page_card_open(html, "Held-out loss while training",
-                   "The mean over the seeds, with one standard deviation to each side.");
+    page_card_open(
+        html, "Held-out loss while training",
+        "On a part of the held-out text; the mean over the seeds, with one standard deviation to each "
+        "side.");
     chart_legend(html, lines, a->n_models);
     fputs("<div class=\"maps two\">\n", html);
     put_curve_chart(html, lines, a->n_models, "From the start", 0);
