@@ -23,8 +23,7 @@ static void place_matrix(place *p, matrix *m, int64_t n_rows, int64_t k)
     if (!dtype_is_block(m->type) || n_octets == 0) return;
     if (p->stores) {
         octet_store *store = &p->stores[p->n];
-        *store = (octet_store){
-            .taken = ATOMIC_FLAG_INIT, .memory = p->memory + p->size, .n_octets = n_octets, .k = k};
+        *store = (octet_store){.memory = p->memory + p->size, .n_octets = n_octets, .k = k};
         m->home = &store->home;
     }
     size_t bytes = (size_t)(n_octets * BLOCK_OCTET * m->stride);

@@ -32,7 +32,8 @@ octet_work octets_begin(const kernels *kn, int n_threads)
 void octets_want(octet_work *work, matrix weight)
 {
     octet_store *store = (octet_store *)weight.home; /* its first member */
-    if (!store || atomic_flag_test_and_set(&store->taken)) return;
+    if (!store || atomic_load(&store->n_uses) > 1 || atomic_fetch_add(&store->n_uses, 1) != 1)
+        return;
     if (work->n == OCTETS_BATCH) octets_end(work);
     work->items[work->n++] = (struct octet_item){.weight = weight, .store = store};
 }

@@ -1,9 +1,10 @@
-/* octets.h - weights in the order that kernels read them, made the first time they are used.
+/* octets.h - weights in the order that kernels read them, kept from their second use on.
  *
  * Rows of block types lie in a file one behind the other; kernels want eight of them interleaved (see
- * block_kernels). Making that takes about as long as reading the weights a few times, so it is done
- * once, for those experts that tokens come to, and the file's own pages are then given back: memory
- * holds the weights once. */
+ * block_kernels). Making that takes about as long as reading the weights a few times, so it is kept, for
+ * those experts that tokens come to, and the file's own pages are given back: memory holds the weights
+ * once. Not yet at the first use, which makes octets in passing: half of the time that keeping them takes
+ * is the system's for new memory, and the first token should not wait for it. */
 #ifndef DSMOE_MOE_OCTETS_H
 #define DSMOE_MOE_OCTETS_H
 
@@ -12,7 +13,7 @@
 /* The home of a matrix's octets; `home` is what the matrix points to. */
 typedef struct octet_store {
     octet_home home;
-    atomic_flag taken;     /* somebody makes them, or has */
+    atomic_uint n_uses;    /* the second one makes them */
     unsigned char *memory; /* for n_octets of them */
     int64_t n_octets, k;
 } octet_store;
