@@ -7,7 +7,7 @@
 // The package is looked for from the folder in which this runs. `speed` and `tokens` print JSON. `scores`
 // takes a line of token ids for each prompt and writes float32, a row of the whole vocabulary for every
 // id: the logits of what follows it.
-import { readFileSync, writeSync } from 'node:fs';
+import { writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -63,9 +63,16 @@ async function speed(file, { prompt = 512, generate = 32, threads = 2, seconds =
     peak_rss_bytes: 1024 * process.resourceUsage().maxRSS }));
 }
 
+// All of it, however long the other side takes.
+async function readAll() {
+  const chunks = [];
+  for await (const chunk of process.stdin) chunks.push(chunk);
+  return Buffer.concat(chunks).toString('utf8');
+}
+
 async function tokens(file) {
   const model = await open(file, 1);
-  console.log(JSON.stringify(model.tokenize(readFileSync(0, 'utf8'))));
+  writeAll(Buffer.from(JSON.stringify(model.tokenize(await readAll()))));
 }
 
 // Pipes take what they have room for.
@@ -80,7 +87,7 @@ function writeAll(bytes) {
 }
 
 async function scores(file, { threads = 2 }) {
-  const prompts = readFileSync(0, 'utf8').split('\n').filter(Boolean).map((line) => line.split(' ').map(Number));
+  const prompts = (await readAll()).split('\n').filter(Boolean).map((line) => line.split(' ').map(Number));
   const longest = Math.max(...prompts.map((ids) => ids.length));
   const model = await open(file, threads);
   const context = await model.createContext({ contextSize: longest + 8, threads, batchSize: longest, sequences: 1 });

@@ -30,9 +30,9 @@ static const char help[] =
     "      --json          one JSON object on the output\n"
     "  -h, --help          this text\n"
     "\n"
-    "Decoding is limited by reading weights. Its share is weight bytes of one token times\n"
-    "tokens/s over the bytes/s that the machine reads; of the routed experts only those count\n"
-    "that a token uses, of the embedding one row.\n"
+    "Decoding is limited by reading. Its share is the bytes that a token needs times tokens/s over\n"
+    "the bytes/s that the machine reads: weights, of the routed experts only those that the token\n"
+    "uses, of the embedding one row; and the keys and values of all tokens before.\n"
     "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
     "for the last token only, and 4·hidden_size a layer for each pair of tokens of the causal\n"
@@ -191,11 +191,28 @@ static double median(shares *s)
     return (s->at[(s->n - 1) / 2] + s->at[s->n / 2]) / 2;
 }
 
+/* Keys and values of one position. */
+static double cache_bytes(const bench_state *s)
+{
+    const int64_t n = 4096; /* a difference, since caches come in pages */
+    dsmoe_session_options options = {.n_ctx = n, .n_threads = 1, .kv_type = s->kv_type};
+    size_t small = dsmoe_session_memory_size(s->model, &options).kv_cache;
+    options.n_ctx = 2 * n;
+    size_t large = dsmoe_session_memory_size(s->model, &options).kv_cache;
+    return (double)(large - small) / (double)n;
+}
+
+/* What a token reads that has so many before it. */
+static double bytes_read(const bench_state *s, double n_before)
+{
+    return (double)dsmoe_model_bytes_per_token(s->model) + n_before * cache_bytes(s);
+}
+
 /* Limits and case in turn, so that both meet the same neighbours. */
 static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
-    double seconds, bytes = (double)dsmoe_model_bytes_per_token(s->model);
+    double seconds;
     dsmoe_machine before, after;
     dsmoe_status status = measure_limits(s, r, &before, error);
     if (status == DSMOE_OK) status = time_prefill(s, &seconds, error);
@@ -208,6 +225,7 @@ static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *erro
         if (status == DSMOE_OK) status = measure_limits(s, r, &after, error);
         if (status != DSMOE_OK) return status;
         r->token_s = fmin(r->token_s, seconds / (double)n);
+        double bytes = bytes_read(s, (double)(o->n_prompt + at) + 0.5 * (double)n);
         add_share(&r->decode_shares, bytes * (double)n / seconds * 1e-9, before.read_gbs,
                   after.read_gbs);
     }
@@ -264,7 +282,7 @@ static bench_summary summarise(const bench_state *s, bench_result *r)
     bench_summary sum = {
         .prefill_tps = (double)o->n_prompt / r->prefill_s,
         .decode_tps = 1 / r->token_s,
-        .bytes_per_token = (double)dsmoe_model_bytes_per_token(s->model),
+        .bytes_per_token = bytes_read(s, (double)o->n_prompt + 0.5 * (double)o->n_gen),
         .prefill_flops = prefill_flops(dsmoe_model_config(s->model), o->n_prompt),
     };
     for (size_t i = 0; i < dsmoe_model_tensor_count(s->model); i++)
@@ -282,8 +300,9 @@ static void print_text(const bench_state *s, bench_result *r)
     bench_summary sum = summarise(s, r);
     dsmoe_tensor_info first = dsmoe_model_tensor(s->model, 0);
     char size[CLI_BYTES], token[CLI_BYTES], cache[CLI_BYTES], work[CLI_BYTES], peak[CLI_BYTES];
-    printf("%s: %s of weights (%s), of which a token uses %s\n%d threads, %s kernels\n", o->path,
-           cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
+    printf("%s: %s of weights (%s); a token reads %s of weights, keys and values\n"
+           "%d threads, %s kernels\n",
+           o->path, cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
            cli_format_bytes(sum.bytes_per_token, token), (int)o->n_threads, dsmoe_kernels_name());
     printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->session_s,
            r->first_prefill_s);

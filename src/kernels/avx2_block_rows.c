@@ -267,6 +267,15 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
+/* Where the streams begin, which ask_ahead comes too late for. */
+INLINE void ask_first(const void *streams, int64_t apart)
+{
+    if (apart == 0) return;
+    for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
+        for (int64_t j = 0; j < STREAMS; j++)
+            _mm_prefetch((const char *)streams + j * apart + i, _MM_HINT_T0);
+}
+
 /* For each type: n octets, `apart` records from each other, and their outputs as far. Sums run over a
  * stretch, as tiles have it, and then join those before. */
 #define ROWS(type, TYPE)                                                                           \
@@ -299,6 +308,7 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
     {                                                                                              \
         int64_t records = k / dtype_table[TYPE].block, length = n / STREAMS, i = 0;                \
         const octet_##type *w = octets;                                                            \
+        ask_first(w, length *records *(int64_t)sizeof *w);                                         \
         for (; i < length; i++)                                                                    \
             rows_##type(x, w + i * records, length * records, STREAMS, k, y + i * 8, length * 8);  \
         for (i = length * STREAMS; i < n; i++)                                                     \

@@ -82,7 +82,8 @@ typedef struct thread_scratch {
 enum {
     MOE_PART = 704,       /* output columns of a forward product that one task computes: half of the
                              released model's experts */
-    MOE_SMALL_PART = 256, /* the same when there are few rows: more, smaller tasks */
+    MOE_SMALL_PART = 352, /* the same when there are few rows: more, smaller tasks. Not too small: the
+                             first lines of a part are waited for */
 };
 
 /* `longest` bounds the length of a row of any operand. */
