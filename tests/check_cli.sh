@@ -136,11 +136,12 @@ shows '"hidden_size":33' '"moe_intermediate_size":17' '"n_routed_experts":5' '"t
     '"weight_gbs":' '"roofline":' '"limit":"' '"experts_touched":' '"weight_bytes":' '"router_ms":'
 run 0 bench model --help
 shows example
+# 339,456 bytes of weights, and keys and values of 5 + 2/2 positions: 3 layers of twice 48 numbers as f16
 run 0 bench model -m "$data/lm/base" -p 5 -n 2 -t 1 --seconds 0 --json
 is_json
 silent
 shows '"prefill_tps":' '"decode_tps":' '"fma_gflops":' '"read_gbs":' '"decode_bandwidth_share":' \
-    '"prefill_fma_share":' '"peak_rss_bytes":' '"bytes_per_token":339456'
+    '"prefill_fma_share":' '"peak_rss_bytes":' '"bytes_per_token":342912'
 run 2 bench model
 usage -m
 run 2 bench model -m "$data/lm/base" -p 0
