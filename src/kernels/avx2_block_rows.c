@@ -56,10 +56,9 @@ INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS],
         }
     }
     UNROLL
-    for (int j = 0; j < n; j++) {
+    for (int j = 0; j < n; j++)
         sums[j] = add_block(sums[j], widen_sums(words[j]), octet_floats(w[j]->d), 8, x.scale + b,
                             x.sum + b);
-    }
 }
 
 /* Σ q·code of a block with codes of 5 bits: 16 bits hold half of it. Each half is multiplied by
@@ -267,13 +266,14 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* Where the streams begin, which ask_ahead comes too late for. */
-INLINE void ask_first(const void *streams, int64_t apart)
+/* The beginnings of all streams, which ask_ahead comes too late for. */
+INLINE void ask_first(const void *first, const void *second)
 {
+    int64_t apart = (const char *)second - (const char *)first;
     if (apart == 0) return;
     for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
         for (int64_t j = 0; j < STREAMS; j++)
-            _mm_prefetch((const char *)streams + j * apart + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)first + j * apart + i, _MM_HINT_T0);
 }
 
 /* For each type: n octets, `apart` records from each other, and their outputs as far. Sums run over a
@@ -307,10 +307,11 @@ INLINE void ask_first(const void *streams, int64_t apart)
     void block_row_##type##_avx2(block_row x, const void *octets, int64_t n, int64_t k, float *y)  \
     {                                                                                              \
         int64_t records = k / dtype_table[TYPE].block, length = n / STREAMS, i = 0;                \
+        int64_t apart = length * records;                                                          \
         const octet_##type *w = octets;                                                            \
-        ask_first(w, length *records *(int64_t)sizeof *w);                                         \
+        ask_first(w, w + apart);                                                                   \
         for (; i < length; i++)                                                                    \
-            rows_##type(x, w + i * records, length * records, STREAMS, k, y + i * 8, length * 8);  \
+            rows_##type(x, w + i * records, apart, STREAMS, k, y + i * 8, length * 8);             \
         for (i = length * STREAMS; i < n; i++)                                                     \
             rows_##type(x, w + i * records, 0, 1, k, y + i * 8, 0);                                \
     }

@@ -106,16 +106,18 @@ INLINE void add_blocks(const tile_kind kind, const int height, const __m256i dot
                        float sum[TILE_M][TILE_N])
 {
     UNROLL
-    for (int v = 0; v < TILE_N; v += 8) UNROLL
-    for (int i = 0; i < height; i++) {
-        __m256 s = _mm256_load_ps(sum[i] + v);
-        if (kind.large)
-            s = add_part(s, dot[i][v / 8], x.scale + i);
-        else
-            s = add_block(s, dot[i][v / 8], _mm256_loadu_ps(scale + v), kind.zero, x.scale + i,
-                          x.sum + i);
-        if (kind.minima && !kind.large) s = add_minimum(s, _mm256_loadu_ps(min + v), x.sum + i);
-        _mm256_store_ps(sum[i] + v, s);
+    for (int v = 0; v < TILE_N; v += 8) {
+        UNROLL
+        for (int i = 0; i < height; i++) {
+            __m256 s = _mm256_load_ps(sum[i] + v);
+            if (kind.large)
+                s = add_part(s, dot[i][v / 8], x.scale + i);
+            else
+                s = add_block(s, dot[i][v / 8], _mm256_loadu_ps(scale + v), kind.zero, x.scale + i,
+                              x.sum + i);
+            if (kind.minima && !kind.large) s = add_minimum(s, _mm256_loadu_ps(min + v), x.sum + i);
+            _mm256_store_ps(sum[i] + v, s);
+        }
     }
 }
 
@@ -135,15 +137,17 @@ INLINE void finish_large(const tile_kind kind, const int height, block_rows x, b
                          float sum[TILE_M][TILE_N])
 {
     UNROLL
-    for (int v = 0; v < TILE_N; v += 8) UNROLL
-    for (int i = 0; i < height; i++) {
-        __m256 parts = _mm256_load_ps(sum[i] + v), d = _mm256_loadu_ps(w.d + v);
-        __m256 s = _mm256_setzero_ps();
-        if (kind.minima)
-            s = add_parts(s, parts, d, minima_at(x, w, i, v), _mm256_loadu_ps(w.dmin + v));
-        else
-            s = _mm256_fmadd_ps(parts, d, s);
-        _mm256_store_ps(sum[i] + v, s);
+    for (int v = 0; v < TILE_N; v += 8) {
+        UNROLL
+        for (int i = 0; i < height; i++) {
+            __m256 parts = _mm256_load_ps(sum[i] + v), d = _mm256_loadu_ps(w.d + v);
+            __m256 s = _mm256_setzero_ps();
+            if (kind.minima)
+                s = add_parts(s, parts, d, minima_at(x, w, i, v), _mm256_loadu_ps(w.dmin + v));
+            else
+                s = _mm256_fmadd_ps(parts, d, s);
+            _mm256_store_ps(sum[i] + v, s);
+        }
     }
 }
 
