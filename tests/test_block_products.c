@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "kernels/blocks.h"
 #include "kernels/gemm_blocks.h"
 #include "kernels/quantize.h"
@@ -22,7 +23,7 @@ typedef struct weights {
     octet_home home;
     int64_t n, k;
     unsigned char *rows, *octets;
-    float *numbers; /* [n, k] what they stand for */
+    float *numbers; /* [n, k] what they stand for in a product */
 } weights;
 
 static weights weights_of(dsmoe_dtype type, int64_t n, int64_t k)
@@ -36,9 +37,32 @@ static weights weights_of(dsmoe_dtype type, int64_t n, int64_t k)
     return w;
 }
 
+/* What BLOCK_FINE takes the n numbers of a stretch for: whole multiples of a 32nd of its largest scale,
+ * and never further than that from what they are. */
+static void round_stretch(const block_q8_0 *blocks, int64_t n, float *numbers)
+{
+    double scale[BLOCK_STRETCH / BLOCK], largest = 0;
+    for (int64_t b = 0; b < n / BLOCK; b++) {
+        scale[b] = half_from_f16((uint16_t)(blocks[b].d[0] | blocks[b].d[1] << 8));
+        largest = fmax(largest, fabs(scale[b]));
+    }
+    for (int64_t i = 0; i < n && largest > 0; i++) {
+        double factor = nearbyint(4096 * scale[i / BLOCK] / largest);
+        double code = floor(blocks[i / BLOCK].q[i % BLOCK] * factor / 128 + 0.5);
+        assert_true(fabs(code * largest / 32 - numbers[i]) <= largest / 32);
+        numbers[i] = (float)(code * largest / 32);
+    }
+}
+
 static void weights_read(weights *w)
 {
     kernels_scalar.dtypes[w->matrix.type].widen(w->n * w->k, w->rows, w->numbers);
+    if (w->matrix.type != DSMOE_Q8_0) return;
+    for (int64_t i = 0; i < w->n; i++)
+        for (int64_t k = 0; k < w->k; k += BLOCK_STRETCH)
+            round_stretch((const block_q8_0 *)(w->rows + i * w->matrix.stride) + k / BLOCK,
+                          w->k - k < BLOCK_STRETCH ? w->k - k : BLOCK_STRETCH,
+                          w->numbers + i * w->k + k);
 }
 
 static weights weights_random(dsmoe_dtype type, int64_t n, int64_t k)
@@ -53,7 +77,7 @@ static weights weights_random(dsmoe_dtype type, int64_t n, int64_t k)
 }
 
 /* Every bit set, or none, but for float16 numbers of a harmless size; Q8_0 and Q6_K's scales have signs
- * then, and are -1 or 0: those become 127, or -127. */
+ * then, and are -1 or 0: those become 127, or -128 and -127. */
 static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high)
 {
     weights w = weights_of(type, n, k);
@@ -67,7 +91,7 @@ static weights weights_extreme(dsmoe_dtype type, int64_t n, int64_t k, bool high
             memcpy(b->d, half, sizeof half);
             continue;
         }
-        if (type == DSMOE_Q8_0) memset(block, high ? 127 : -127, sizeof(block_q8_0));
+        if (type == DSMOE_Q8_0) memset(block, high ? 127 : -128, sizeof(block_q8_0));
         memcpy(block, half, sizeof half);
         if (type == DSMOE_Q5_1 || type == DSMOE_Q4_K || type == DSMOE_Q5_K)
             memcpy(block + 2, half, sizeof half);
@@ -110,21 +134,34 @@ static void run(const kernels *set, rows x, int64_t m, int64_t k, matrix w, int6
     free(scratch);
 }
 
-/* The numbers that quantised rows stand for. */
-static double *quantised(rows x, int64_t m, int64_t k)
+enum { MAX_K = 1024 };
+
+/* The numbers that a quantised row stands for. */
+static void read_bytes(const float *x, int64_t k, double *numbers)
+{
+    int8_t q[MAX_K];
+    float scale[MAX_K / BLOCK];
+    int16_t half_sum[2 * MAX_K / BLOCK];
+    kernels_scalar.quantize(k, x, q, scale, half_sum);
+    for (int64_t t = 0; t < k; t++) numbers[t] = (double)scale[t / BLOCK] * q[t];
+}
+
+static void read_fine(const float *x, int64_t k, double *numbers)
+{
+    static const int place[4] = {0, 2, 1, 3};
+    int16_t q[MAX_K];
+    float scale[MAX_K / BLOCK_STRETCH];
+    kernels_scalar.quantize_fine(k, x, q, scale);
+    for (int64_t t = 0; t < k; t++)
+        numbers[t] = (double)scale[t / BLOCK_STRETCH] * q[t / 4 * 4 + place[t % 4]];
+}
+
+static double *quantised(dsmoe_dtype type, rows x, int64_t m, int64_t k)
 {
     double *numbers = malloc((size_t)(m * k) * sizeof *numbers);
-    int8_t *q = malloc((size_t)k);
-    float *scale = malloc((size_t)(k / BLOCK) * sizeof *scale);
-    int16_t *half_sum = malloc((size_t)(k / BLOCK) * 2 * sizeof *half_sum);
-    assert_true(numbers && q && scale && half_sum);
-    for (int64_t i = 0; i < m; i++) {
-        kernels_scalar.quantize(k, rows_at(x, i), q, scale, half_sum);
-        for (int64_t t = 0; t < k; t++) numbers[i * k + t] = (double)scale[t / BLOCK] * q[t];
-    }
-    free(q);
-    free(scale);
-    free(half_sum);
+    assert_true(numbers && k <= MAX_K);
+    for (int64_t i = 0; i < m; i++)
+        (type == DSMOE_Q8_0 ? read_fine : read_bytes)(rows_at(x, i), k, numbers + i * k);
     return numbers;
 }
 
@@ -150,7 +187,7 @@ static void check(const kernels *set, const weights *w, const double *x, int64_t
 /* Rows as they lie and octets must give the same bits. */
 static void check_weights(const kernels *set, weights *w, rows x, int64_t m)
 {
-    double *numbers = quantised(x, m, w->k);
+    double *numbers = quantised(w->matrix.type, x, m, w->k);
     result from_rows = result_make(m, w->n), from_octets = result_make(m, w->n);
     w->matrix.home = NULL;
     run(set, x, m, w->k, w->matrix, w->n, from_rows.data.at, from_rows.stride);
@@ -289,7 +326,7 @@ static void test_parts(void **state)
     for_each_set(parts_of_set);
 }
 
-/* ---- x in 8 bits ---------------------------------------------------------------------------------- */
+/* ---- x in integers -------------------------------------------------------------------------------- */
 
 enum { N_X = 8 * BLOCK };
 
@@ -331,6 +368,68 @@ static void test_x(void **state)
     for_each_set(x_of_set);
 }
 
+/* Five stretches, the last of them short: of nothing, of nearly nothing, with a NaN, with an infinity. */
+static void fine_x_of_set(const kernels *set)
+{
+    enum { N = 4 * BLOCK_STRETCH + 3 * BLOCK };
+    operand x = operand_make(1, N, 0, false, 9);
+    float *at = x.data.at, scale[5], expected[5];
+    int16_t q[N], expected_q[N];
+    for (int i = 0; i < BLOCK_STRETCH; i++) at[i] = 0.0f;
+    for (int i = 0; i < BLOCK_STRETCH; i++) at[BLOCK_STRETCH + i] = i % 2 ? 1e-42f : -1e-43f;
+    at[2 * BLOCK_STRETCH + 200] = NAN;
+    at[3 * BLOCK_STRETCH + 9] = -INFINITY;
+    kernels_scalar.quantize_fine(N, at, expected_q, expected);
+    set->quantize_fine(N, at, q, scale);
+    assert_memory_equal(q, expected_q, sizeof q);
+    for (int s = 0; s < 5; s++)
+        assert_true(s == 2 || s == 3 ? isnan(scale[s]) : scale[s] == expected[s]);
+    assert_true(scale[0] == 0.0f && scale[1] == 0.0f);
+    static const int place[4] = {0, 2, 1, 3};
+    for (int i = 4 * BLOCK_STRETCH; i < N; i++) /* half a step, and the rounding of scales */
+        assert_true(fabsf(at[i] - scale[4] * q[i / 4 * 4 + place[i % 4]]) <= scale[4] * 0.5003f);
+    operand_free(&x);
+}
+
+static void test_fine_x(void **state)
+{
+    (void)state;
+    for_each_set(fine_x_of_set);
+}
+
+/* Scales of Q8_0 that differ much, have a sign, or are 0; and one that is no number. */
+static void fine_scales_of_set(const kernels *set)
+{
+    static const float scales[] = {1.0f, -0.5f, 0.0f, 1e-3f, 3e-5f, -2.0f, 6e-8f, 0.7f, 0.3f};
+    enum { K = 9 * BLOCK };
+    weights w = weights_random(DSMOE_Q8_0, 24, K);
+    for (int i = 0; i < 24 * 9; i++) {
+        uint16_t half = half_to_f16(i / 9 % 8 == 5 ? 0.0f : scales[(i + i / 9) % 9]);
+        memcpy(((block_q8_0 *)w.rows)[i].d, &half, sizeof half);
+    }
+    weights_read(&w);
+    operand x = operand_make(6, K, 0, false, 3);
+    check_weights(set, &w, x.rows, 1);
+    check_weights(set, &w, x.rows, 6);
+    static const uint16_t none[] = {0x7e00, 0x7c00}; /* NaN, infinity */
+    for (int i = 0; i < 2; i++) memcpy(((block_q8_0 *)w.rows)[i * 9 + 4].d, &none[i], 2);
+    result y = result_make(6, 24);
+    w.matrix.home = NULL;
+    for (int m = 1; m <= 6; m += 5) {
+        run(set, x.rows, m, K, w.matrix, 24, y.data.at, y.stride);
+        for (int j = 0; j < 24; j++) assert_int_equal(isfinite(y.data.at[j]) != 0, j >= 2);
+    }
+    result_free(&y);
+    operand_free(&x);
+    weights_free(&w);
+}
+
+static void test_fine_scales(void **state)
+{
+    (void)state;
+    for_each_set(fine_scales_of_set);
+}
+
 /* What is not a number stays visible, in its row alone. */
 static void nan_of_set(const kernels *set)
 {
@@ -361,10 +460,11 @@ static void test_nan(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_most_rows), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_x),
-        cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_most_rows),   cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_parts),       cmocka_unit_test(test_x),
+        cmocka_unit_test(test_nan),         cmocka_unit_test(test_fine_x),
+        cmocka_unit_test(test_fine_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -399,6 +399,7 @@ const kernels kernels_avx2 = {
                [DSMOE_Q5_1] = {.widen = widen_q5_1, .blocks = &blocks_avx2[DSMOE_Q5_1]}},
     .block_tile_m = AVX2_BLOCK_TILE_M,
     .quantize = quantize_avx2,
+    .quantize_fine = quantize_fine_avx2,
     .gather = gather_avx2,
     .caches = caches_avx2,
     .swiglu = swiglu_avx2,

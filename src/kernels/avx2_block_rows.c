@@ -102,31 +102,6 @@ INLINE void add_q5_1(block_row x, int64_t b, const octet_q5_1 *const w[STREAMS],
     }
 }
 
-/* One operand must be unsigned: x takes the sign of the other. */
-INLINE void add_q8_0(block_row x, int64_t b, const octet_q8_0 *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
-{
-    __m256i dot[STREAMS];
-    UNROLL
-    for (int j = 0; j < n; j++) dot[j] = _mm256_setzero_si256();
-    UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        __m256i four = x_step(x.q + b * BLOCK + 4 * s);
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256i codes = load_step(w[j]->q[s]);
-            __m256i pairs =
-                _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(four, codes));
-            dot[j] = _mm256_add_epi32(dot[j], widen_sums(pairs));
-            KEEP_ORDER(dot[j]);
-            ask_ahead(&dot[j], w[j], sizeof *w[j], s, STEPS);
-        }
-    }
-    UNROLL
-    for (int j = 0; j < n; j++)
-        sums[j] = add_block(sums[j], dot[j], octet_floats(w[j]->d), 0, x.scale + b, x.sum + b);
-}
-
 /* ---- one block of large types ------------------------------------------------------------------ */
 
 /* What the minima of all parts come to. */
@@ -264,6 +239,54 @@ INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS],
     }
 }
 
+/* ---- a stretch of Q8_0 --------------------------------------------------------------------------- */
+
+/* One block of it, where x is at q. */
+INLINE void add_q8_0_block(const int16_t *q, const uint8_t *const w[STREAMS], const int n,
+                           const __m256i factor[STREAMS], __m256i dot[STREAMS])
+{
+    UNROLL
+    for (int s = 0; s < STEPS; s++, q += 4) {
+        __m256i even = x_step(q), odd = x_step(q + 2);
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            __m256i codes = load_step(w[j] + s * STEP);
+            __m256i first = _mm256_madd_epi16(fine_even(codes, factor[j]), even);
+            __m256i second = _mm256_madd_epi16(fine_odd(codes, factor[j]), odd);
+            dot[j] = _mm256_add_epi32(dot[j], _mm256_add_epi32(first, second));
+            KEEP_ORDER(dot[j]);
+            ask_ahead(&dot[j], w[j], BLOCK_OCTET * sizeof(block_q8_0), s, STEPS);
+        }
+    }
+}
+
+INLINE void add_q8_0(block_row x, int64_t stretch, const octet_q8_0 *const w[STREAMS],
+                     const int n_blocks, const int n, __m256 sums[STREAMS])
+{
+    const int16_t *q = x.fine + stretch * BLOCK_STRETCH;
+    __m256i dot[STREAMS], factors[STREAMS][STRETCH_BLOCKS];
+    __m256 largest[STREAMS];
+    UNROLL
+    for (int j = 0; j < n; j++) {
+        dot[j] = _mm256_setzero_si256();
+        largest[j] = octet_factors(w[j], n_blocks, factors[j]);
+    }
+    NO_UNROLL
+    for (int b = 0; b < n_blocks; b++, q += BLOCK) {
+        const uint8_t *codes[STREAMS];
+        __m256i factor[STREAMS];
+        UNROLL
+        for (int j = 0; j < n; j++) {
+            codes[j] = octet_codes_q8_0(w[j], n_blocks, b);
+            factor[j] = factors[j][b];
+        }
+        add_q8_0_block(q, codes, n, factor, dot);
+    }
+    UNROLL
+    for (int j = 0; j < n; j++)
+        sums[j] = add_stretch(sums[j], dot[j], largest[j], x.scale + stretch);
+}
+
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
 /* The beginnings of all streams, which ask_ahead comes too late for. */
@@ -276,28 +299,59 @@ INLINE void ask_first(const void *first, const void *second)
             _mm_prefetch((const char *)first + j * apart + i, _MM_HINT_T0);
 }
 
-/* For each type: n octets, `apart` records from each other, and their outputs as far. Sums run over a
+/* For each type: columns [column, column + width) of n octets, block by block; and one stretch of Q8_0. */
+#define STRETCH(type, TYPE)                                                                        \
+    INLINE void stretch_##type(block_row x, int64_t column, int64_t width,                         \
+                               const char *const octet[STREAMS], const int n,                      \
+                               __m256 sums[STREAMS])                                               \
+    {                                                                                              \
+        const int block = dtype_table[TYPE].block;                                                 \
+        for (int64_t b = column / block; b < (column + width) / block; b++) {                      \
+            const octet_##type *at[STREAMS];                                                       \
+            UNROLL                                                                                 \
+            for (int j = 0; j < n; j++) at[j] = (const octet_##type *)octet[j] + b;                \
+            add_##type(x, b, at, n, sums);                                                         \
+        }                                                                                          \
+    }
+STRETCH(q4_0, DSMOE_Q4_0)
+STRETCH(q5_0, DSMOE_Q5_0)
+STRETCH(q5_1, DSMOE_Q5_1)
+STRETCH(q4_k, DSMOE_Q4_K)
+STRETCH(q5_k, DSMOE_Q5_K)
+STRETCH(q6_k, DSMOE_Q6_K)
+
+INLINE void stretch_q8_0(block_row x, int64_t column, int64_t width,
+                         const char *const octet[STREAMS], const int n, __m256 sums[STREAMS])
+{
+    const octet_q8_0 *at[STREAMS];
+    int64_t stretch = column / BLOCK_STRETCH;
+    UNROLL
+    for (int j = 0; j < n; j++) at[j] = (const octet_q8_0 *)octet[j] + stretch;
+    if (width == BLOCK_STRETCH)
+        add_q8_0(x, stretch, at, STRETCH_BLOCKS, n, sums);
+    else
+        add_q8_0(x, stretch, at, (int)(width / BLOCK), n, sums);
+}
+
+/* For each type: n octets, `apart` bytes from each other, and their outputs y_apart. Sums run over a
  * stretch, as tiles have it, and then join those before. */
 #define ROWS(type, TYPE)                                                                           \
-    INLINE void rows_##type(block_row x, const octet_##type *w, int64_t apart, const int n,        \
-                            int64_t k, float *y, int64_t y_apart)                                  \
+    INLINE void rows_##type(block_row x, const char *w, int64_t apart, const int n, int64_t k,     \
+                            float *y, int64_t y_apart)                                             \
     {                                                                                              \
-        const int64_t n_records = k / dtype_table[TYPE].block;                                     \
-        const int64_t stretch = BLOCK_STRETCH / dtype_table[TYPE].block;                           \
+        const char *octet[STREAMS];                                                                \
         __m256 sums[STREAMS];                                                                      \
         UNROLL                                                                                     \
-        for (int j = 0; j < n; j++) sums[j] = _mm256_setzero_ps();                                 \
-        for (int64_t first = 0; first < n_records; first += stretch) {                             \
-            int64_t end = first + stretch < n_records ? first + stretch : n_records;               \
+        for (int j = 0; j < n; j++) {                                                              \
+            octet[j] = w + j * apart;                                                              \
+            sums[j] = _mm256_setzero_ps();                                                         \
+        }                                                                                          \
+        for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {                            \
+            int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;               \
             __m256 more[STREAMS];                                                                  \
             UNROLL                                                                                 \
             for (int j = 0; j < n; j++) more[j] = _mm256_setzero_ps();                             \
-            for (int64_t b = first; b < end; b++) {                                                \
-                const octet_##type *at[STREAMS];                                                   \
-                UNROLL                                                                             \
-                for (int j = 0; j < n; j++) at[j] = w + b + j * apart;                             \
-                add_##type(x, b, at, n, more);                                                     \
-            }                                                                                      \
+            stretch_##type(x, column, width, octet, n, more);                                      \
             UNROLL                                                                                 \
             for (int j = 0; j < n; j++) sums[j] = _mm256_add_ps(sums[j], more[j]);                 \
         }                                                                                          \
@@ -306,14 +360,13 @@ INLINE void ask_first(const void *first, const void *second)
     }                                                                                              \
     void block_row_##type##_avx2(block_row x, const void *octets, int64_t n, int64_t k, float *y)  \
     {                                                                                              \
-        int64_t records = k / dtype_table[TYPE].block, length = n / STREAMS, i = 0;                \
-        int64_t apart = length * records;                                                          \
-        const octet_##type *w = octets;                                                            \
-        ask_first(w, w + apart);                                                                   \
+        int64_t bytes = BLOCK_OCTET * dtype_bytes(TYPE, k), length = n / STREAMS, i = 0;           \
+        const char *w = octets;                                                                    \
+        ask_first(w, w + length * bytes);                                                          \
         for (; i < length; i++)                                                                    \
-            rows_##type(x, w + i * records, apart, STREAMS, k, y + i * 8, length * 8);             \
+            rows_##type(x, w + i * bytes, length * bytes, STREAMS, k, y + i * 8, length * 8);      \
         for (i = length * STREAMS; i < n; i++)                                                     \
-            rows_##type(x, w + i * records, 0, 1, k, y + i * 8, 0);                                \
+            rows_##type(x, w + i * bytes, 0, 1, k, y + i * 8, 0);                                  \
     }
 ROWS(q4_0, DSMOE_Q4_0)
 ROWS(q5_0, DSMOE_Q5_0)

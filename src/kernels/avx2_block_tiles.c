@@ -6,8 +6,8 @@
  * Codes below 16 times q leave room in 16 bits for the sum of a whole block of 32: pairs are at most
  * 2·15·127, eight deep 30480. With codes below 32 it is half a block. The scale of a part of a large
  * block, a whole number itself, is multiplied with on the way to 32 bits. So of 18 instructions for 256
- * products only 3 do something else than multiply and add bytes. Codes of 8 bits and more have no such
- * room: they become 16 bits and are summed in 32. */
+ * products only 3 do something else than multiply and add bytes. Codes of 6 and 8 bits have no such
+ * room: they become 16 bits and are summed in 32, those of Q8_0 over a whole stretch. */
 #include <stddef.h>
 #include <string.h>
 
@@ -45,6 +45,7 @@ typedef struct tile_kind {
     int depth; /* steps that are summed in 16 bits; 0 where codes are words */
     int zero;  /* the code that means 0 */
     bool large, minima;
+    bool fine; /* BLOCK_FINE */
 } tile_kind;
 
 /* Σ q·code over a block, for `height` rows of x and 16 of w, times the scales of a part of a large
@@ -82,7 +83,9 @@ INLINE void dot_bytes(const tile_kind kind, const int height, const int8_t *x, c
     }
 }
 
-INLINE void dot_words(const int height, const int16_t *x, const int16_t *w, __m256i dot[TILE_M][2])
+/* The same for words; they begin the sums, or are added to them. */
+INLINE void dot_words(const bool begin, const int height, const int16_t *x, const int16_t *w,
+                      __m256i dot[TILE_M][2])
 {
     UNROLL
     for (int s = 0; s < 2 * STEPS; s++, x += TILE_M * 2, w += TILE_N * 2) {
@@ -92,8 +95,8 @@ INLINE void dot_words(const int height, const int16_t *x, const int16_t *w, __m2
         for (int i = 0; i < height; i++) {
             __m256i xi = x_step(x + i * 2);
             __m256i p0 = _mm256_madd_epi16(w0, xi), p1 = _mm256_madd_epi16(w1, xi);
-            dot[i][0] = s ? _mm256_add_epi32(dot[i][0], p0) : p0;
-            dot[i][1] = s ? _mm256_add_epi32(dot[i][1], p1) : p1;
+            dot[i][0] = s || !begin ? _mm256_add_epi32(dot[i][0], p0) : p0;
+            dot[i][1] = s || !begin ? _mm256_add_epi32(dot[i][1], p1) : p1;
             KEEP_ORDER(dot[i][0]);
             KEEP_ORDER(dot[i][1]);
         }
@@ -151,9 +154,43 @@ INLINE void finish_large(const tile_kind kind, const int height, block_rows x, b
     }
 }
 
+/* Asks for the x of a block of the next tile, `ahead` bytes behind this one's. */
+INLINE void ask_x(const char *q, int64_t ahead, const int size)
+{
+    UNROLL
+    for (int line = 0; line < BLOCK * TILE_M * size; line += CACHE_LINE)
+        _mm_prefetch(q + ahead + line, _MM_HINT_T0);
+}
+
+INLINE void tile_fine(const int height, int64_t width, block_rows x, block_panel w, float *c,
+                      int64_t ldc, bool accumulate, int n)
+{
+    const int16_t *q = x.q, *code = w.code;
+    const int64_t ahead = width * TILE_M * (int64_t)sizeof *q;
+    __m256i dot[TILE_M][2];
+    UNROLL
+    for (int i = 0; i < height; i++) dot[i][0] = dot[i][1] = _mm256_setzero_si256();
+    for (; width > 0; width -= BLOCK, q += BLOCK * TILE_M, code += BLOCK * TILE_N) {
+        ask_x((const char *)q, ahead, sizeof *q);
+        dot_words(false, height, q, code, dot);
+    }
+    float sum[TILE_M][TILE_N] __attribute__((aligned(32)));
+    UNROLL
+    for (int i = 0; i < 2 * height; i++) {
+        __m256 largest = _mm256_loadu_ps(w.scale + i % 2 * 8);
+        __m256 s = add_stretch(_mm256_setzero_ps(), dot[i / 2][i % 2], largest, x.scale + i / 2);
+        _mm256_store_ps(sum[i / 2] + i % 2 * 8, s);
+    }
+    tile_store(height, (const float(*)[TILE_N])sum, c, ldc, accumulate, n);
+}
+
 INLINE void tile_of(const tile_kind kind, const int height, int64_t width, block_rows x,
                     block_panel w, float *c, int64_t ldc, bool accumulate, int n)
 {
+    if (kind.fine) {
+        tile_fine(height, width, x, w, c, ldc, accumulate, n);
+        return;
+    }
     float sum[TILE_M][TILE_N] __attribute__((aligned(32))) = {{0}};
     const int size = kind.depth ? 1 : 2; /* bytes of a code */
     const char *q = x.q, *code = w.code;
@@ -161,14 +198,12 @@ INLINE void tile_of(const tile_kind kind, const int height, int64_t width, block
     const int64_t ahead = width * TILE_M * size; /* where the next tile's x is */
     block_rows at = x;
     for (; width > 0; width -= BLOCK) {
-        UNROLL
-        for (int line = 0; line < BLOCK * TILE_M * size; line += CACHE_LINE)
-            _mm_prefetch(q + ahead + line, _MM_HINT_T0);
+        ask_x(q, ahead, size);
         __m256i dot[TILE_M][2];
         if (kind.depth)
             dot_bytes(kind, height, (const int8_t *)q, (const uint8_t *)code, scale, dot);
         else
-            dot_words(height, (const int16_t *)q, (const int16_t *)code, dot);
+            dot_words(true, height, (const int16_t *)q, (const int16_t *)code, dot);
         add_blocks(kind, height, dot, at, scale, min, sum);
         q += BLOCK * TILE_M * size;
         code += BLOCK * TILE_N * size;
@@ -196,7 +231,7 @@ INLINE void tile_of(const tile_kind kind, const int height, int64_t width, block
 TILE(q4_0, .depth = 8, .zero = 8)
 TILE(q5_0, .depth = 4, .zero = 16)
 TILE(q5_1, .depth = 4, .minima = true)
-TILE(q8_0, .depth = 0)
+TILE(q8_0, .fine = true)
 TILE(q4_k, .depth = 8, .large = true, .minima = true)
 TILE(q5_k, .depth = 4, .large = true, .minima = true)
 TILE(q6_k, .large = true)
@@ -242,20 +277,24 @@ INLINE void unpack_q5_1(const octet_q5_1 *o, unsigned char *code, block_panel to
     unpack_codes_5(o->q, code);
 }
 
-/* Four signed bytes of each row as words: columns 0 and 2, then 1 and 3. */
+/* Words: columns 0 and 2, then 1 and 3. */
 INLINE void store_words(unsigned char *code, int step, __m256i even, __m256i odd)
 {
     store_step(code, 2 * step, even);
     store_step(code, 2 * step + 1, odd);
 }
 
-INLINE void unpack_q8_0(const octet_q8_0 *o, unsigned char *code, block_panel to)
+INLINE void unpack_q8_0(const octet_q8_0 *o, int n_blocks, unsigned char *code, float *largest)
 {
-    _mm256_storeu_ps(to.scale, octet_floats(o->d));
-    UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        __m256i four = load_step(o->q[s]);
-        store_words(code, s, even_bytes(four), odd_bytes(four));
+    __m256i factor[STRETCH_BLOCKS];
+    _mm256_storeu_ps(largest, octet_factors(o, n_blocks, factor));
+    for (int b = 0; b < n_blocks; b++, code += 2 * BLOCK_BYTES_OF_PANEL) {
+        const uint8_t *from = octet_codes_q8_0(o, n_blocks, b);
+        UNROLL
+        for (int s = 0; s < STEPS; s++, from += STEP) {
+            __m256i four = load_step(from);
+            store_words(code, s, fine_even(four, factor[b]), fine_odd(four, factor[b]));
+        }
     }
 }
 
@@ -339,10 +378,18 @@ INLINE void unpack_q6_k(const octet_q6_k *o, unsigned char *code, block_panel to
 UNPACK(q4_0, DSMOE_Q4_0, 1)
 UNPACK(q5_0, DSMOE_Q5_0, 1)
 UNPACK(q5_1, DSMOE_Q5_1, 1)
-UNPACK(q8_0, DSMOE_Q8_0, 2)
 UNPACK(q4_k, DSMOE_Q4_K, 1)
 UNPACK(q5_k, DSMOE_Q5_K, 1)
 UNPACK(q6_k, DSMOE_Q6_K, 2)
+
+static void panel_q8_0(block_panel panel, const void *const octet[2], int64_t column, int64_t width)
+{
+    for (int first = 0; first < TILE_N; first += BLOCK_OCTET) {
+        const octet_q8_0 *o = octet[first / BLOCK_OCTET];
+        unpack_q8_0(o + column / BLOCK_STRETCH, (int)(width / BLOCK),
+                    (unsigned char *)panel.code + first * 4, panel.scale + first);
+    }
+}
 
 #define KERNELS(type, form)                                                                        \
     {                                                                                              \
@@ -350,7 +397,7 @@ UNPACK(q6_k, DSMOE_Q6_K, 2)
     }
 const block_kernels blocks_avx2[N_DTYPES] = {
     [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
-    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_WORDS),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_FINE),
     [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
     [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_WORDS),
 };

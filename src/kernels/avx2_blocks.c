@@ -1,20 +1,22 @@
-/* avx2_blocks.c - x in 8 bits, and rows of block types brought into octets. */
+/* avx2_blocks.c - x in integers, and rows of block types brought into octets. */
 #include "kernels/avx2_blocks.h"
 
 #include <math.h>
 #include <stddef.h>
 
-/* ---- x in 8 bits ------------------------------------------------------------------------------- */
+/* ---- x in integers ----------------------------------------------------------------------------- */
 
-/* The largest magnitude, as bits: those of floats are in the order of the floats, infinity and NaN above
- * all others. */
-INLINE int32_t largest(const __m256 v[4])
+/* The largest magnitude of 8·n numbers, as bits: those of floats are in the order of the floats, infinity
+ * and NaN above all others. */
+INLINE int32_t largest(const float *x, const int64_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256i max = _mm256_setzero_si256();
     UNROLL
-    for (int i = 0; i < 4; i++)
-        max = _mm256_max_epi32(max, _mm256_and_si256(_mm256_castps_si256(v[i]), magnitude));
+    for (int64_t i = 0; i < n; i++) {
+        __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 8 * i));
+        max = _mm256_max_epi32(max, _mm256_and_si256(bits, magnitude));
+    }
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256(max, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
@@ -32,13 +34,18 @@ INLINE uint32_t half_sums(__m256i q)
     return (first & 0xffff) | second << 16;
 }
 
-/* 32 numbers, rounded, as bytes. */
-INLINE __m256i round_to_bytes(const __m256 v[4], float factor)
+/* Eight numbers, rounded. */
+INLINE __m256i rounded(const float *x, float factor)
+{
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor)));
+}
+
+/* 32 of them as bytes. */
+INLINE __m256i round_to_bytes(const float *x, float factor)
 {
     __m256i word[4];
     UNROLL
-    for (int i = 0; i < 4; i++)
-        word[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(factor)));
+    for (int i = 0; i < 4; i++) word[i] = rounded(x + 8 * i, factor);
     __m256i low = _mm256_packs_epi32(word[0], word[1]);
     __m256i high = _mm256_packs_epi32(word[2], word[3]);
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
@@ -49,10 +56,7 @@ void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *
 {
     const int32_t infinity = 0x7f800000;
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
-        __m256 v[4];
-        UNROLL
-        for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + 8 * i);
-        int32_t bits = largest(v);
+        int32_t bits = largest(x, BLOCK / 8);
         float max;
         memcpy(&max, &bits, sizeof max);
         float inverse = 127.0f / max; /* infinite for nothing, and for nearly nothing */
@@ -60,7 +64,7 @@ void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *
         scale[b] = bits < infinity ? 0.0f : NAN;
         if (bits < infinity && inverse < INFINITY) {
             scale[b] = max * (1.0f / 127.0f);
-            bytes = round_to_bytes(v, inverse);
+            bytes = round_to_bytes(x, inverse);
         }
         _mm256_storeu_si256((__m256i *)q, bytes);
         uint32_t sums = half_sums(bytes);
@@ -68,13 +72,42 @@ void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *
     }
 }
 
-/* Eight steps of four columns of four rows: to[i] gets steps i and i + 4 of all rows. */
-INLINE void transpose_rows(const int8_t *q, __m256i to[4])
+/* 16 numbers, rounded, as words, of each four 0 and 2 first. */
+INLINE __m256i round_to_pairs(const float *x, float factor)
+{
+    const __m256i pairs = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+                                           1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    __m256i words = _mm256_packs_epi32(rounded(x, factor), rounded(x + 8, factor));
+    return _mm256_shuffle_epi8(_mm256_permute4x64_epi64(words, 0xd8), pairs);
+}
+
+void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale)
+{
+    const int32_t infinity = 0x7f800000;
+    for (; n > 0; n -= BLOCK_STRETCH, x += BLOCK_STRETCH, q += BLOCK_STRETCH, scale++) {
+        int64_t width = n < BLOCK_STRETCH ? n : BLOCK_STRETCH;
+        int32_t bits = largest(x, width / 8);
+        float max;
+        memcpy(&max, &bits, sizeof max);
+        float inverse = FINE_X / max;
+        *scale = bits < infinity ? 0.0f : NAN;
+        if (bits >= infinity || inverse == INFINITY) {
+            memset(q, 0, (size_t)width * sizeof *q);
+            continue;
+        }
+        *scale = max * (1.0f / FINE_X);
+        for (int64_t k = 0; k < width; k += 16)
+            _mm256_storeu_si256((__m256i *)(q + k), round_to_pairs(x + k, inverse));
+    }
+}
+
+/* Eight steps of four bytes of four rows, `apart` bytes from each other: to[i] gets steps i and i + 4 of
+ * all rows. */
+INLINE void transpose_rows(const char *q, const int apart, __m256i to[4])
 {
     __m256i row[4];
     UNROLL
-    for (int r = 0; r < 4; r++)
-        row[r] = _mm256_loadu_si256((const __m256i *)(q + r * BLOCK_STRETCH));
+    for (int r = 0; r < 4; r++) row[r] = _mm256_loadu_si256((const __m256i *)(q + r * apart));
     __m256i a = _mm256_unpacklo_epi32(row[0], row[1]), b = _mm256_unpackhi_epi32(row[0], row[1]);
     __m256i c = _mm256_unpacklo_epi32(row[2], row[3]), d = _mm256_unpackhi_epi32(row[2], row[3]);
     to[0] = _mm256_unpacklo_epi64(a, c);
@@ -88,24 +121,43 @@ INLINE void store_half(void *to, int64_t step, __m128i half)
     _mm_storeu_si128((__m128i *)to + step, half);
 }
 
-void gather_avx2(block_form form, int64_t n, const int8_t *q, void *to)
+/* Steps as they are, of numbers of either size. */
+INLINE void gather_steps(int64_t n_steps, const char *q, const int apart, void *to)
 {
-    for (int64_t s = 0; s < n / 4; s += 8, q += BLOCK) {
+    for (int64_t s = 0; s < n_steps; s += 8, q += STEP) {
         __m256i steps[4];
-        transpose_rows(q, steps);
+        transpose_rows(q, apart, steps);
         UNROLL
         for (int i = 0; i < 4; i++) {
-            if (form == BLOCK_BYTES) {
-                store_half(to, s + i, _mm256_castsi256_si128(steps[i]));
-                store_half(to, s + i + 4, _mm256_extracti128_si256(steps[i], 1));
-                continue;
-            }
+            store_half(to, s + i, _mm256_castsi256_si128(steps[i]));
+            store_half(to, s + i + 4, _mm256_extracti128_si256(steps[i], 1));
+        }
+    }
+}
+
+/* Bytes that become words. */
+INLINE void gather_words(int64_t n_steps, const char *q, void *to)
+{
+    for (int64_t s = 0; s < n_steps; s += 8, q += STEP) {
+        __m256i steps[4];
+        transpose_rows(q, BLOCK_STRETCH, steps);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
             __m256i even = even_bytes(steps[i]), odd = odd_bytes(steps[i]);
             store_half(to, 2 * (s + i), _mm256_castsi256_si128(even));
             store_half(to, 2 * (s + i) + 1, _mm256_castsi256_si128(odd));
             store_half(to, 2 * (s + i + 4), _mm256_extracti128_si256(even, 1));
             store_half(to, 2 * (s + i + 4) + 1, _mm256_extracti128_si256(odd, 1));
         }
+    }
+}
+
+void gather_avx2(block_form form, int64_t n, const void *q, void *to)
+{
+    switch (form) {
+    case BLOCK_BYTES: gather_steps(n / 4, q, BLOCK_STRETCH, to); break;
+    case BLOCK_WORDS: gather_words(n / 4, q, to); break;
+    case BLOCK_FINE: gather_steps(n / 2, q, BLOCK_STRETCH * 2, to); break;
     }
 }
 
@@ -226,12 +278,6 @@ INLINE void interleave_q5_1(const eight *e, octet_q5_1 *o)
     interleave_small_5(e, offsetof(block_q5_1, high), o->q);
 }
 
-INLINE void interleave_q8_0(const eight *e, octet_q8_0 *o)
-{
-    interleave_halves(e, offsetof(block_q8_0, d), o->d);
-    interleave_codes(e, offsetof(block_q8_0, q), 32, o->q);
-}
-
 INLINE void interleave_q4_k(const eight *e, octet_q4_k *o)
 {
     interleave_scales(e, o->d, o->dmin, o->scales);
@@ -317,7 +363,22 @@ INLINE void interleave_q6_k(const eight *e, octet_q6_k *o)
 INTERLEAVE(q4_0, DSMOE_Q4_0)
 INTERLEAVE(q5_0, DSMOE_Q5_0)
 INTERLEAVE(q5_1, DSMOE_Q5_1)
-INTERLEAVE(q8_0, DSMOE_Q8_0)
 INTERLEAVE(q4_k, DSMOE_Q4_K)
 INTERLEAVE(q5_k, DSMOE_Q5_K)
 INTERLEAVE(q6_k, DSMOE_Q6_K)
+
+void block_interleave_q8_0_avx2(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet)
+{
+    eight e;
+    memcpy(&e, row, sizeof e);
+    octet_q8_0 *o = octet;
+    for (int64_t left = k / BLOCK; left > 0; left -= STRETCH_BLOCKS, o++) {
+        int n_blocks = left < STRETCH_BLOCKS ? (int)left : STRETCH_BLOCKS;
+        for (int b = 0; b < n_blocks; b++) {
+            uint8_t(*codes)[STEP] = (uint8_t(*)[STEP])octet_codes_q8_0(o, n_blocks, b);
+            interleave_halves(&e, offsetof(block_q8_0, d), o->d[b]);
+            interleave_codes(&e, offsetof(block_q8_0, q), 32, codes);
+            for (int i = 0; i < BLOCK_OCTET; i++) e.row[i] += sizeof(block_q8_0);
+        }
+    }
+}

@@ -15,6 +15,7 @@ enum {
     AVX2_BLOCK_TILE_M = 4,
     STEP = 32,         /* bytes that are loaded at once: four bytes of each row */
     STEPS = BLOCK / 4, /* of four columns in a block */
+    STRETCH_BLOCKS = BLOCK_STRETCH / BLOCK,
 };
 
 typedef struct octet_q4_0 {
@@ -36,9 +37,11 @@ typedef struct octet_q5_1 {
     codes_5 q;
 } octet_q5_1;
 
+/* Of a stretch: all scales first, as none can be used before the largest is known. Where fewer than
+ * STRETCH_BLOCKS remain of a row, codes begin that much earlier. */
 typedef struct octet_q8_0 {
-    uint16_t d[8];
-    uint8_t q[8][STEP];
+    uint16_t d[STRETCH_BLOCKS][8];
+    uint8_t q[STRETCH_BLOCKS][STEPS][STEP];
 } octet_q8_0;
 
 /* The 12 bytes of scales and minima of each row. */
@@ -142,6 +145,43 @@ INLINE __m256 part_minima(const octet_scales *of, const int part)
 INLINE __m256i even_bytes(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
 INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
 
+/* The codes of block b in a stretch of n_blocks. */
+INLINE const uint8_t *octet_codes_q8_0(const octet_q8_0 *o, int n_blocks, int b)
+{
+    return (const uint8_t *)o->d[n_blocks] + b * (STEPS * STEP);
+}
+
+/* What codes of each block are multiplied by, twice for each row; returns the largest scales. */
+INLINE __m256 octet_factors(const octet_q8_0 *o, const int n_blocks, __m256i factor[STRETCH_BLOCKS])
+{
+    __m256i largest = _mm256_setzero_si256(); /* as bits: see `largest` in avx2_blocks.c */
+    UNROLL
+    for (int b = 0; b < n_blocks; b++) {
+        __m256i bits = _mm256_castps_si256(octet_floats(o->d[b]));
+        largest = _mm256_max_epi32(largest, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
+    }
+    __m256 scale = _mm256_castsi256_ps(largest);
+    __m256 inverse = _mm256_div_ps(_mm256_set1_ps(FINE_FACTOR), scale);
+    UNROLL
+    for (int b = 0; b < n_blocks; b++) {
+        /* what is no number becomes 1 << 31: no factor, as its lower half is 0 */
+        __m256i part = _mm256_cvtps_epi32(_mm256_mul_ps(octet_floats(o->d[b]), inverse));
+        factor[b] = _mm256_blend_epi16(part, _mm256_slli_epi32(part, 16), 0xaa);
+    }
+    return scale;
+}
+
+/* Four codes of each row times the factors, as pairs of words: columns 0 and 2, or 1 and 3. */
+INLINE __m256i fine_even(__m256i codes, __m256i factor)
+{
+    return _mm256_mulhrs_epi16(_mm256_slli_epi16(codes, 8), factor);
+}
+INLINE __m256i fine_odd(__m256i codes, __m256i factor)
+{
+    __m256i odd = _mm256_and_si256(codes, _mm256_set1_epi16((short)0xff00));
+    return _mm256_mulhrs_epi16(odd, factor);
+}
+
 /* Four columns of a row of x, as bytes, or two as words, for all lanes. */
 INLINE __m256i x_step(const void *q)
 {
@@ -201,6 +241,13 @@ INLINE __m256 add_block(__m256 sum, __m256i dot, __m256 d, const int zero, const
     return _mm256_fmadd_ps(value, d, sum);
 }
 
+/* A stretch of BLOCK_FINE more. */
+INLINE __m256 add_stretch(__m256 sum, __m256i dot, __m256 largest, const float *x_scale)
+{
+    __m256 scale = _mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE));
+    return add_block(sum, dot, scale, 0, x_scale, NULL);
+}
+
 /* A part of a large type more; its scale is in `dot` already. */
 INLINE __m256 add_part(__m256 sum, __m256i dot, const float *x_scale)
 {
@@ -220,7 +267,8 @@ INLINE __m256 add_parts(__m256 sum, __m256 parts, __m256 d, __m256 minima, __m25
 }
 
 void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
-void gather_avx2(block_form form, int64_t n, const int8_t *q, void *to);
+void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale);
+void gather_avx2(block_form form, int64_t n, const void *q, void *to);
 
 /* By dsmoe_dtype: see block_kernels. */
 extern const block_kernels blocks_avx2[N_DTYPES];

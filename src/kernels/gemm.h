@@ -22,9 +22,9 @@ enum { GEMM_FEW_GROUPS = 3 };
 typedef enum gemm_form {
     GEMM_UNPACKED,
     GEMM_FLOATS,
-    GEMM_BLOCK_ROW,   /* one row in 8 bits */
-    GEMM_BLOCK_BYTES, /* rows in 8 bits, for either form of block types */
-    GEMM_BLOCK_WORDS,
+    GEMM_BLOCK_ROW, /* one row in 8 bits, */
+    GEMM_FINE_ROW,  /* or in 12 */
+    GEMM_BLOCKS,    /* rows for a block_form: one more than this for each */
 } gemm_form;
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */

@@ -1,6 +1,6 @@
 /* gemm_blocks.c - y = x·wᵀ for weights in blocks. As in gemm.c no instruction set is named here.
  *
- * x is quantised to 8 bits once; then panels of BLOCK_TILE_N rows of w are unpacked, a stretch of the
+ * x is quantised once; then panels of BLOCK_TILE_N rows of w are unpacked, a stretch of the
  * sum at a time, and meet all rows of x while they lie in the first cache. Unpacking a weight costs
  * about as much as its product with two rows, so that already a few rows are worth it; a single one
  * needs no unpacking. Rows of w come in octets (kernels.h): best made once and kept, else made here. */
@@ -34,7 +34,8 @@ static block_row row_place(const gemm *g)
     return (block_row){.scale = at,
                        .sum = at + n,
                        .half_sum = (int16_t *)(at + 2 * n),
-                       .q = (int8_t *)(at + 3 * n)};
+                       .q = (int8_t *)(at + 3 * n),
+                       .fine = (int16_t *)(at + 3 * n)};
 }
 
 static block_panel panel_place(const gemm *g)
@@ -48,6 +49,8 @@ static block_panel panel_place(const gemm *g)
                          .code = at + 2 * n + 2 * BLOCK_TILE_N};
 }
 
+static int code_bytes(block_form form) { return form == BLOCK_BYTES ? 1 : 2; }
+
 /* ---- taking x ---------------------------------------------------------------------------------- */
 
 /* What is taken off for each unit of a minimum. */
@@ -56,28 +59,35 @@ static float block_sum(float scale, const int16_t half_sum[2])
     return scale * (float)(half_sum[0] + half_sum[1]);
 }
 
-/* The rows of one tile from row `first` on, `width` columns from k0 on; rows behind the last are 0. */
+/* `width` columns from k0 on of row i, in 8 bits. */
+static void load_bytes(const gemm *g, int64_t i, int64_t k0, int64_t width, int8_t *q)
+{
+    block_rows x = rows_place(g);
+    float scale[BLOCK_STRETCH / BLOCK];
+    int16_t half_sum[2 * BLOCK_STRETCH / BLOCK];
+    g->kernels->quantize(width, rows_at(g->source, i) + k0, q, scale, half_sum);
+    for (int64_t b = 0; b < width / BLOCK; b++) {
+        int64_t to = (k0 / BLOCK + b) * x.stride + i;
+        ((float *)x.scale)[to] = scale[b];
+        ((float *)x.sum)[to] = block_sum(scale[b], half_sum + 2 * b);
+    }
+}
+
+/* The rows of one tile from row `first` on, `width` columns from k0 on; rows behind the last are 0, and
+ * nobody asks for their scales. */
 static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0, int64_t width)
 {
     const kernels *kn = g->kernels;
     block_rows x = rows_place(g);
-    int64_t n_blocks = width / BLOCK, at = k0 * x.stride + first * width;
-    int8_t q[BLOCK_TILE_M_MAX * BLOCK_STRETCH];
-    for (int r = 0; r < kn->block_tile_m; r++) {
-        float scale[BLOCK_STRETCH / BLOCK] = {0};
-        int16_t half_sum[2 * BLOCK_STRETCH / BLOCK] = {0};
-        if (first + r < g->m)
-            kn->quantize(width, rows_at(g->source, first + r) + k0, q + r * BLOCK_STRETCH, scale,
-                         half_sum);
+    int16_t fine[BLOCK_TILE_M_MAX * BLOCK_STRETCH] = {0};
+    int8_t *bytes = (int8_t *)fine;
+    for (int r = 0; r < kn->block_tile_m && first + r < g->m; r++)
+        if (form == BLOCK_FINE)
+            kn->quantize_fine(width, rows_at(g->source, first + r) + k0, fine + r * BLOCK_STRETCH,
+                              (float *)x.scale + k0 / BLOCK * x.stride + first + r);
         else
-            memset(q + r * BLOCK_STRETCH, 0, (size_t)width);
-        for (int64_t b = 0; b < n_blocks; b++) {
-            int64_t to = (k0 / BLOCK + b) * x.stride + first + r;
-            ((float *)x.scale)[to] = scale[b];
-            ((float *)x.sum)[to] = block_sum(scale[b], half_sum + 2 * b);
-        }
-    }
-    kn->gather(form, width, q, (char *)x.q + at * (form == BLOCK_BYTES ? 1 : 2));
+            load_bytes(g, first + r, k0, width, bytes + r * BLOCK_STRETCH);
+    kn->gather(form, width, fine, (char *)x.q + (k0 * x.stride + first * width) * code_bytes(form));
 }
 
 static void load_rows(const gemm *g, block_form form)
@@ -87,9 +97,13 @@ static void load_rows(const gemm *g, block_form form)
             load_tile(g, form, i, k0, min64(BLOCK_STRETCH, g->k - k0));
 }
 
-static void load_row(const gemm *g)
+static void load_row(const gemm *g, block_form form)
 {
     block_row x = row_place(g);
+    if (form == BLOCK_FINE) {
+        g->kernels->quantize_fine(g->k, rows_at(g->source, 0), (int16_t *)x.fine, (float *)x.scale);
+        return;
+    }
     g->kernels->quantize(g->k, rows_at(g->source, 0), (int8_t *)x.q, (float *)x.scale,
                          (int16_t *)x.half_sum);
     for (int64_t b = 0; b < g->k / BLOCK; b++)
@@ -165,7 +179,7 @@ static void run_panel(const gemm *g, dsmoe_dtype type, const void *const octet[2
     const block_kernels *bk = g->kernels->dtypes[type].blocks;
     block_rows all = rows_place(g);
     block_panel panel = panel_place(g);
-    int tile = g->kernels->block_tile_m, size = bk->form == BLOCK_BYTES ? 1 : 2;
+    int tile = g->kernels->block_tile_m, size = code_bytes(bk->form);
     for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH) {
         int64_t width = min64(BLOCK_STRETCH, g->k - k0), first = k0 / BLOCK * all.stride;
         const char *q = (const char *)all.q + k0 * all.stride * size;
@@ -208,24 +222,19 @@ static void run_row(const gemm *g, matrix w, int64_t n, float *y)
     }
 }
 
-static gemm_form form_of(const gemm *g, dsmoe_dtype type)
-{
-    if (g->m == 1) return GEMM_BLOCK_ROW;
-    bool bytes = g->kernels->dtypes[type].blocks->form == BLOCK_BYTES;
-    return bytes ? GEMM_BLOCK_BYTES : GEMM_BLOCK_WORDS;
-}
-
 void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
-    gemm_form form = form_of(g, w.type);
-    if (g->form != form) {
-        if (form == GEMM_BLOCK_ROW)
-            load_row(g);
+    block_form form = g->kernels->dtypes[w.type].blocks->form;
+    gemm_form row = form == BLOCK_FINE ? GEMM_FINE_ROW : GEMM_BLOCK_ROW;
+    gemm_form wanted = g->m == 1 ? row : (gemm_form)(GEMM_BLOCKS + form);
+    if (g->form != wanted) {
+        if (g->m == 1)
+            load_row(g, form);
         else
-            load_rows(g, g->kernels->dtypes[w.type].blocks->form);
-        g->form = form;
+            load_rows(g, form);
+        g->form = wanted;
     }
-    if (form == GEMM_BLOCK_ROW)
+    if (g->m == 1)
         run_row(g, w, n, y);
     else
         run_tiles(g, w, n, y, ldy);

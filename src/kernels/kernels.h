@@ -103,12 +103,19 @@ enum {
  *
  * x is quantised too, in blocks of BLOCK numbers: x = scale·q, q from -127 to 127. Weights of every
  * type become x = scale·code - min for each block, with small integer codes. So a block adds
- * scale_x·scale_w·Σ q·code - min_w·(scale_x·Σ q), and the sum of products is one of integers. */
+ * scale_x·scale_w·Σ q·code - min_w·(scale_x·Σ q), and the sum of products is one of integers.
+ *
+ * Q8_0 has no minima, and its codes need words anyway. So x gets 12 bits there and one scale for a whole
+ * stretch; the scales of a row's blocks in a stretch go into its codes, as 12-bit parts of the largest
+ * of them: code·scale becomes code'·largest/FINE_ONE, code' = ⌊code·factor/128⌉ and factor =
+ * ⌊FINE_FACTOR·scale/largest⌉. What is rounded away is far below what 8 bits of x lose, and only once in
+ * a stretch a sum has to leave the integers: 256·2^12·2047 still is one of 32 bits. */
 
 /* How a type's codes are unpacked for tiles. */
 typedef enum block_form {
     BLOCK_BYTES, /* unsigned, below 32: products are summed in 16 bits, several deep */
     BLOCK_WORDS, /* signed 16 bits, below 2^13; there is no minimum */
+    BLOCK_FINE,  /* signed 16 bits, up to 2^12, with one scale for a stretch, as x then has */
 } block_form;
 
 enum {
@@ -117,21 +124,26 @@ enum {
     BLOCK_OCTET = 8,      /* rows of w that are read together */
     BLOCK_TILE_N = 16,    /* rows of w that are unpacked together: the width of a tile */
     BLOCK_TILE_M_MAX = 8, /* no set's tile has more rows of x */
+    FINE_X = 2047,        /* the largest q in 12 bits */
+    FINE_FACTOR = 4096,   /* what the largest scale of a stretch becomes, */
+    FINE_ONE = 32,        /* and a code of 1 with that scale */
 };
 
 /* One row of x. */
 typedef struct block_row {
-    const int8_t *q;          /* [k] */
-    const float *scale, *sum; /* [k/BLOCK]; sum is scale·Σ q */
-    const int16_t *half_sum;  /* Σ q of each half of a block */
+    const int8_t *q;     /* [k] */
+    const int16_t *fine; /* [k] as quantize_fine gives it: instead, for types in BLOCK_FINE */
+    const float *scale,
+        *sum; /* [k/BLOCK]; sum is scale·Σ q. In BLOCK_FINE one for a stretch, no sums */
+    const int16_t *half_sum; /* Σ q of each half of a block */
 } block_row;
 
 /* Some rows of x for tiles, tile_m together, beginning with some row and column. Four columns of a row
- * are four bytes in BLOCK_BYTES, [columns/4][tile_m][4]; in BLOCK_WORDS columns 0 and 2 are a pair of
- * words, and 1 and 3, [columns/2][tile_m][2]. */
+ * are four bytes in BLOCK_BYTES, [columns/4][tile_m][4]; else columns 0 and 2 are a pair of words, and 1
+ * and 3, [columns/2][tile_m][2]. */
 typedef struct block_rows {
     const void *q;
-    const float *scale, *sum; /* [columns/BLOCK][stride]; sum is scale·Σ q */
+    const float *scale, *sum; /* [columns/BLOCK][stride], or of a stretch the first of these only */
     int64_t stride;
 } block_rows;
 
@@ -229,8 +241,10 @@ typedef struct kernels {
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_row. A block with a NaN or an infinity
      * gets the scale NaN. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
-    /* block_tile_m rows of n of these, BLOCK_STRETCH apart, in the order of block_rows. */
-    void (*gather)(block_form form, int64_t n, const int8_t *q, void *to);
+    /* The same in 12 bits, with one scale for each stretch. Of four columns 0 and 2 come first. */
+    void (*quantize_fine)(int64_t n, const float *x, int16_t *q, float *scale);
+    /* block_tile_m rows of n numbers of either, BLOCK_STRETCH apart, in the order of block_rows. */
+    void (*gather)(block_form form, int64_t n, const void *q, void *to);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */

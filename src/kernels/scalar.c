@@ -271,6 +271,7 @@ const kernels kernels_scalar = {
                [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_scalar[DSMOE_Q6_K]}},
     .block_tile_m = SCALAR_BLOCK_TILE_M,
     .quantize = quantize_scalar,
+    .quantize_fine = quantize_fine_scalar,
     .gather = gather_scalar,
     .caches = caches_scalar,
     .swiglu = swiglu,

@@ -111,6 +111,26 @@ static block_codes codes_at(dsmoe_dtype type, const void *octet, int row, int64_
     }
 }
 
+/* What BLOCK_FINE makes of `width` columns of a row: see kernels.h. Returns the scale. */
+static float fine_codes(dsmoe_dtype type, const void *octet, int row, int64_t column, int64_t width,
+                        int16_t code[BLOCK_STRETCH])
+{
+    block_codes block[BLOCK_STRETCH / BLOCK];
+    float largest = 0.0f;
+    for (int64_t b = 0; b < width / BLOCK; b++) {
+        block[b] = codes_at(type, octet, row, column + b * BLOCK);
+        float scale = fabsf(block[b].scale);
+        if (!(scale <= largest)) largest = isnan(largest) ? largest : scale;
+    }
+    for (int64_t b = 0; b < width / BLOCK; b++) {
+        float part = block[b].scale * (FINE_FACTOR / largest);
+        int factor = isfinite(part) ? (int)nearbyintf(part) : 0;
+        for (int i = 0; i < BLOCK; i++)
+            code[b * BLOCK + i] = (int16_t)((block[b].code[i] * factor + 64) >> 7);
+    }
+    return largest * (1.0f / FINE_ONE);
+}
+
 static void interleave(dsmoe_dtype type, const unsigned char *const row[BLOCK_OCTET], int64_t k,
                        void *octet)
 {
@@ -121,7 +141,7 @@ static void interleave(dsmoe_dtype type, const unsigned char *const row[BLOCK_OC
             memcpy(to, row[i] + (size_t)b * bytes, bytes);
 }
 
-/* ---- x in 8 bits ----------------------------------------------------------------------------- */
+/* ---- x in integers --------------------------------------------------------------------------- */
 
 void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
 {
@@ -143,40 +163,86 @@ void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t
     }
 }
 
-void gather_scalar(block_form form, int64_t n, const int8_t *q, void *to)
+/* Where column k is when of each four 0 and 2 come first. */
+static int64_t paired(int64_t k) { return k / 4 * 4 + k % 2 * 2 + k % 4 / 2; }
+
+void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale)
 {
+    for (int64_t k0 = 0; k0 < n; k0 += BLOCK_STRETCH, x += BLOCK_STRETCH, q += BLOCK_STRETCH) {
+        int64_t width = n - k0 < BLOCK_STRETCH ? n - k0 : BLOCK_STRETCH;
+        float max = 0.0f, check = 0.0f;
+        for (int64_t k = 0; k < width; k++) {
+            max = fmaxf(max, fabsf(x[k]));
+            check += x[k] * 0.0f;
+        }
+        float inverse = max > 0.0f ? FINE_X / max : 0.0f;
+        bool usable = check == 0.0f && isfinite(inverse);
+        *scale++ = check == 0.0f ? (usable ? max * (1.0f / FINE_X) : 0.0f) : NAN;
+        for (int64_t k = 0; k < width; k++)
+            q[paired(k)] = usable ? (int16_t)nearbyintf(x[k] * inverse) : 0;
+    }
+}
+
+void gather_scalar(block_form form, int64_t n, const void *q, void *to)
+{
+    const int8_t *bytes = q;
+    const int16_t *words = q;
     for (int64_t k = 0; k < n; k++)
         for (int r = 0; r < SCALAR_BLOCK_TILE_M; r++) {
-            int64_t four = k / 4, pair = four * 2 + k % 2;
+            int64_t four = (k / 4 * SCALAR_BLOCK_TILE_M + r) * 4 + k % 4, at = paired(k);
+            int64_t pair = (at / 2 * SCALAR_BLOCK_TILE_M + r) * 2 + at % 2;
             if (form == BLOCK_BYTES)
-                ((int8_t *)to)[(four * SCALAR_BLOCK_TILE_M + r) * 4 + k % 4] =
-                    q[r * BLOCK_STRETCH + k];
+                ((int8_t *)to)[four] = bytes[r * BLOCK_STRETCH + k];
+            else if (form == BLOCK_WORDS)
+                ((int16_t *)to)[pair] = bytes[r * BLOCK_STRETCH + k];
             else
-                ((int16_t *)to)[(pair * SCALAR_BLOCK_TILE_M + r) * 2 + k % 4 / 2] =
-                    q[r * BLOCK_STRETCH + k];
+                ((int16_t *)to)[pair] = words[r * BLOCK_STRETCH + at];
         }
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-static void unpack(dsmoe_dtype type, block_form form, block_panel panel, const void *const octet[2],
-                   int64_t column, int64_t width)
+/* The place of column k of row j in a panel of words. */
+static int16_t *panel_word(block_panel panel, int64_t k, int j)
 {
-    for (int64_t b = 0; b < width / BLOCK; b++)
+    int64_t at = paired(k);
+    return (int16_t *)panel.code + (at / 2 * BLOCK_TILE_N + j) * 2 + at % 2;
+}
+
+static void unpack_bytes(dsmoe_dtype type, block_panel panel, const void *const octet[2],
+                         int64_t column, int64_t width)
+{
+    for (int64_t k = 0; k < width; k += BLOCK)
         for (int j = 0; j < BLOCK_TILE_N; j++) {
-            block_codes c =
-                codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + b * BLOCK);
-            panel.scale[b * BLOCK_TILE_N + j] = c.scale;
-            if (form == BLOCK_BYTES) panel.min[b * BLOCK_TILE_N + j] = c.min;
-            for (int i = 0; i < BLOCK; i++) {
-                int64_t four = b * BLOCK / 4 + i / 4, pair = four * 2 + i % 2;
-                if (form == BLOCK_BYTES)
-                    ((uint8_t *)panel.code)[(four * BLOCK_TILE_N + j) * 4 + i % 4] =
-                        (uint8_t)c.code[i];
-                else
-                    ((int16_t *)panel.code)[(pair * BLOCK_TILE_N + j) * 2 + i % 4 / 2] = c.code[i];
-            }
+            block_codes c = codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + k);
+            panel.scale[k / BLOCK * BLOCK_TILE_N + j] = c.scale;
+            panel.min[k / BLOCK * BLOCK_TILE_N + j] = c.min;
+            for (int i = 0; i < BLOCK; i++)
+                ((uint8_t *)panel.code)[((k + i) / 4 * BLOCK_TILE_N + j) * 4 + i % 4] =
+                    (uint8_t)c.code[i];
         }
+}
+
+static void unpack_words(dsmoe_dtype type, block_panel panel, const void *const octet[2],
+                         int64_t column, int64_t width)
+{
+    for (int64_t k = 0; k < width; k += BLOCK)
+        for (int j = 0; j < BLOCK_TILE_N; j++) {
+            block_codes c = codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + k);
+            panel.scale[k / BLOCK * BLOCK_TILE_N + j] = c.scale;
+            for (int i = 0; i < BLOCK; i++) *panel_word(panel, k + i, j) = c.code[i];
+        }
+}
+
+static void unpack_fine(dsmoe_dtype type, block_panel panel, const void *const octet[2],
+                        int64_t column, int64_t width)
+{
+    for (int j = 0; j < BLOCK_TILE_N; j++) {
+        int16_t code[BLOCK_STRETCH];
+        panel.scale[j] =
+            fine_codes(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column, width, code);
+        for (int64_t k = 0; k < width; k++) *panel_word(panel, k, j) = code[k];
+    }
 }
 
 /* Σ q·code of a block: both operands have the same order, whatever it is. */
@@ -229,6 +295,39 @@ static void tile_words(int64_t width, block_rows x, block_panel w, float *c, int
         }
 }
 
+static void tile_fine(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
+                      bool accumulate, int m, int n)
+{
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            int32_t dot = 0;
+            for (int64_t k = 0; k < width; k += BLOCK)
+                dot += dot_words((const int16_t *)x.q + k * SCALAR_BLOCK_TILE_M,
+                                 (const int16_t *)w.code + k * BLOCK_TILE_N, i, j);
+            float sum = (float)dot * x.scale[i] * w.scale[j];
+            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
+        }
+}
+
+static void row_fine(dsmoe_dtype type, block_row x, const void *octets, int64_t n, int64_t k,
+                     float *y)
+{
+    for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
+        const char *octet =
+            (const char *)octets + j / BLOCK_OCTET * BLOCK_OCTET * dtype_bytes(type, k);
+        float sum = 0.0f;
+        for (int64_t k0 = 0; k0 < k; k0 += BLOCK_STRETCH) {
+            int64_t width = k - k0 < BLOCK_STRETCH ? k - k0 : BLOCK_STRETCH;
+            int16_t code[BLOCK_STRETCH];
+            int32_t dot = 0;
+            float scale = fine_codes(type, octet, (int)(j % BLOCK_OCTET), k0, width, code);
+            for (int64_t i = 0; i < width; i++) dot += x.fine[k0 + paired(i)] * code[i];
+            sum += (float)dot * x.scale[k0 / BLOCK_STRETCH] * scale;
+        }
+        y[j] = sum;
+    }
+}
+
 static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, int64_t k, float *y)
 {
     for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
@@ -249,8 +348,8 @@ static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, in
     }
 }
 
-/* The same code for all types, each knowing which it is. */
-#define BLOCKS(type, TYPE, FORM)                                                                   \
+/* The same code for all types of a form, each knowing which it is. */
+#define BLOCKS(type, TYPE, unpack_it, row_of)                                                      \
     static void interleave_##type(const unsigned char *const from[BLOCK_OCTET], int64_t k,         \
                                   void *octet)                                                     \
     {                                                                                              \
@@ -259,25 +358,25 @@ static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, in
     static void unpack_##type(block_panel panel, const void *const octet[2], int64_t column,       \
                               int64_t width)                                                       \
     {                                                                                              \
-        unpack(TYPE, FORM, panel, octet, column, width);                                           \
+        unpack_it(TYPE, panel, octet, column, width);                                              \
     }                                                                                              \
     static void row_##type(block_row x, const void *octets, int64_t n, int64_t k, float *y)        \
     {                                                                                              \
-        row(TYPE, x, octets, n, k, y);                                                             \
+        row_of(TYPE, x, octets, n, k, y);                                                          \
     }
-BLOCKS(q4_0, DSMOE_Q4_0, BLOCK_BYTES)
-BLOCKS(q5_0, DSMOE_Q5_0, BLOCK_BYTES)
-BLOCKS(q5_1, DSMOE_Q5_1, BLOCK_BYTES)
-BLOCKS(q8_0, DSMOE_Q8_0, BLOCK_WORDS)
-BLOCKS(q4_k, DSMOE_Q4_K, BLOCK_BYTES)
-BLOCKS(q5_k, DSMOE_Q5_K, BLOCK_BYTES)
-BLOCKS(q6_k, DSMOE_Q6_K, BLOCK_WORDS)
+BLOCKS(q4_0, DSMOE_Q4_0, unpack_bytes, row)
+BLOCKS(q5_0, DSMOE_Q5_0, unpack_bytes, row)
+BLOCKS(q5_1, DSMOE_Q5_1, unpack_bytes, row)
+BLOCKS(q8_0, DSMOE_Q8_0, unpack_fine, row_fine)
+BLOCKS(q4_k, DSMOE_Q4_K, unpack_bytes, row)
+BLOCKS(q5_k, DSMOE_Q5_K, unpack_bytes, row)
+BLOCKS(q6_k, DSMOE_Q6_K, unpack_words, row)
 
 const block_kernels blocks_scalar[N_DTYPES] = {
     [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, unpack_q4_0, tile_bytes, row_q4_0},
     [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, unpack_q5_0, tile_bytes, row_q5_0},
     [DSMOE_Q5_1] = {BLOCK_BYTES, interleave_q5_1, unpack_q5_1, tile_bytes, row_q5_1},
-    [DSMOE_Q8_0] = {BLOCK_WORDS, interleave_q8_0, unpack_q8_0, tile_words, row_q8_0},
+    [DSMOE_Q8_0] = {BLOCK_FINE, interleave_q8_0, unpack_q8_0, tile_fine, row_q8_0},
     [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, unpack_q4_k, tile_bytes, row_q4_k},
     [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, unpack_q5_k, tile_bytes, row_q5_k},
     [DSMOE_Q6_K] = {BLOCK_WORDS, interleave_q6_k, unpack_q6_k, tile_words, row_q6_k},
