@@ -315,7 +315,8 @@ DSMOE_API dsmoe_status dsmoe_model_plan_make(const dsmoe_config *config, int64_t
 /* ---- a model ------------------------------------------------------------------------------ */
 
 /* How numbers of a weight are stored. Arithmetic is float32; products with the block types, in
- * which 32 or 256 numbers share scales, are sums of 8-bit integers (see docs/quantised.md). */
+ * which 32 or 256 numbers share scales, are sums of integers, for which x is rounded too (see
+ * docs/quantised.md). */
 typedef enum dsmoe_dtype {
     DSMOE_F32 = 0,
     DSMOE_F16 = 1,

@@ -131,7 +131,7 @@ static void test_loss(void **state)
         {DSMOE_F32, 0, 0},
         {DSMOE_F16, 2.12e-4, 2.08e-4},
         {DSMOE_BF16, 1.68e-3, 1.64e-3},
-        {DSMOE_Q8_0, 0.00529, 0.00749},
+        {DSMOE_Q8_0, 0.00491, 0.00700},
         {DSMOE_Q6_K, 0.0168, 0.0223},
         {DSMOE_Q5_K, 0.0345, 0.0394},
         {DSMOE_Q5_1, 0.0335, 0.0381},
@@ -271,7 +271,7 @@ static void test_bits(void **state)
         dsmoe_dtype type;
         uint64_t without, with; /* importance */
     } known[] = {
-        {DSMOE_Q8_0, 0x1d8870272bf35d3e, 0x1d8870272bf35d3e},
+        {DSMOE_Q8_0, 0x2c1dc6887e9ded79, 0x70fc9e1f9446f6a0},
         {DSMOE_Q4_0, 0xf845bb0c992e5ac6, 0xd3b8554a46924884},
         {DSMOE_Q5_0, 0xbd60dcdf47273aef, 0x47d6797bc4913b0f},
         {DSMOE_Q5_1, 0x56f4218425ecbe07, 0xbe6cd8e5d41fa141},
@@ -340,7 +340,7 @@ static void test_no_importance(void **state)
         int64_t rest = dtype_bytes(blocks[t], SUPER_BLOCK);
         assert_memory_equal(row.bytes + rest, other.bytes + rest,
                             (size_t)(dtype_bytes(blocks[t], ROW) - rest));
-        if (blocks[t] != DSMOE_Q8_0) assert_memory_not_equal(row.bytes, other.bytes, (size_t)rest);
+        assert_memory_not_equal(row.bytes, other.bytes, (size_t)rest);
     }
 }
 
@@ -464,14 +464,15 @@ static void test_huge(void **state)
             }
 }
 
-/* Where float16 gets coarse the largest numbers are not cut off: little more is lost than usual. */
+/* Where float16 gets coarse the largest numbers are not cut off, and searches have fewer scales to choose
+ * from: little more is lost than usual. */
 static void test_tiny(void **state)
 {
     (void)state;
     static const struct {
         float deviation;
         double more;
-    } sizes[] = {{1e-3f, 1.02}, {1e-4f, 1.05}, {1e-5f, 1.20}, {2e-6f, 1.65}};
+    } sizes[] = {{1e-3f, 1.02}, {1e-4f, 1.10}, {1e-5f, 1.32}, {2e-6f, 1.78}};
     for (size_t t = 0; t < COUNT(blocks); t++) {
         make_numbers(1.0f, 1.0f, 12);
         store(&row, blocks[t], ROW, numbers, NULL);

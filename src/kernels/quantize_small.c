@@ -174,20 +174,42 @@ void quantize_row_q5_1(int64_t n, const float *x, const float *importance, void 
 
 /* ---- Q8_0 ----------------------------------------------------------------------------------- */
 
-/* With 8 bits there is nothing to gain by a search: the largest number becomes ±127. */
+/* Scales are positive and codes from -127 to 127, as others expect them. Steps are small beside any
+ * number, so each scale rounds all of them anew: of some scales hardly above the least that reaches the
+ * largest number, the best leaves a quarter less than the first. */
+static void search_q8_0(const few_blocks *few, small_blocks *found)
+{
+    enum { TRIES = 11 };
+    const float top = 128.0f;
+    lanes largest = {0}, least = lanes_all(INFINITY), best = {0};
+    for (int i = 0; i < BLOCK; i++) {
+        lanes size = lanes_magnitude(few->p.x[i]);
+        largest = lanes_select(size > largest, size, largest);
+    }
+    for (int i = 0; i < TRIES; i++) {
+        lanes trial = largest / (top - 1.0f - (float)i * 0.5f);
+        symmetric_sums sums;
+        for (int j = 0; j < few->n; j++) trial[j] = scale_round(trial[j], few->unit[j]);
+        symmetric_sum(&few->p, top, &trial, &sums);
+        best = lanes_select(sums.rr < least, trial, best);
+        least = lanes_select(sums.rr < least, sums.rr, least);
+    }
+    for (int j = 0; j < few->n; j++) found->d[j] = half_to_f16(best[j] * few->unit[j]);
+    symmetric_write(&few->p, top, &best, found->q[0]);
+}
+
+static void write_q8_0(const small_blocks *found, int j, void *out)
+{
+    block_q8_0 *block = out;
+    half_store_f16(block->d, found->d[j]);
+    for (int i = 0; i < BLOCK; i++) {
+        int q = found->q[j][i] - 128;
+        block->q[i] = (int8_t)(q < -127 ? -127 : q);
+    }
+}
+
 void quantize_row_q8_0(int64_t n, const float *x, const float *importance, void *out)
 {
-    (void)importance;
-    block_q8_0 *block = out;
-    for (int64_t b = 0; b < n / BLOCK; b++, block++, x += BLOCK) {
-        float largest = 0.0f;
-        for (int i = 0; i < BLOCK; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-        float d = scale_round(largest / 127.0f, 1.0f), inverse = inverse_or_zero(d);
-        half_store_f16(block->d, half_to_f16(d));
-        for (int i = 0; i < BLOCK; i++) {
-            float q = x[i] * inverse;
-            q = q < -127.0f ? -127.0f : q > 127.0f ? 127.0f : q;
-            block->q[i] = (int8_t)nearest(q);
-        }
-    }
+    static const small_type type = {search_q8_0, write_q8_0, sizeof(block_q8_0)};
+    quantize_blocks(&type, n, x, importance, out);
 }
