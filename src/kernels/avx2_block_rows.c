@@ -18,7 +18,6 @@ INLINE void ask_ahead(__m256i *sum, const void *record, const int bytes, const i
                       const int slots)
 {
     const int lines = (bytes + CACHE_LINE - 1) / CACHE_LINE;
-    UNROLL
     for (int i = slot * lines / slots; i < (slot + 1) * lines / slots; i++) {
         const char *line = (const char *)record + AHEAD + i * CACHE_LINE;
         __asm__("prefetcht0 %1" : "+x"(*sum) : "m"(*line));

@@ -156,14 +156,16 @@ INLINE __m256 octet_factors(const octet_q8_0 *o, const int n_blocks, __m256i fac
 {
     __m256i largest = _mm256_setzero_si256(); /* as bits: see `largest` in avx2_blocks.c */
     UNROLL
-    for (int b = 0; b < n_blocks; b++) {
+    for (int b = 0; b < STRETCH_BLOCKS; b++) {
+        if (b >= n_blocks) break;
         __m256i bits = _mm256_castps_si256(octet_floats(o->d[b]));
         largest = _mm256_max_epi32(largest, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
     }
     __m256 scale = _mm256_castsi256_ps(largest);
     __m256 inverse = _mm256_div_ps(_mm256_set1_ps(FINE_FACTOR), scale);
     UNROLL
-    for (int b = 0; b < n_blocks; b++) {
+    for (int b = 0; b < STRETCH_BLOCKS; b++) {
+        if (b >= n_blocks) break;
         /* what is no number becomes 1 << 31: no factor, as its lower half is 0 */
         __m256i part = _mm256_cvtps_epi32(_mm256_mul_ps(octet_floats(o->d[b]), inverse));
         factor[b] = _mm256_blend_epi16(part, _mm256_slli_epi32(part, 16), 0xaa);
