@@ -73,7 +73,13 @@ INLINE __m256 octet_floats(const uint16_t at[8])
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-INLINE __m256i load_step(const uint8_t at[STEP]) { return _mm256_loadu_si256((const __m256i *)at); }
+/* Into a register: a compiler would rather read again for each use, and there is no room for more reading. */
+INLINE __m256i load_step(const uint8_t at[STEP])
+{
+    __m256i step = _mm256_loadu_si256((const __m256i *)at);
+    KEEP_ORDER(step);
+    return step;
+}
 
 /* Codes of two columns in a byte. */
 INLINE __m256i low_halves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi8(15)); }

@@ -149,6 +149,14 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
     g->form = GEMM_UNPACKED;
 }
 
+void gemm_nt_load_again(gemm *g, rows x, int64_t m, int64_t k)
+{
+    bool same = m == 1 && g->m == 1 && k == g->k && rows_at(x, 0) == rows_at(g->source, 0);
+    if (!same) gemm_nt_load(g, x, m, k);
+}
+
+void gemm_nt_forget(gemm *g) { g->m = 0; }
+
 static void load_floats(gemm *g)
 {
     const kernels *kn = g->kernels;

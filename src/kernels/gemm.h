@@ -45,6 +45,10 @@ gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
 /* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt; x must stay
  * as it is until then. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
+/* The same for tasks that take one x after another: if it is the row of the last call, what was made of
+ * it is kept. gemm_nt_forget comes before any of them that may find another x in the same place. */
+void gemm_nt_load_again(gemm *g, rows x, int64_t m, int64_t k);
+void gemm_nt_forget(gemm *g);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
 void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 

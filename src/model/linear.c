@@ -37,7 +37,7 @@ static void linear_task(void *context, int64_t task, int thread)
     int64_t n = moe_min(part, p->n_out - column);
     float *y = p->y + first * p->n_out + column;
     gemm *g = &job->threads[thread].gemm;
-    gemm_nt_load(g, rows_from(p->x, first), end - first, p->n_in);
+    gemm_nt_load_again(g, rows_from(p->x, first), end - first, p->n_in);
     gemm_nt(g, matrix_from(p->weight, column), n, y, p->n_out);
     for (int64_t r = 0; p->bias && r < end - first; r++)
         for (int64_t j = 0; j < n; j++) y[r * p->n_out + j] += p->bias[column + j];
@@ -53,6 +53,7 @@ void linear_run(const product *products, int n_products, thread_scratch *threads
         n_tasks += task_count(&job, &products[i]);
     }
     octets_end(&octets);
+    scratch_forget(threads, n_threads);
     threads_for(n_threads, n_tasks, linear_task, &job);
 }
 

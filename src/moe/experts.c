@@ -149,7 +149,7 @@ static void hidden_task(void *context, int64_t task, int thread)
     float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
     int64_t stride = keep ? g->width : MOE_PART;
 
-    gemm_nt_load(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
+    gemm_nt_load_again(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
     gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, p.column), p.n_columns, gate, stride);
     gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, p.column), p.n_columns, up, stride);
     for (int64_t r = 0; r < p.n_rows; r++)
@@ -167,7 +167,7 @@ static void output_task(void *context, int64_t task, int thread)
     const group *g = p.group;
     gemm *m = &e->threads[thread].gemm;
     piece_clip(&p, hidden);
-    gemm_nt_load(m, matrix_rows(g->h, g->width, p.row), p.n_rows, g->width);
+    gemm_nt_load_again(m, matrix_rows(g->h, g->width, p.row), p.n_rows, g->width);
     gemm_nt(m, matrix_from(g->weights.down_proj, p.column), p.n_columns,
             g->out + p.row * hidden + p.column, hidden);
 }
@@ -208,6 +208,7 @@ void experts_forward(const experts *e, const float *x)
     int64_t hidden = e->hidden_size;
     make_octets(e);
     if (e->watch) show_inputs(e, x);
+    scratch_forget(e->threads, e->n_threads);
     threads_for(e->n_threads, e->n_blocks * moe_parts(e->widest, e->part), hidden_task, &j);
     if (e->watch) show_hidden(e);
     threads_for(e->n_threads, e->n_blocks * moe_parts(hidden, e->part), output_task, &j);

@@ -89,6 +89,12 @@ enum {
 /* `longest` bounds the length of a row of any operand. */
 thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, int n_threads);
 
+/* Before a product: what was x may be other numbers now. */
+static inline void scratch_forget(thread_scratch *threads, int n_threads)
+{
+    for (int i = 0; i < n_threads; i++) gemm_nt_forget(&threads[i].gemm);
+}
+
 static inline int64_t moe_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
 static inline int64_t moe_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
