@@ -326,6 +326,54 @@ static void test_parts(void **state)
     for_each_set(parts_of_set);
 }
 
+/* What was made of a row is kept for the next product with it, in its place and until it is forgotten. */
+static void again_of_set(const kernels *set)
+{
+    enum { K = 256, N = 24 };
+    size_t size = gemm_scratch_size(set, K);
+    void *scratch = NULL;
+    assert_int_equal(posix_memalign(&scratch, 64, size), 0);
+    operand x = operand_make(2, K, 0, false, 6);
+    rows one = {x.data.at, K, NULL}, two = {x.data.at + K, K, NULL};
+    for (size_t t = 0; t < COUNT(types); t++) {
+        weights w = weights_random(types[t], N, K);
+        float first[N], second[N], y[2 * N];
+        gemm g = gemm_init(set, K, scratch);
+        gemm_nt_load_again(&g, one, 1, K);
+        gemm_nt(&g, w.matrix, N, first, N);
+        gemm_nt_load_again(&g, two, 1, K);
+        gemm_nt(&g, w.matrix, N, second, N);
+        assert_memory_not_equal(first, second, sizeof first);
+        gemm_nt_load_again(&g, one, 2, K);
+        gemm_nt(&g, w.matrix, N, y, N);
+        assert_memory_equal(y, first, sizeof first);
+        assert_memory_equal(y + N, second, sizeof second);
+        gemm_nt_load_again(&g, one, 1, K);
+        gemm_nt(&g, w.matrix, N, y, N);
+        assert_memory_equal(y, first, sizeof first);
+
+        float kept = x.data.at[7];
+        x.data.at[7] = 100.0f;
+        gemm_nt_load_again(&g, one, 1, K);
+        gemm_nt(&g, w.matrix, N, y, N);
+        assert_memory_equal(y, first, sizeof first);
+        gemm_nt_forget(&g);
+        gemm_nt_load_again(&g, one, 1, K);
+        gemm_nt(&g, w.matrix, N, y, N);
+        assert_memory_not_equal(y, first, sizeof first);
+        x.data.at[7] = kept;
+        weights_free(&w);
+    }
+    operand_free(&x);
+    free(scratch);
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    for_each_set(again_of_set);
+}
+
 /* ---- x in integers -------------------------------------------------------------------------------- */
 
 enum { N_X = 8 * BLOCK };
@@ -464,7 +512,7 @@ int main(void)
         cmocka_unit_test(test_most_rows),   cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_parts),       cmocka_unit_test(test_x),
         cmocka_unit_test(test_nan),         cmocka_unit_test(test_fine_x),
-        cmocka_unit_test(test_fine_scales),
+        cmocka_unit_test(test_fine_scales), cmocka_unit_test(test_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

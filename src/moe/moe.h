@@ -79,12 +79,10 @@ typedef struct thread_scratch {
     float *gate, *up; /* [GEMM_ROWS, MOE_PART] pre-activations that nobody keeps */
 } thread_scratch;
 
-enum {
-    MOE_PART = 704,       /* output columns of a forward product that one task computes: half of the
-                             released model's experts */
-    MOE_SMALL_PART = 352, /* the same when there are few rows: more, smaller tasks. Not too small: the
-                             first lines of a part are waited for */
-};
+/* Output columns of a forward product that one task computes: half of the released model's experts; and
+ * when there are few rows, more and smaller tasks, but not too small, as the first lines of a part are
+ * waited for. */
+enum { MOE_PART = 704, MOE_SMALL_PART = 352 };
 
 /* `longest` bounds the length of a row of any operand. */
 thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, int n_threads);
