@@ -218,7 +218,8 @@ static void test_changed_data(void **state)
     FILE *f = fopen(file, "a");
     fputs("one more line\n", f);
     fclose(f);
-    must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_FORMAT, "have changed since this run began");
+    must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_FORMAT,
+              "have changed since this run began");
     f = fopen(file, "w");
     assert_int_equal(fwrite(text, 1, size, f), size);
     fclose(f);
