@@ -481,6 +481,10 @@ typedef struct dsmoe_session_options {
     /* How the cache keeps keys and values: DSMOE_F32 (0), exact; DSMOE_F16, half the memory; or
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
+    /* Asked before each layer, from the calling thread; may be NULL. True ends the call with
+     * DSMOE_ERROR_IO, "stopped", and the session is as it was before. */
+    bool (*stop)(void *context);
+    void *stop_context;
 } dsmoe_session_options;
 
 /* `options` may be NULL. The model must outlive the session. */

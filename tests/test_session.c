@@ -381,6 +381,43 @@ static void test_memory_size(void **state)
     assert_int_not_equal(dsmoe_session_create(f.model, &options, &session, &error), DSMOE_OK);
 }
 
+/* ---- stopping -------------------------------------------------------------------------------- */
+
+static bool stop_at_zero(void *left) { return (*(int *)left)-- == 0; }
+
+/* Wherever a prompt is stopped, its session goes on as if nothing had been asked of it. */
+static void test_stop(void **state)
+{
+    (void)state;
+    enum { BATCH = 4, N = 10 };
+    float stopped[VOCAB], straight[VOCAB];
+    dsmoe_error error = {0};
+    int left = -1;
+    dsmoe_session_options options = {.n_ctx = N_CTX,
+                                     .n_batch = BATCH,
+                                     .n_threads = 2,
+                                     .stop = stop_at_zero,
+                                     .stop_context = &left};
+    dsmoe_session *session = NULL, *other = make_session(f.model, N_CTX, BATCH, 2);
+    assert_int_equal(dsmoe_session_create(f.model, &options, &session, &error), DSMOE_OK);
+    prefill(session, f.others, 5, NULL);
+    prefill(other, f.others, 5, NULL);
+    prefill(other, f.tokens, N, straight);
+    int n_asked = N_LAYERS * ((N + BATCH - 1) / BATCH);
+    for (int i = 0; i < n_asked; i++) {
+        left = i;
+        dsmoe_status status = dsmoe_session_prefill(session, f.tokens, N, stopped, &error);
+        assert_int_equal(status, DSMOE_ERROR_IO);
+        assert_string_equal(error.message, "stopped");
+        assert_int_equal(dsmoe_session_length(session), 5);
+    }
+    left = n_asked;
+    prefill(session, f.tokens, N, stopped);
+    assert_same_bits(straight, stopped, VOCAB, "after a stop");
+    dsmoe_session_free(session);
+    dsmoe_session_free(other);
+}
+
 /* ---- wrong arguments ------------------------------------------------------------------------- */
 
 static void test_wrong_tokens(void **state)
@@ -499,12 +536,19 @@ static void test_wrong_turns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rewind),          cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_callers_threads), cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_ragged_pass),     cmocka_unit_test(test_last_logits),
-        cmocka_unit_test(test_many_sessions),   cmocka_unit_test(test_watching_long_batches),
-        cmocka_unit_test(test_full_context),    cmocka_unit_test(test_memory_size),
-        cmocka_unit_test(test_wrong_tokens),    cmocka_unit_test(test_wrong_calls),
+        cmocka_unit_test(test_rewind),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_callers_threads),
+        cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_ragged_pass),
+        cmocka_unit_test(test_last_logits),
+        cmocka_unit_test(test_many_sessions),
+        cmocka_unit_test(test_watching_long_batches),
+        cmocka_unit_test(test_full_context),
+        cmocka_unit_test(test_memory_size),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_wrong_tokens),
+        cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_wrong_turns),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

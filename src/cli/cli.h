@@ -93,6 +93,7 @@ void cli_answer_interrupt(const char *text);
 /* A handler that does not make reading and writing fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));
 bool cli_interrupted(void);
+bool cli_stop(void *unused); /* the same, for the library to ask */
 void cli_clear_interrupt(void);
 /* Whether it was SIGTERM, which an interactive command obeys where Ctrl-C only stops its answer. */
 bool cli_terminated(void);

@@ -99,12 +99,9 @@ static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_sc
             turn.targets = targets;
             turn.loss = e->loss;
         }
-        if (cli_interrupted()) {
-            e->result.interrupted = true;
-            return DSMOE_OK;
-        }
         status = dsmoe_session_forward(&turn, 1, error);
-        if (status != DSMOE_OK) return status;
+        e->result.interrupted = status != DSMOE_OK && cli_interrupted();
+        if (status != DSMOE_OK) return e->result.interrupted ? DSMOE_OK : status;
         add_losses(e, targets, n_scored);
         done = end;
         e->result.n_run += n;
@@ -237,7 +234,8 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
     dsmoe_session_options session_options = {.n_ctx = e->n_ctx,
                                              .n_batch = EVAL_BATCH,
                                              .n_threads = (int)e->options->n_threads,
-                                             .kv_type = e->options->kv_type};
+                                             .kv_type = e->options->kv_type,
+                                             .stop = cli_stop};
     if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK)
         return cli_failure("eval", "%s", error.message);
     e->config = *dsmoe_model_config(model);

@@ -51,6 +51,12 @@ void cli_answer_interrupt(const char *text) { answer = text; }
 
 bool cli_interrupted(void) { return interrupted != 0; }
 
+bool cli_stop(void *unused)
+{
+    (void)unused;
+    return cli_interrupted();
+}
+
 void cli_clear_interrupt(void) { interrupted = 0; }
 
 bool cli_terminated(void) { return terminated != 0; }

@@ -110,7 +110,8 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
     dsmoe_session_options session = {.n_ctx = o->n_ctx,
                                      .n_batch = o->n_batch,
                                      .n_threads = (int)o->n_threads,
-                                     .kv_type = DSMOE_F16};
+                                     .kv_type = DSMOE_F16,
+                                     .stop = cli_stop};
     dsmoe_error error;
     int code = kv_type_parse(command, o->kv_type, &session.kv_type);
     if (code != CLI_OK) return code;
@@ -178,10 +179,8 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
     runner_end end = RUNNER_STOPPED;
     for (int64_t at = kept; at < n_ids && end == RUNNER_STOPPED; at += r->n_batch) {
         int64_t n = n_ids - at < r->n_batch ? n_ids - at : r->n_batch;
-        if (cli_interrupted())
-            end = RUNNER_INTERRUPTED;
-        else if (read_piece(r, ids + at, n, error))
-            end = RUNNER_FAILED;
+        if (read_piece(r, ids + at, n, error))
+            end = cli_interrupted() ? RUNNER_INTERRUPTED : RUNNER_FAILED;
         else
             progress_update(&bar, (double)(at + n - kept), (double)(n_ids - kept));
     }
@@ -223,7 +222,8 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
     for (int64_t n = 0; limit < 0 || n < limit; n++) {
         if (cli_interrupted()) return RUNNER_INTERRUPTED;
         if (dsmoe_session_length(r->session) + pending >= r->capacity) return RUNNER_FULL;
-        if (pending && decode(r, token, error)) return RUNNER_FAILED;
+        if (pending && decode(r, token, error))
+            return cli_interrupted() ? RUNNER_INTERRUPTED : RUNNER_FAILED;
         if (dsmoe_sampler_pick(r->sampler, r->logits, &token, error)) return RUNNER_FAILED;
         dsmoe_sampler_accept(r->sampler, token);
         pending = true;

@@ -291,8 +291,12 @@ dsmoe_status dsmoe_session_forward(const dsmoe_turn *turns, int64_t n_turns, dsm
     turn_cursor at = {.turns = turns, .n_turns = n_turns};
     for (turn_cursor before = at; take_rows(&at, &s, first->options.n_batch) > 0; before = at) {
         pass_begin(&s.pass);
-        for (int64_t layer = 0; layer < first->model->config.num_hidden_layers; layer++)
+        for (int64_t layer = 0; layer < first->model->config.num_hidden_layers; layer++) {
+            const dsmoe_session_options *o = &first->options;
+            if (o->stop && o->stop(o->stop_context))
+                return status_fail(error, DSMOE_ERROR_IO, "stopped");
             STATUS_TRY(pass_block(&s.pass, layer, error));
+        }
         STATUS_TRY(model_intact(first->model, error));
         STATUS_TRY(show_pass(&before, &s, error));
     }
