@@ -482,7 +482,8 @@ typedef struct dsmoe_session_options {
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
     /* Asked before each layer, from the calling thread; may be NULL. True ends the call with
-     * DSMOE_ERROR_IO, "stopped", and the session is as it was before. */
+     * DSMOE_ERROR_IO, "stopped", and the session is as it was before. Of several sessions in one
+     * pass the first is asked. */
     bool (*stop)(void *context);
     void *stop_context;
 } dsmoe_session_options;

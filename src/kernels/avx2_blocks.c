@@ -52,20 +52,25 @@ INLINE __m256i round_to_bytes(const float *x, float factor)
                                        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
+/* What 8·n numbers are multiplied by so that the largest becomes `top`, and their scale. 0 if they are so
+ * small that they count as 0, and, with the scale NaN, if one of them is not finite. */
+INLINE float factor_of(const float *x, const int64_t n, const float top, float *scale)
 {
     const int32_t infinity = 0x7f800000;
+    int32_t bits = largest(x, n);
+    float max;
+    memcpy(&max, &bits, sizeof max);
+    float factor = top / max; /* infinite for nothing, and for nearly nothing */
+    bool usable = bits < infinity && factor < INFINITY;
+    *scale = usable ? max * (1.0f / top) : bits < infinity ? 0.0f : NAN;
+    return usable ? factor : 0.0f;
+}
+
+void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
+{
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
-        int32_t bits = largest(x, BLOCK / 8);
-        float max;
-        memcpy(&max, &bits, sizeof max);
-        float inverse = 127.0f / max; /* infinite for nothing, and for nearly nothing */
-        __m256i bytes = _mm256_setzero_si256();
-        scale[b] = bits < infinity ? 0.0f : NAN;
-        if (bits < infinity && inverse < INFINITY) {
-            scale[b] = max * (1.0f / 127.0f);
-            bytes = round_to_bytes(x, inverse);
-        }
+        float factor = factor_of(x, BLOCK / 8, 127.0f, &scale[b]);
+        __m256i bytes = factor > 0.0f ? round_to_bytes(x, factor) : _mm256_setzero_si256();
         _mm256_storeu_si256((__m256i *)q, bytes);
         uint32_t sums = half_sums(bytes);
         memcpy(half_sum + 2 * b, &sums, sizeof sums);
@@ -83,21 +88,13 @@ INLINE __m256i round_to_pairs(const float *x, float factor)
 
 void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale)
 {
-    const int32_t infinity = 0x7f800000;
     for (; n > 0; n -= BLOCK_STRETCH, x += BLOCK_STRETCH, q += BLOCK_STRETCH, scale++) {
         int64_t width = n < BLOCK_STRETCH ? n : BLOCK_STRETCH;
-        int32_t bits = largest(x, width / 8);
-        float max;
-        memcpy(&max, &bits, sizeof max);
-        float inverse = FINE_X / max;
-        *scale = bits < infinity ? 0.0f : NAN;
-        if (bits >= infinity || inverse == INFINITY) {
-            memset(q, 0, (size_t)width * sizeof *q);
-            continue;
+        float factor = factor_of(x, width / 8, FINE_X, scale);
+        for (int64_t k = 0; k < width; k += 16) {
+            __m256i words = factor > 0.0f ? round_to_pairs(x + k, factor) : _mm256_setzero_si256();
+            _mm256_storeu_si256((__m256i *)(q + k), words);
         }
-        *scale = max * (1.0f / FINE_X);
-        for (int64_t k = 0; k < width; k += 16)
-            _mm256_storeu_si256((__m256i *)(q + k), round_to_pairs(x + k, inverse));
     }
 }
 

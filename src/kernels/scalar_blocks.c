@@ -143,21 +143,29 @@ static void interleave(dsmoe_dtype type, const unsigned char *const row[BLOCK_OC
 
 /* ---- x in integers --------------------------------------------------------------------------- */
 
+/* What n numbers are multiplied by so that the largest becomes `top`, and their scale. 0 if they are so
+ * small that they count as 0, and, with the scale NaN, if one of them is not finite. */
+static float factor_of(int64_t n, const float *x, float top, float *scale)
+{
+    float max = 0.0f, check = 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        max = fmaxf(max, fabsf(x[i]));
+        check += x[i] * 0.0f; /* a NaN if any number is not finite */
+    }
+    float factor = max > 0.0f ? top / max : 0.0f;
+    bool usable = check == 0.0f && isfinite(factor);
+    *scale = check == 0.0f ? (usable ? max * (1.0f / top) : 0.0f) : NAN;
+    return usable ? factor : 0.0f;
+}
+
 void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum)
 {
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += BLOCK) {
-        float max = 0.0f, check = 0.0f;
-        for (int i = 0; i < BLOCK; i++) {
-            max = fmaxf(max, fabsf(x[i]));
-            check += x[i] * 0.0f; /* a NaN if any number is not finite */
-        }
-        float inverse = max > 0.0f ? 127.0f / max : 0.0f;
-        bool usable = check == 0.0f && isfinite(inverse); /* else so small that it counts as 0 */
-        scale[b] = check == 0.0f ? (usable ? max * (1.0f / 127.0f) : 0.0f) : NAN;
+        float factor = factor_of(BLOCK, x, 127.0f, &scale[b]);
         for (int half = 0; half < 2; half++) {
             int sum = 0;
             for (int i = half * 16; i < half * 16 + 16; i++)
-                sum += q[i] = usable ? (int8_t)nearbyintf(x[i] * inverse) : 0;
+                sum += q[i] = factor > 0.0f ? (int8_t)nearbyintf(x[i] * factor) : 0;
             half_sum[2 * b + half] = (int16_t)sum;
         }
     }
@@ -170,16 +178,9 @@ void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale)
 {
     for (int64_t k0 = 0; k0 < n; k0 += BLOCK_STRETCH, x += BLOCK_STRETCH, q += BLOCK_STRETCH) {
         int64_t width = n - k0 < BLOCK_STRETCH ? n - k0 : BLOCK_STRETCH;
-        float max = 0.0f, check = 0.0f;
-        for (int64_t k = 0; k < width; k++) {
-            max = fmaxf(max, fabsf(x[k]));
-            check += x[k] * 0.0f;
-        }
-        float inverse = max > 0.0f ? FINE_X / max : 0.0f;
-        bool usable = check == 0.0f && isfinite(inverse);
-        *scale++ = check == 0.0f ? (usable ? max * (1.0f / FINE_X) : 0.0f) : NAN;
+        float factor = factor_of(width, x, FINE_X, scale++);
         for (int64_t k = 0; k < width; k++)
-            q[paired(k)] = usable ? (int16_t)nearbyintf(x[k] * inverse) : 0;
+            q[paired(k)] = factor > 0.0f ? (int16_t)nearbyintf(x[k] * factor) : 0;
     }
 }
 
@@ -202,35 +203,32 @@ void gather_scalar(block_form form, int64_t n, const void *q, void *to)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* The place of column k of row j in a panel of words. */
+/* The place of column k of row j in a panel of bytes, and in one of words. */
+static uint8_t *panel_byte(block_panel panel, int64_t k, int j)
+{
+    return (uint8_t *)panel.code + (k / 4 * BLOCK_TILE_N + j) * 4 + k % 4;
+}
+
 static int16_t *panel_word(block_panel panel, int64_t k, int j)
 {
     int64_t at = paired(k);
     return (int16_t *)panel.code + (at / 2 * BLOCK_TILE_N + j) * 2 + at % 2;
 }
 
-static void unpack_bytes(dsmoe_dtype type, block_panel panel, const void *const octet[2],
-                         int64_t column, int64_t width)
+static void unpack_blocks(dsmoe_dtype type, block_panel panel, const void *const octet[2],
+                          int64_t column, int64_t width)
 {
+    bool bytes = blocks_scalar[type].form == BLOCK_BYTES;
     for (int64_t k = 0; k < width; k += BLOCK)
         for (int j = 0; j < BLOCK_TILE_N; j++) {
             block_codes c = codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + k);
             panel.scale[k / BLOCK * BLOCK_TILE_N + j] = c.scale;
             panel.min[k / BLOCK * BLOCK_TILE_N + j] = c.min;
             for (int i = 0; i < BLOCK; i++)
-                ((uint8_t *)panel.code)[((k + i) / 4 * BLOCK_TILE_N + j) * 4 + i % 4] =
-                    (uint8_t)c.code[i];
-        }
-}
-
-static void unpack_words(dsmoe_dtype type, block_panel panel, const void *const octet[2],
-                         int64_t column, int64_t width)
-{
-    for (int64_t k = 0; k < width; k += BLOCK)
-        for (int j = 0; j < BLOCK_TILE_N; j++) {
-            block_codes c = codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + k);
-            panel.scale[k / BLOCK * BLOCK_TILE_N + j] = c.scale;
-            for (int i = 0; i < BLOCK; i++) *panel_word(panel, k + i, j) = c.code[i];
+                if (bytes)
+                    *panel_byte(panel, k + i, j) = (uint8_t)c.code[i];
+                else
+                    *panel_word(panel, k + i, j) = c.code[i];
         }
 }
 
@@ -364,13 +362,13 @@ static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, in
     {                                                                                              \
         row_of(TYPE, x, octets, n, k, y);                                                          \
     }
-BLOCKS(q4_0, DSMOE_Q4_0, unpack_bytes, row)
-BLOCKS(q5_0, DSMOE_Q5_0, unpack_bytes, row)
-BLOCKS(q5_1, DSMOE_Q5_1, unpack_bytes, row)
+BLOCKS(q4_0, DSMOE_Q4_0, unpack_blocks, row)
+BLOCKS(q5_0, DSMOE_Q5_0, unpack_blocks, row)
+BLOCKS(q5_1, DSMOE_Q5_1, unpack_blocks, row)
 BLOCKS(q8_0, DSMOE_Q8_0, unpack_fine, row_fine)
-BLOCKS(q4_k, DSMOE_Q4_K, unpack_bytes, row)
-BLOCKS(q5_k, DSMOE_Q5_K, unpack_bytes, row)
-BLOCKS(q6_k, DSMOE_Q6_K, unpack_words, row)
+BLOCKS(q4_k, DSMOE_Q4_K, unpack_blocks, row)
+BLOCKS(q5_k, DSMOE_Q5_K, unpack_blocks, row)
+BLOCKS(q6_k, DSMOE_Q6_K, unpack_blocks, row)
 
 const block_kernels blocks_scalar[N_DTYPES] = {
     [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, unpack_q4_0, tile_bytes, row_q4_0},
