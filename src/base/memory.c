@@ -4,7 +4,6 @@
 #include "dsmoe.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,18 +41,6 @@ void memory_forget(const void *mapped, size_t size)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)mapped;
     uintptr_t from = (first + page - 1) / page * page, to = (first + size) / page * page;
     if (from < to) madvise((void *)from, to - from, MADV_DONTNEED);
-}
-
-uint64_t memory_available(void)
-{
-    FILE *file = fopen("/proc/meminfo", "r");
-    unsigned long long kibibytes;
-    uint64_t available = UINT64_MAX;
-    char line[128];
-    while (file && available == UINT64_MAX && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) available = kibibytes * 1024;
-    if (file) fclose(file);
-    return available;
 }
 
 void *dsmoe_memory_alloc(size_t size) { return memory_alloc(size); }

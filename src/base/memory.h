@@ -20,7 +20,10 @@ void memory_release(void *memory, size_t size); /* NULL is allowed */
  * come back from the file when they are touched. */
 void memory_forget(const void *mapped, size_t size);
 
-/* Bytes that the system could give to programs now; UINT64_MAX if it does not say. */
+/* Bytes that this process could still get: what the machine has left, and what the control groups
+ * that it runs in allow. UINT64_MAX if nothing says. */
 uint64_t memory_available(void);
+/* The same for a copy of /proc and /sys below `root`. */
+uint64_t memory_available_under(const char *root);
 
 #endif

@@ -172,6 +172,21 @@ static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
     return all ? m : none;
 }
 
+/* A system that overcommits would give out what it does not have, and end the process later. */
+dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *error)
+{
+    double state = (double)m->weights + (double)m->gradients + (double)m->moments;
+    double batch = (double)m->activations + (double)m->workspace;
+    double available = (double)memory_available();
+    if (state + batch <= available) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_MEMORY,
+        "training takes %.1f GB (weights, gradients and moments %.1f GB, activations "
+        "and workspace of a batch %.1f GB), and %.1f GB can be had here: take %s",
+        (state + batch) / 1e9, state / 1e9, batch / 1e9, available / 1e9,
+        state > available ? "a smaller model" : "a smaller batch, shorter sequences or recompute");
+}
+
 static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
 {
     dsmoe_trainer_memory m = measure(t);
@@ -180,6 +195,7 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
         return status_fail(
             error, DSMOE_ERROR_MEMORY, "a batch of %lld x %lld tokens of this model fits no memory",
             (long long)t->options.n_sequences, (long long)t->options.sequence_length);
+    STATUS_TRY(trainer_check_memory(&m, error));
     float **rows_of[] = {&t->weights, &t->gradients, &t->first_moment, &t->second_moment};
     for (int i = 0; all && i < 4; i++) {
         *rows_of[i] = memory_alloc(m.weights);

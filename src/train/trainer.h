@@ -38,4 +38,7 @@ struct dsmoe_trainer {
     dsmoe_trainer_times times;
 };
 
+/* Whether so much memory can be had; the message has the figures. */
+dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);
+
 #endif

@@ -1,0 +1,108 @@
+/* test_memory_available.c - how much memory there is to take: the machine's own figure, limits of both
+ * kinds of control groups, and that training refuses what does not fit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data_files.h"
+#include "formats/folder.h"
+#include "scratch.h"
+
+static const char *const plenty = "MemTotal:  24000000 kB\nMemAvailable:  1000000 kB\n";
+
+/* FOLDER/NAME with that text, and the folders above it. */
+static void put(const char *folder, const char *name, const char *text)
+{
+    char file[300];
+    assert_int_equal(folder_make(in_directory(folder), NULL), DSMOE_OK);
+    snprintf(file, sizeof file, "%s/%s", folder, name);
+    write_text(file, text);
+}
+
+static void expect(uint64_t bytes) { assert_int_equal(memory_available_under(directory), bytes); }
+
+static void test_machine(void **state)
+{
+    (void)state;
+    expect(UINT64_MAX); /* nothing says */
+    put("proc", "meminfo", plenty);
+    expect(1024000000);
+    put("proc", "meminfo", "MemAvailable: 99999999999999999999 kB\n");
+    expect(UINT64_MAX);
+    assert_true(memory_available() > 0);
+}
+
+/* Pages of files that are only cached can be had. */
+static void test_version_2(void **state)
+{
+    (void)state;
+    put("proc", "meminfo", plenty);
+    put("proc/self", "cgroup", "0::/user/job\n");
+    expect(1024000000);
+    put("sys/fs/cgroup/user/job", "memory.max", "max\n");
+    put("sys/fs/cgroup/user/job", "memory.current", "900\n");
+    expect(1024000000);
+    put("sys/fs/cgroup/user/job", "memory.max", "500000000\n");
+    expect(499999100);
+    put("sys/fs/cgroup/user/job", "memory.stat", "anon 100\ninactive_file 600\nactive_file 200\n");
+    expect(499999900);
+    /* The group above has a smaller limit. */
+    put("sys/fs/cgroup/user", "memory.max", "2000\n");
+    put("sys/fs/cgroup/user", "memory.current", "1500\n");
+    expect(500);
+    put("sys/fs/cgroup/user", "memory.current", "2500\n");
+    expect(0);
+}
+
+/* In a container the mount may begin with the container's own group. */
+static void test_version_1(void **state)
+{
+    (void)state;
+    put("proc", "meminfo", plenty);
+    put("proc/self", "cgroup",
+        "9:name=systemd:/\n5:cpu,cpuacct:/docker/4f\n4:memory:/docker/4f\n0::/\nodd line\n");
+    put("sys/fs/cgroup/memory", "memory.limit_in_bytes", "9223372036854771712\n");
+    put("sys/fs/cgroup/memory", "memory.usage_in_bytes", "1000\n");
+    expect(1024000000);
+    put("sys/fs/cgroup/memory", "memory.limit_in_bytes", "700000000\n");
+    put("sys/fs/cgroup/memory", "memory.stat", "inactive_file 5\ntotal_inactive_file 400\n");
+    expect(699999400);
+    put("sys/fs/cgroup/memory/docker/4f", "memory.limit_in_bytes", "80000\n");
+    put("sys/fs/cgroup/memory/docker/4f", "memory.usage_in_bytes", "30000\n");
+    expect(50000);
+}
+
+/* The 16B model with its gradients and moments: no machine of these tests has so much. */
+static void test_trainer_refuses(void **state)
+{
+    (void)state;
+    dsmoe_config config;
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    dsmoe_trainer *trainer;
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_config_preset("16b", &config, NULL), DSMOE_OK);
+    if (memory_available() > UINT64_C(300000000000)) skip();
+    assert_int_equal(dsmoe_trainer_create(&config, &options, &trainer, &error), DSMOE_ERROR_MEMORY);
+    assert_null(trainer);
+    if (!strstr(error.message, "takes 270") || !strstr(error.message, "can be had"))
+        fail_msg("%s", error.message);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_machine),
+        TEST(test_version_2),
+        TEST(test_version_1),
+        TEST(test_trainer_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
