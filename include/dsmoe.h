@@ -826,6 +826,8 @@ typedef struct dsmoe_run_settings {
     int64_t sample_every, sample_tokens; /* 0: never */
     char sample_prompt[256];
     int64_t save_every, keep; /* 0: at the end only; last checkpoints kept, beside the best */
+    char dtype[8];            /* of the checkpoints' weights: "f32", "f16" or "bf16"; resuming is exact
+                                 with each */
     int64_t log_every, report_every;
 } dsmoe_run_settings;
 DSMOE_API dsmoe_run_settings dsmoe_run_settings_default(void);
@@ -856,8 +858,9 @@ typedef struct dsmoe_run_event {
     int64_t parameters, active_parameters;
     /* of a step */
     int64_t step, n_steps; /* step counts from 1 */
-    double loss, aux_loss, device_loss, lr, grad_norm, imbalance;
-    double tokens_per_s, seconds_left; /* of the steps lately */
+    double loss, aux_loss, device_loss; /* means since the last step that log_every names */
+    double lr, grad_norm, imbalance;
+    double tokens_per_s, seconds_left; /* of the last few steps */
     int64_t n_skipped;
     double held_out_loss, best_loss;
 } dsmoe_run_event;

@@ -25,6 +25,7 @@ static void see(void *context, const dsmoe_run_event *e)
     case DSMOE_RUN_STEP:
         assert_int_equal(e->step, e->first_step + w->n_steps + 1);
         assert_true(w->n_starts == 1 && e->tokens_per_s > 0 && e->seconds_left >= 0);
+        if (w->n_steps < 16) w->losses[w->n_steps] = e->loss;
         if (w->n_steps++ == 0) w->first_loss = e->loss;
         w->last_loss = e->loss;
         w->last_lr = e->lr;
@@ -60,7 +61,10 @@ static void see(void *context, const dsmoe_run_event *e)
         w->n_messages++;
         snprintf(w->message, sizeof w->message, "%s", e->text);
         break;
-    case DSMOE_RUN_PROGRESS: assert_true(e->what && e->done <= e->total); break;
+    case DSMOE_RUN_PROGRESS:
+        assert_true(e->what && e->done <= e->total);
+        if (w->stop_measuring_at == e->step && strstr(e->what, "held-out")) w->wants_end = true;
+        break;
     }
 }
 

@@ -14,9 +14,11 @@ typedef struct witness {
     int n_steps, n_evals, n_samples, n_checkpoints, n_skips, n_messages, n_starts;
     int64_t first_step, last_step, n_skipped, vocab_size, max_position_embeddings;
     double first_loss, last_loss, last_lr;
+    double losses[16]; /* of the first steps */
     char message[2048], skip[256];
     int64_t stop_at; /* the step to stop after; 0: never */
     bool stop_at_once, stop_at_start, wants_end;
+    int64_t stop_measuring_at; /* the step in whose evaluation to stop; 0: none */
 } witness;
 
 /* Set-up and tear-down: a fresh folder with a text, a configuration and an undisturbed run,

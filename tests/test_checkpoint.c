@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,19 +66,25 @@ static checkpoint_state make_state(int64_t step)
                               .sequences = 3 * step,
                               .data_hash = 0xfedcba9876543210u,
                               .loss = 0.1 + 0.2,
-                              .held_out_loss = NAN,
                               .best_loss = nextafter(2, 3),
-                              .best_step = step - 1};
+                              .best_step = step - 1,
+                              .is_due = 1,
+                              .kernels = "some"};
 }
 
 /* The path of what was written. */
-static const char *write_step(const dsmoe_trainer *t, int64_t step)
+static const char *write_as(const dsmoe_trainer *t, int64_t step, checkpoint_options options)
 {
     static char written[CHECKPOINT_PATH];
     checkpoint_state state = make_state(step);
     dsmoe_error error;
-    if (checkpoint_write(run, t, NULL, &state, written, &error)) fail_msg("%s", error.message);
+    if (checkpoint_write(run, t, &options, &state, written, &error)) fail_msg("%s", error.message);
     return written;
+}
+
+static const char *write_step(const dsmoe_trainer *t, int64_t step)
+{
+    return write_as(t, step, (checkpoint_options){0});
 }
 
 static bool has_step(int64_t step)
@@ -90,6 +97,13 @@ static bool has_step(int64_t step)
 static void assert_same_bytes(const void *a, const void *b, int64_t n, const char *what)
 {
     if (memcmp(a, b, (size_t)n * sizeof(float))) fail_msg("%s differ", what);
+}
+
+static void assert_same_trainer(const dsmoe_trainer *t, const dsmoe_trainer *u)
+{
+    assert_same_bytes(t->weights, u->weights, t->n_numbers, "weights");
+    assert_same_bytes(t->first_moment, u->first_moment, t->n_numbers, "first moments");
+    assert_same_bytes(t->second_moment, u->second_moment, t->n_numbers, "second moments");
 }
 
 static void prune(int64_t keep, int64_t best_step)
@@ -138,9 +152,7 @@ static void test_round_trip(void **state)
     assert_int_equal(u->n_updates, 41);
     assert_int_equal(u->n_batches, 0);
     assert_false(u->poisoned);
-    assert_same_bytes(t->weights, u->weights, t->n_numbers, "weights");
-    assert_same_bytes(t->first_moment, u->first_moment, t->n_numbers, "first moments");
-    assert_same_bytes(t->second_moment, u->second_moment, t->n_numbers, "second moments");
+    assert_same_trainer(t, u);
     dsmoe_trainer_free(t);
     dsmoe_trainer_free(u);
     tiny_remove(run);
@@ -153,9 +165,9 @@ static void test_model(void **state)
     dsmoe_trainer *t = make_trainer(3);
     touch(tiny_path(directory, "tokenizer.json"));
     char written[CHECKPOINT_PATH];
-    checkpoint_state at = make_state(7);
     dsmoe_error error;
-    if (checkpoint_write(run, t, directory, &at, written, &error)) fail_msg("%s", error.message);
+    const checkpoint_options options = {.tokenizer = directory};
+    strcpy(written, write_as(t, 7, options));
     dsmoe_model *model;
     if (dsmoe_model_open(written, &model, &error)) fail_msg("%s", error.message);
     assert_memory_equal(dsmoe_model_config(model), &t->config, sizeof t->config);
@@ -172,7 +184,7 @@ static void test_model(void **state)
 
     /* One without the tokenizer that it should have is none. */
     assert_int_not_equal(
-        checkpoint_write(run, t, directory, &(checkpoint_state){.step = 8}, written, &error),
+        checkpoint_write(run, t, &options, &(checkpoint_state){.step = 8}, written, &error),
         DSMOE_OK);
     assert_non_null(strstr(error.message, "tokenizer.json"));
     assert_false(has_step(8));
@@ -197,6 +209,157 @@ static void test_again(void **state)
     assert_false(tiny_exists(tiny_path(run, "checkpoints/.step-00000005.old")));
     dsmoe_trainer_free(t);
     dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* Several files of weights, as a large model has: a model that opens, a trainer that comes back, damage
+ * that is named, and nothing left when it goes. */
+static void test_shards(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
+    const char *written = write_as(t, 30, (checkpoint_options){.shard_size = 20000});
+    assert_false(tiny_exists(tiny_path(written, "model.safetensors")));
+    assert_true(tiny_exists(tiny_path(written, "model.safetensors.index.json")));
+    dsmoe_model *model;
+    checkpoint_state read;
+    dsmoe_error error;
+    if (dsmoe_model_open(written, &model, &error)) fail_msg("%s", error.message);
+    dsmoe_model_free(model);
+    if (checkpoint_read(written, u, &read, &error)) fail_msg("%s", error.message);
+    assert_same_trainer(t, u);
+    char name[64], found[64] = "";
+    for (int n = 2; n < 20 && !*found; n++) {
+        snprintf(name, sizeof name, "model-00002-of-%05d.safetensors", n);
+        if (tiny_exists(tiny_path(written, name))) strcpy(found, name);
+    }
+    assert_true(*found);
+    FILE *list = fopen(tiny_path(written, found), "r+b");
+    assert_non_null(list);
+    assert_int_equal(fseek(list, -1, SEEK_END), 0);
+    fputc(0x55, list);
+    assert_int_equal(fclose(list), 0);
+    assert_int_equal(checkpoint_check(written, &read, &error), DSMOE_ERROR_FORMAT);
+    if (!strstr(error.message, found)) fail_msg("%s", error.message);
+    write_step(t, 40);
+    prune(1, -1);
+    assert_false(has_step(30));
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+/* Weights for others to load in half the bytes, and the exact ones to go on with. */
+static void test_bf16(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1), *u = make_trainer(2);
+    const char *written = write_as(t, 30, (checkpoint_options){.dtype = DSMOE_BF16});
+    dsmoe_model *model;
+    checkpoint_state read;
+    dsmoe_error error;
+    if (dsmoe_model_open(written, &model, &error)) fail_msg("%s", error.message);
+    assert_int_equal(dsmoe_model_tensor(model, 0).dtype, DSMOE_BF16);
+    dsmoe_model_free(model);
+    if (checkpoint_read(written, u, &read, &error)) fail_msg("%s", error.message);
+    assert_same_trainer(t, u);
+    struct stat exact, half;
+    assert_int_equal(stat(tiny_path(written, "training.safetensors"), &exact), 0);
+    assert_int_equal(stat(tiny_path(written, "model.safetensors"), &half), 0);
+    int64_t n = 0;
+    for (size_t i = 0; i < t->n_parameters; i++) n += t->parameters[i].n;
+    double size = (double)(exact.st_size + half.st_size), said = checkpoint_size(n, DSMOE_BF16);
+    assert_true(said <= size && size < said + 20000); /* headers */
+    dsmoe_trainer_free(t);
+    dsmoe_trainer_free(u);
+    tiny_remove(run);
+}
+
+static void test_evaluation(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    const char *written = write_step(t, 30);
+    double loss = -1, exact = nextafter(3, 4);
+    assert_false(checkpoint_get_evaluation(written, &loss));
+    assert_int_equal(checkpoint_put_evaluation(written, exact, NULL), DSMOE_OK);
+    assert_true(checkpoint_get_evaluation(written, &loss) && loss == exact);
+    assert_int_equal(checkpoint_put_evaluation(written, NAN, NULL), DSMOE_OK);
+    assert_true(checkpoint_get_evaluation(written, &loss) && isnan(loss));
+    touch(tiny_path(written, "evaluation.json"));
+    assert_false(checkpoint_get_evaluation(written, &loss));
+    write_step(t, 40);
+    prune(1, -1);
+    assert_false(has_step(30));
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+/* The link that the run's folder had when it was last synced: what is found after a power loss. */
+static char synced_link[256];
+
+int __wrap_fsync(int descriptor);
+int __wrap_fsync(int descriptor)
+{
+    struct stat synced, folder;
+    char link[sizeof synced_link] = "";
+    if (fstat(descriptor, &synced) == 0 && stat(run, &folder) == 0 &&
+        synced.st_ino == folder.st_ino && synced.st_dev == folder.st_dev &&
+        readlink(tiny_path(run, "latest"), link, sizeof link - 1) > 0)
+        memcpy(synced_link, link, sizeof link);
+    return 0;
+}
+
+/* Before an older checkpoint goes nothing on the disk may lead to it any more. */
+static void test_links_are_synced(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    write_step(t, 1);
+    assert_string_equal(synced_link, "checkpoints/step-00000001");
+    write_step(t, 2);
+    assert_string_equal(synced_link, "checkpoints/step-00000002");
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
+/* ---- files that cannot be opened just now ---------------------------------------------------- */
+
+static const char *denied; /* a name; NULL: none */
+
+int __real_open(const char *file, int flags, mode_t mode);
+int __wrap_open(const char *file, int flags, mode_t mode);
+int __wrap_open(const char *file, int flags, mode_t mode)
+{
+    if (denied && strstr(file, denied)) {
+        errno = EACCES;
+        return -1;
+    }
+    return __real_open(file, flags, mode);
+}
+
+/* Nothing is known of the checkpoint then, least of all that it is damaged. */
+static void test_denied(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    const char *written = write_step(t, 30);
+    static const char *const names[] = {"training.safetensors", "config.json", "model.safetensors"};
+    for (int i = 0; i < 3; i++) {
+        checkpoint_state read;
+        dsmoe_error error;
+        denied = names[i];
+        assert_int_equal(checkpoint_check(written, &read, &error), DSMOE_ERROR_IO);
+        denied = NULL;
+        if (!strstr(error.message, names[i])) fail_msg("%s", error.message);
+        assert_int_equal(unlink(tiny_path(written, names[i])), 0);
+        assert_int_equal(checkpoint_check(written, &read, &error), DSMOE_ERROR_FORMAT);
+        if (!strstr(error.message, "missing")) fail_msg("%s", error.message);
+        written = write_step(t, 30);
+    }
+    dsmoe_trainer_free(t);
     tiny_remove(run);
 }
 
@@ -475,12 +638,23 @@ static void test_folder_make(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_model),
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_swapped),    cmocka_unit_test(test_newest),
-        cmocka_unit_test(test_prune),      cmocka_unit_test(test_foreign_files),
-        cmocka_unit_test(test_sweep),      cmocka_unit_test(test_links),
-        cmocka_unit_test(test_set_aside),  cmocka_unit_test(test_folder_make),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_model),
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_links_are_synced),
+        cmocka_unit_test(test_denied),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_newest),
+        cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_set_aside),
+        cmocka_unit_test(test_folder_make),
     };
     return cmocka_run_group_tests(tests, make_run, remove_run);
 }

@@ -7,10 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "run_witness.h"
 #include "scratch.h"
@@ -56,6 +59,41 @@ dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t
     if (kind == SPOIL_LOSS) *last = before; /* as if it had been a number on its way */
     if (kind == SPOIL_GRADIENT) trainer->gradients[trainer->parameters[3].begin] = NAN;
     return status;
+}
+
+/* ---- other calls that do as they are told ---------------------------------------------------- */
+
+static bool fail_evaluations;
+dsmoe_status __real_dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
+                                        const dsmoe_held_out_options *options, double *loss,
+                                        dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
+                                        const dsmoe_held_out_options *options, double *loss,
+                                        dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
+                                        const dsmoe_held_out_options *options, double *loss,
+                                        dsmoe_error *error)
+{
+    if (fail_evaluations) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory");
+    return __real_dsmoe_held_out_loss(model, dataset, options, loss, error);
+}
+
+static const char *denied; /* the end of a path that cannot be opened; NULL: none */
+int __real_open(const char *file, int flags, mode_t mode);
+int __wrap_open(const char *file, int flags, mode_t mode);
+int __wrap_open(const char *file, int flags, mode_t mode)
+{
+    if (!denied || !strstr(file, denied)) return __real_open(file, flags, mode);
+    errno = EACCES;
+    return -1;
+}
+
+static const char *kernels_name; /* NULL: the true one */
+const char *__real_dsmoe_kernels_name(void);
+const char *__wrap_dsmoe_kernels_name(void);
+const char *__wrap_dsmoe_kernels_name(void)
+{
+    return kernels_name ? kernels_name : __real_dsmoe_kernels_name();
 }
 
 /* ---- stopping and going on ------------------------------------------------------------------- */
@@ -205,6 +243,115 @@ static void test_damaged_checkpoint(void **state)
     tiny_remove(run);
 }
 
+/* ---- a checkpoint that nobody has measured yet ----------------------------------------------- */
+
+static void assert_same_best(const char *a, const char *b)
+{
+    char x[TINY_PATH], y[TINY_PATH];
+    copy_path(x, run_folder(a), "best");
+    copy_path(y, run_folder(b), "best");
+    tiny_assert_same(tiny_path(x, "model.safetensors"), tiny_path(y, "model.safetensors"));
+    tiny_assert_same(tiny_path(x, "evaluation.json"), tiny_path(y, "evaluation.json"));
+}
+
+/* Who is stopped while a checkpoint is measured has the checkpoint, and measures it first next time:
+ * also the last one, after which there is no other step. */
+static void test_stop_while_measuring(void **state)
+{
+    (void)state;
+    char run[TINY_PATH];
+    copy_path(run, directory, "measured");
+    for (int64_t step = 2; step <= 6; step += 2) {
+        dsmoe_run_settings s = tiny_settings(directory, "measured");
+        witness w = {.stop_measuring_at = step}, again = {0};
+        dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+        char evaluation[64];
+        snprintf(evaluation, sizeof evaluation, "checkpoints/step-%08d/evaluation.json", (int)step);
+        assert_int_equal(r.step, step);
+        assert_true(tiny_exists(r.checkpoint) && !tiny_exists(tiny_path(run, evaluation)));
+        r = must_resume(run, 0, 1, &again);
+        assert_true(r.finished && r.held_out_loss > 0);
+        assert_true(again.n_evals == (6 - step) / 2 + 1 && again.first_step == step);
+        assert_same_end("straight", "measured");
+        assert_same_best("straight", "measured");
+        tiny_remove(run);
+    }
+}
+
+/* Looking costs no checkpoint: one that fails is said, and the next step comes. */
+static void test_failing_evaluation(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "blind");
+    fail_evaluations = true;
+    witness w = {0};
+    dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    fail_evaluations = false;
+    assert_true(r.finished && isnan(r.held_out_loss) && w.n_messages == 3 && w.n_samples == 2);
+    assert_non_null(strstr(w.message, "could not be measured: no memory"));
+    char x[TINY_PATH], y[TINY_PATH];
+    copy_path(x, run_folder("blind"), "latest/model.safetensors");
+    copy_path(y, run_folder("straight"), "latest/model.safetensors");
+    tiny_assert_same(x, y);
+    r = must_resume(run_folder("blind"), 0, 1, NULL); /* the last one is measured now */
+    assert_true(r.held_out_loss > 0);
+    tiny_remove(run_folder("blind"));
+}
+
+/* The process died after the last checkpoint: the line "end" is written by the next one. */
+static void test_missing_end(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "endless");
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    char file[TINY_PATH];
+    copy_path(file, run_folder("endless"), "metrics.jsonl");
+    for (int i = 0; i < 2; i++) {
+        size_t size;
+        char *text = tiny_read(file, &size), *end = strstr(text, "{\"type\":\"end\"");
+        assert_non_null(end);
+        assert_null(strstr(end + 1, "{\"type\":\"end\"")); /* once */
+        if (i == 0) assert_int_equal(truncate(file, end - text), 0);
+        free(text);
+        must_resume(run_folder("endless"), 0, 1, NULL);
+    }
+    tiny_remove(run_folder("endless"));
+}
+
+/* ---- what is not damage ---------------------------------------------------------------------- */
+
+static void test_denied_checkpoint(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "denied");
+    must_run(&s, (dsmoe_run_options){.stop_after = 4, .n_threads = 1}, NULL);
+    char run[TINY_PATH];
+    copy_path(run, directory, "denied");
+    denied = "step-00000004/model.safetensors";
+    must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_IO, denied);
+    denied = NULL;
+    assert_true(tiny_exists(tiny_path(run, "checkpoints/step-00000004")));
+    witness w = {0};
+    must_resume(run, 0, 1, &w);
+    assert_int_equal(w.first_step, 4);
+    tiny_remove(run);
+}
+
+/* Other kernels add in another order: the run goes on, and says so. */
+static void test_other_kernels(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "elsewhere");
+    kernels_name = "others";
+    must_run(&s, (dsmoe_run_options){.stop_after = 4, .n_threads = 1}, NULL);
+    kernels_name = NULL;
+    witness w = {0};
+    must_resume(run_folder("elsewhere"), 0, 1, &w);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, "kernels 'others'"));
+    tiny_remove(run_folder("elsewhere"));
+}
+
 static void test_changed_data(void **state)
 {
     (void)state;
@@ -331,6 +478,11 @@ int main(void)
         cmocka_unit_test(test_stop_early),
         cmocka_unit_test(test_no_checkpoint),
         cmocka_unit_test(test_damaged_checkpoint),
+        cmocka_unit_test(test_stop_while_measuring),
+        cmocka_unit_test(test_failing_evaluation),
+        cmocka_unit_test(test_missing_end),
+        cmocka_unit_test(test_denied_checkpoint),
+        cmocka_unit_test(test_other_kernels),
         cmocka_unit_test(test_changed_data),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_skip_and_resume),

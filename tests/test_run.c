@@ -12,12 +12,38 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "formats/folder.h"
 #include "model/config_write.h"
+#include "report/metrics.h"
 #include "run_witness.h"
 #include "scratch.h"
+
+/* ---- disks that do as they are told ---------------------------------------------------------- */
+
+static unsigned long disk_left; /* bytes; 0: the truth */
+int __real_statvfs(const char *path, struct statvfs *disk);
+int __wrap_statvfs(const char *path, struct statvfs *disk);
+int __wrap_statvfs(const char *name, struct statvfs *disk)
+{
+    int result = __real_statvfs(name, disk);
+    if (disk_left) {
+        disk->f_frsize = 1;
+        disk->f_bavail = disk_left;
+    }
+    return result;
+}
+
+static bool fail_lines; /* of the log, but for the first */
+dsmoe_status __real_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error);
+dsmoe_status __wrap_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error);
+dsmoe_status __wrap_metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error *error)
+{
+    if (fail_lines) return status_fail(error, DSMOE_ERROR_IO, "metrics.jsonl: no space");
+    return __real_metrics_put_step(m, step, error);
+}
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
@@ -113,6 +139,70 @@ static void test_looking(void **state)
     tiny_remove(run_folder("blind"));
 }
 
+/* The loss of a line is the mean since the line before: of steps 2, 3 and 4 here. */
+static void test_interval(void **state)
+{
+    (void)state;
+    witness each = {0}, some = {0};
+    dsmoe_run_settings s = tiny_settings(directory, "each");
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &each);
+    s = tiny_settings(directory, "some");
+    s.log_every = 4;
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &some);
+    double mean = (each.losses[1] + each.losses[2] + each.losses[3]) / 3;
+    assert_true(some.losses[0] == each.losses[0] && some.losses[1] == each.losses[1]);
+    assert_true(fabs(some.losses[3] - mean) < 1e-12 && some.losses[4] == each.losses[4]);
+    size_t size;
+    char *text = tiny_read(tiny_path(run_folder("some"), "metrics.jsonl"), &size);
+    const char *line = strstr(text, "{\"type\":\"step\",\"step\":4,");
+    assert_non_null(line);
+    assert_true(fabs(strtod(strstr(line, "\"loss\":") + 7, NULL) - mean) < 1e-5);
+    free(text);
+    tiny_remove(run_folder("each"));
+    tiny_remove(run_folder("some"));
+}
+
+/* A log that cannot be written costs lines, not steps. */
+static void test_failing_metrics(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "silent");
+    fail_lines = true;
+    witness w = {0};
+    dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    fail_lines = false;
+    assert_true(r.finished && w.n_messages == 1); /* said once */
+    assert_non_null(strstr(w.message, "training goes on"));
+    assert_same_end("straight", "silent");
+    tiny_remove(run_folder("silent"));
+}
+
+/* Weights for others in half the bytes; training goes on with the exact ones. */
+static void test_dtype(void **state)
+{
+    (void)state;
+    char run[TINY_PATH];
+    copy_path(run, directory, "half");
+    dsmoe_run_settings s = tiny_settings(directory, "half");
+    strcpy(s.dtype, "bf16");
+    must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 3}, NULL);
+    must_resume(run, 0, 2, NULL);
+    dsmoe_model *half, *whole;
+    assert_int_equal(dsmoe_model_open(tiny_path(run, "latest"), &half, NULL), DSMOE_OK);
+    assert_int_equal(dsmoe_model_open(tiny_path(run_folder("straight"), "latest"), &whole, NULL),
+                     DSMOE_OK);
+    assert_int_equal(dsmoe_model_tensor(half, 3).dtype, DSMOE_BF16);
+    dsmoe_model_free(half);
+    dsmoe_model_free(whole);
+    char x[TINY_PATH], y[TINY_PATH];
+    copy_path(x, run, "latest/evaluation.json");
+    copy_path(y, run_folder("straight"), "latest/evaluation.json");
+    tiny_assert_same(x, y);
+    tiny_remove(run);
+    strcpy(s.dtype, "q4_0");
+    must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_CONFIG, "dtype is 'q4_0'");
+}
+
 /* ---- where the model comes from -------------------------------------------------------------- */
 
 static void test_init(void **state)
@@ -161,6 +251,11 @@ static void test_preset(void **state)
     assert_int_equal(w.vocab_size, 320); /* 300 rounded up */
     assert_int_equal(w.max_position_embeddings, 600);
     tiny_remove(run_folder("preset"));
+    s.seq = 16; /* fewer than the preset's, and than those of a config.json: no others are learnt */
+    w = (witness){.stop_at_start = true};
+    must_run(&s, (dsmoe_run_options){0}, &w);
+    assert_int_equal(w.max_position_embeddings, 16);
+    tiny_remove(run_folder("preset"));
     strcpy(s.preset, "nano");
     must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_ARGUMENT, "no preset 'nano'");
     tiny_remove(run_folder("preset"));
@@ -201,6 +296,23 @@ static void test_shard(void **state)
     must_fail(&s, (dsmoe_run_options){0}, DSMOE_ERROR_FORMAT, "tokens.bin");
     tiny_remove(run_folder("shard"));
     tiny_remove(run_folder("tokens.bin"));
+}
+
+/* A model that is trained further keeps what it can. */
+static void test_positions_of_init(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "further");
+    *s.config = '\0';
+    copy_path(s.init, directory, "straight/latest"); /* 16 */
+    static const int64_t lengths[][2] = {{8, 16}, {24, 24}};
+    for (int i = 0; i < 2; i++) {
+        s.seq = lengths[i][0];
+        witness w = {.stop_at_start = true};
+        must_run(&s, (dsmoe_run_options){0}, &w);
+        assert_int_equal(w.max_position_embeddings, lengths[i][1]);
+        tiny_remove(run_folder("further"));
+    }
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
@@ -303,6 +415,55 @@ static void test_refused(void **state)
     must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO, "text: holds no run");
 }
 
+/* ---- starts that fail ------------------------------------------------------------------------ */
+
+/* A disk that cannot hold one checkpoint: said before the first step, and not at the first save. */
+static void test_small_disk(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "full");
+    disk_left = 1000;
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_IO, "the disk has 0 MB left");
+    disk_left = 400000; /* one, but not all */
+    witness w = {0};
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, "checkpoints can take up to"));
+    disk_left = 0;
+    tiny_remove(run_folder("full"));
+}
+
+static void test_small_memory(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "large");
+    *s.config = '\0';
+    strcpy(s.preset, "16b");
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_MEMORY, "GB can be had here");
+    assert_false(tiny_exists(run_folder("large")));
+}
+
+/* Whatever was wrong, nothing is left of the attempt but what was there before. */
+static void test_no_debris(void **state)
+{
+    (void)state;
+    const dsmoe_run_options plain = {.n_threads = 1};
+    dsmoe_run_settings s = tiny_settings(directory, "failed/deep/run");
+    s.seq = 100000; /* longer than the text: seen after the tokenizer is trained */
+    must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "");
+    assert_false(tiny_exists(run_folder("failed")));
+
+    char run[TINY_PATH];
+    copy_path(run, directory, "failed");
+    assert_int_equal(mkdir(run, 0777), 0);
+    touch(tiny_path(run, "notes.txt"), "mine");
+    s = tiny_settings(directory, "failed");
+    s.seq = 100000;
+    must_fail(&s, plain, DSMOE_ERROR_ARGUMENT, "");
+    assert_int_equal(unlink(tiny_path(run, "notes.txt")), 0);
+    assert_int_equal(rmdir(run), 0); /* there was nothing else */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +471,10 @@ int main(void)
         cmocka_unit_test(test_looking),       cmocka_unit_test(test_init),
         cmocka_unit_test(test_preset),        cmocka_unit_test(test_shard),
         cmocka_unit_test(test_folder_in_use), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_interval),      cmocka_unit_test(test_failing_metrics),
+        cmocka_unit_test(test_dtype),         cmocka_unit_test(test_positions_of_init),
+        cmocka_unit_test(test_small_disk),    cmocka_unit_test(test_small_memory),
+        cmocka_unit_test(test_no_debris),
     };
     return cmocka_run_group_tests(tests, make_straight_run, remove_straight_run);
 }

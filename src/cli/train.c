@@ -65,6 +65,8 @@ static const char help[] =
     "      --sample-prompt TEXT   what it begins with\n"
     "      --save-every N         steps between checkpoints (250; 0: at the end only)\n"
     "      --keep N               last checkpoints to keep, beside the best (2)\n"
+    "      --dtype NAME           of their weights: f32 (default), f16 or bf16; what resuming needs is\n"
+    "                             kept exactly beside them\n"
     "      --log-every N          steps between lines of the log (10)\n"
     "      --report-every N       refresh the report every N steps, at most 4 times a minute (10)\n"
     "  -h, --help                 this text\n"
@@ -79,7 +81,7 @@ typedef struct train_command {
     const char *data_at[DSMOE_MAX_DATA];
     option_words data;
     /* Texts as they were given; NULL if they were not. */
-    const char *out, *config, *preset, *init, *tokenizer, *schedule, *sample_prompt;
+    const char *out, *config, *preset, *init, *tokenizer, *schedule, *sample_prompt, *dtype;
     const char *settings_file, *resume;
     int64_t stop_after, n_threads;
     bool quiet;
@@ -133,6 +135,7 @@ static int parse(train_command *c, int argc, char **argv)
         {"--sample-prompt", NULL, OPTION_TEXT, &c->sample_prompt, 0, 0},
         {"--save-every", NULL, OPTION_INTEGER, &s->save_every, 0, many},
         {"--keep", NULL, OPTION_INTEGER, &s->keep, 1, 1e6},
+        {"--dtype", NULL, OPTION_TEXT, &c->dtype, 0, 0},
         {"--log-every", NULL, OPTION_INTEGER, &s->log_every, 1, many},
         {"--report-every", NULL, OPTION_INTEGER, &s->report_every, 1, many},
     };
@@ -166,6 +169,7 @@ static int set_texts(train_command *c)
     SET_TEXT("--tokenizer", tokenizer);
     SET_TEXT("--schedule", schedule);
     SET_TEXT("--sample-prompt", sample_prompt);
+    SET_TEXT("--dtype", dtype);
     if (c->data.count > 0) memset(s->data, 0, sizeof s->data);
     for (int i = 0; i < c->data.count; i++)
         if (set_text(s->data[i], sizeof s->data[i], "--data", c->data_at[i])) return CLI_USAGE;
@@ -183,7 +187,7 @@ static int check_resume(train_command *c, const dsmoe_run_settings *before)
 {
     bool changed = memcmp(&c->settings, before, sizeof *before) != 0;
     if (changed || c->data.count || c->out || c->config || c->preset || c->init || c->tokenizer ||
-        c->schedule || c->sample_prompt || c->settings_file)
+        c->schedule || c->sample_prompt || c->dtype || c->settings_file)
         return cli_usage("train",
                          "--resume goes on with the settings of the run: beside it there can "
                          "only be --stop-after, --threads and --quiet");

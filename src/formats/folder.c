@@ -116,37 +116,48 @@ dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context
     return reason ? fail(path, "read", reason, error) : DSMOE_OK;
 }
 
-typedef struct known_names {
-    const char *const *names;
-    int n_names;
-    bool all_known;
-} known_names;
-
-static bool is_known(void *context, const char *name)
+/* Whether it is one of the owner's names, whole or as a partial_file. */
+static bool is_owned(folder_owns_fn *owns, const char *name)
 {
-    known_names *known = context;
-    known->all_known = false;
-    for (int i = 0; i < known->n_names && !known->all_known; i++) {
-        size_t length = strlen(known->names[i]);
-        known->all_known = !strncmp(name, known->names[i], length) &&
-                           (!name[length] || !strcmp(name + length, partial_suffix));
-    }
-    return known->all_known;
+    size_t length = strlen(name), n = sizeof partial_suffix - 1;
+    if (owns(name)) return true;
+    if (length <= n || strcmp(name + length - n, partial_suffix)) return false;
+    char *whole = strndup(name, length - n);
+    bool owned = whole && owns(whole);
+    free(whole);
+    return owned;
 }
 
-bool folder_holds_only(const char *path, const char *const *names, int n_names)
+/* The first name in a folder that is the owner's, or that is not. */
+typedef struct name_search {
+    folder_owns_fn *owns;
+    bool wants_owned;
+    char *found; /* to be freed; NULL: there is none */
+} name_search;
+
+static bool see_name(void *context, const char *name)
 {
-    known_names known = {names, n_names, true};
-    return folder_each(path, is_known, &known, NULL) == DSMOE_OK && known.all_known;
+    name_search *search = context;
+    if (is_owned(search->owns, name) != search->wants_owned) return true;
+    search->found = strdup(name);
+    return false;
+}
+
+bool folder_holds_only(const char *path, folder_owns_fn *owns)
+{
+    name_search foreign = {.owns = owns, .wants_owned = false};
+    dsmoe_status status = folder_each(path, see_name, &foreign, NULL);
+    bool none = status == DSMOE_OK && !foreign.found;
+    free(foreign.found);
+    return none;
 }
 
 /* ---- taking away ----------------------------------------------------------------------------- */
 
-static dsmoe_status remove_file(const char *folder, const char *name, const char *suffix,
-                                dsmoe_error *error)
+static dsmoe_status remove_file(const char *folder, const char *name, dsmoe_error *error)
 {
-    char *path;
-    if (asprintf(&path, "%s/%s%s", folder, name, suffix) < 0) return out_of_memory(folder, error);
+    char *path = mapped_file_path(folder, name);
+    if (!path) return out_of_memory(folder, error);
     dsmoe_status status = DSMOE_OK;
     if (unlink(path) != 0 && errno != ENOENT)
         status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot remove the file: %s", path,
@@ -155,12 +166,16 @@ static dsmoe_status remove_file(const char *folder, const char *name, const char
     return status;
 }
 
-dsmoe_status folder_remove(const char *path, const char *const *names, int n_names,
-                           dsmoe_error *error)
+/* One after the other, as removing what is being listed has no defined order. */
+dsmoe_status folder_remove(const char *path, folder_owns_fn *owns, dsmoe_error *error)
 {
-    for (int i = 0; i < n_names; i++) {
-        STATUS_TRY(remove_file(path, names[i], "", error));
-        STATUS_TRY(remove_file(path, names[i], partial_suffix, error));
+    for (;;) {
+        name_search next = {.owns = owns, .wants_owned = true};
+        STATUS_TRY(folder_each(path, see_name, &next, error));
+        if (!next.found) break;
+        dsmoe_status status = remove_file(path, next.found, error);
+        free(next.found);
+        STATUS_TRY(status);
     }
     if (rmdir(path) == 0 || errno == ENOTEMPTY || errno == EEXIST || errno == ENOENT)
         return DSMOE_OK;
@@ -180,7 +195,10 @@ bool folder_link(const char *folder, const char *name, const char *target)
     unlink(fresh); /* left by somebody who was interrupted here */
     if (symlink(target, fresh) != 0) goto done;
     linked = rename(fresh, path) == 0;
-    if (!linked) unlink(fresh);
+    if (linked)
+        folder_sync(folder, NULL); /* who cannot sync a folder has nothing more to offer */
+    else
+        unlink(fresh);
 done:
     free(path);
     free(fresh);

@@ -25,20 +25,22 @@ typedef bool folder_visit_fn(void *context, const char *name);
 dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context,
                          dsmoe_error *error);
 
-/* Whether a folder holds these names only, and what a partial_file leaves behind of them. */
-bool folder_holds_only(const char *path, const char *const *names, int n_names);
-/* Removes those, and the folder unless something else is in it, which is no failure. */
-dsmoe_status folder_remove(const char *path, const char *const *names, int n_names,
-                           dsmoe_error *error);
+/* Whether a name is one of those that a program puts into a folder. */
+typedef bool folder_owns_fn(const char *name);
+/* Whether a folder holds such names only, and what a partial_file leaves of them. */
+bool folder_holds_only(const char *path, folder_owns_fn *owns);
+/* Removes those, and the folder unless something else is in it, which is no failure. A folder that is
+ * not there is removed already. */
+dsmoe_status folder_remove(const char *path, folder_owns_fn *owns, dsmoe_error *error);
 
 /* Copies FROM/NAME (or FROM itself, if that is a file) to TO/NAME, whole or not at all. One that is not
  * required may be missing. */
 dsmoe_status folder_copy(const char *from, const char *name, const char *to, bool required,
                          dsmoe_error *error);
 
-/* FOLDER/NAME as a symbolic link to `target`, in place of the link that is there. False, and nothing
- * is changed, where that cannot be done: not every file system has links, and no file or folder gives
- * way. */
+/* FOLDER/NAME as a symbolic link to `target`, in place of the link that is there, on the disk as well:
+ * what the old link led to may be removed now. False, and nothing is changed, where that cannot be
+ * done: not every file system has links, and no file or folder gives way. */
 bool folder_link(const char *folder, const char *name, const char *target);
 
 #endif

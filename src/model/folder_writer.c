@@ -16,11 +16,8 @@
 #include "formats/safetensors_writer.h"
 #include "model/config_write.h"
 
-enum {
-    SHARD_NAME = 48, /* bytes */
-    OWN_MAX = 4,
-};
-static const char index_name[] = "model.safetensors.index.json";
+enum { OWN_MAX = 4 };
+static const char index_name[] = FOLDER_WRITER_INDEX;
 static const char generation_name[] = "generation_config.json";
 
 typedef struct file_tensor {
@@ -121,12 +118,17 @@ dsmoe_status folder_writer_create(const char *folder, size_t shard_size, folder_
 
 /* ---- what there is, and in which file ------------------------------------------------------- */
 
-static void shard_name(const folder_writer *w, int shard, char name[SHARD_NAME])
+void folder_writer_file_name(int file, int n_files, char name[FOLDER_WRITER_NAME])
 {
-    if (w->n_shards == 1)
-        snprintf(name, SHARD_NAME, "model.safetensors");
+    if (n_files == 1)
+        snprintf(name, FOLDER_WRITER_NAME, "model.safetensors");
     else
-        snprintf(name, SHARD_NAME, "model-%05d-of-%05d.safetensors", shard, w->n_shards);
+        snprintf(name, FOLDER_WRITER_NAME, "model-%05d-of-%05d.safetensors", file, n_files);
+}
+
+static void shard_name(const folder_writer *w, int shard, char name[FOLDER_WRITER_NAME])
+{
+    folder_writer_file_name(shard, w->n_shards, name);
 }
 
 dsmoe_status folder_writer_declare(folder_writer *w, const char *name, dsmoe_dtype dtype,
@@ -160,13 +162,15 @@ void folder_writer_own(folder_writer *writer, const char *name)
     if (writer->n_own < OWN_MAX) writer->own[writer->n_own++] = name;
 }
 
+int folder_writer_file_count(const folder_writer *writer) { return writer->n_shards; }
+
 size_t folder_writer_data_size(const folder_writer *writer) { return writer->data_size; }
 
 /* ---- the weights ----------------------------------------------------------------------------- */
 
 static dsmoe_status create_shard(folder_writer *w, int shard, dsmoe_error *error)
 {
-    char name[SHARD_NAME];
+    char name[FOLDER_WRITER_NAME];
     shard_name(w, shard, name);
     char *path = mapped_file_path(w->folder, name);
     if (!path) return out_of_memory(w->folder, error);
@@ -228,7 +232,7 @@ static void put_index(FILE *text, const void *context)
     fprintf(text, "{\n  \"metadata\": {\n    \"total_size\": %zu\n  },\n  \"weight_map\": {",
             w->data_size);
     for (size_t i = 0; i < w->n_tensors; i++) {
-        char name[SHARD_NAME];
+        char name[FOLDER_WRITER_NAME];
         shard_name(w, w->tensors[i].shard, name);
         fputs(i ? ",\n    " : "\n    ", text);
         json_write_string(text, w->tensors[i].name);
@@ -289,7 +293,7 @@ void folder_writer_abandon(folder_writer *w)
     if (!w) return;
     safetensors_writer_abandon(w->shard);
     for (int shard = 1; shard <= w->n_shards; shard++) {
-        char name[SHARD_NAME];
+        char name[FOLDER_WRITER_NAME];
         shard_name(w, shard, name);
         remove_file(w, name);
     }

@@ -14,6 +14,11 @@
 /* Most bytes of tensors in one file of the released model. */
 #define FOLDER_WRITER_SHARD_SIZE ((size_t)5000000000)
 
+/* The name of a file of weights, counted from 1. */
+enum { FOLDER_WRITER_NAME = 48 }; /* bytes */
+#define FOLDER_WRITER_INDEX "model.safetensors.index.json"
+void folder_writer_file_name(int file, int n_files, char name[FOLDER_WRITER_NAME]);
+
 typedef struct folder_writer folder_writer;
 
 /* Makes the folder, or sees that the one that is there has no model in it. A tensor larger than
@@ -27,6 +32,8 @@ dsmoe_status folder_writer_declare(folder_writer *writer, const char *name, dsmo
 /* A file (at most four, their names kept by the caller) that the caller puts into the folder beside
  * the weights: gone as well if the work is given up. */
 void folder_writer_own(folder_writer *writer, const char *name);
+/* Files that the declared tensors are laid out over. */
+int folder_writer_file_count(const folder_writer *writer);
 /* Bytes of all declared tensors: for progress bars. */
 size_t folder_writer_data_size(const folder_writer *writer);
 

@@ -47,6 +47,13 @@ dsmoe_status append_file_write(append_file *file, const void *bytes, size_t size
     return DSMOE_OK;
 }
 
+dsmoe_status append_file_sync(append_file *file, dsmoe_error *error)
+{
+    if (fsync(file->descriptor) == 0 || errno == EINVAL) return DSMOE_OK; /* a pipe has no disk */
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot write the file: %s", file->path,
+                       strerror(errno));
+}
+
 void append_file_close(append_file *file)
 {
     if (!file->path) return; /* zeros: the descriptor means nothing */

@@ -20,6 +20,8 @@ typedef struct append_file {
 dsmoe_status append_file_open(append_file *file, char *path, bool is_new, dsmoe_error *error);
 dsmoe_status append_file_write(append_file *file, const void *bytes, size_t size,
                                dsmoe_error *error);
+/* What was written has reached the disk. */
+dsmoe_status append_file_sync(append_file *file, dsmoe_error *error);
 /* Allowed on zeros and after a failed open. */
 void append_file_close(append_file *file);
 

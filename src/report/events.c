@@ -219,6 +219,11 @@ dsmoe_status events_open(const char *folder, int64_t step, events **out, dsmoe_e
     return DSMOE_OK;
 }
 
+dsmoe_status events_sync(events *e, dsmoe_error *error)
+{
+    return append_file_sync(&e->file, error);
+}
+
 void events_close(events *e)
 {
     if (!e) return;

@@ -16,6 +16,8 @@ typedef struct events events;
  * what they tell of steps after `step`. */
 dsmoe_status events_open(const char *folder, int64_t step, events **e, dsmoe_error *error);
 void events_close(events *e); /* NULL is allowed */
+/* What was written so far has reached the disk. */
+dsmoe_status events_sync(events *e, dsmoe_error *error);
 
 /* What is put between begin and end is one Event of that step; end writes it to the file. */
 void events_begin(events *e, int64_t step);

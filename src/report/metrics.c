@@ -76,6 +76,30 @@ dsmoe_status metrics_open(const char *folder, int64_t step, metrics **out, dsmoe
     return DSMOE_OK;
 }
 
+dsmoe_status metrics_sync(metrics *m, dsmoe_error *error)
+{
+    STATUS_TRY(append_file_sync(&m->lines, error));
+    return events_sync(m->events, error);
+}
+
+bool metrics_is_finished(const char *folder, int64_t step)
+{
+    char *path = mapped_file_path(folder, "metrics.jsonl");
+    line_reader reader;
+    bool found = false;
+    if (path && line_reader_open(&reader, path, NULL) == DSMOE_OK) {
+        while (!found && line_reader_next(&reader)) {
+            const json_node *line = reader.object;
+            const char *type = line_text(line, "type");
+            found = reader.whole && type && !strcmp(type, "end") && line_flag(line, "finished") &&
+                    line_number(line, "step") == (double)step;
+        }
+        line_reader_close(&reader);
+    }
+    free(path);
+    return found;
+}
+
 void metrics_close(metrics *m)
 {
     if (!m) return;

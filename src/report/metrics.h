@@ -4,8 +4,8 @@
  * Lines have a "type":
  *   start    time, version, step (where it begins), parameters, active_parameters, threads, config
  *            {…}, settings {…}, data {n_tokens, n_train, n_held_out, …}
- *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss, lr,
- *            grad_norm, tokens_per_s, imbalance, skipped (so far), time
+ *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss (means since the
+ *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time
  *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean
  *   eval     step, loss, kinds {"name": loss, …} (may be absent)
  *   sample   step, prompt, text
@@ -16,6 +16,7 @@
 #ifndef DSMOE_REPORT_METRICS_H
 #define DSMOE_REPORT_METRICS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -26,6 +27,10 @@ typedef struct metrics metrics;
  * line at the end. 0: a new run; an old file is replaced. */
 dsmoe_status metrics_open(const char *folder, int64_t step, metrics **m, dsmoe_error *error);
 void metrics_close(metrics *m); /* NULL is allowed */
+/* What was written so far has reached the disk. */
+dsmoe_status metrics_sync(metrics *m, dsmoe_error *error);
+/* Whether a run's metrics.jsonl has the line "end" of that step, all steps done. */
+bool metrics_is_finished(const char *folder, int64_t step);
 
 typedef struct metrics_step {
     int64_t step, tokens, skipped;

@@ -1,12 +1,15 @@
 /* checkpoint.h - a trainer on disk: an ordinary model folder, with what resuming needs beside it.
  *
  *   RUN/checkpoints/step-00000200/
- *     config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json
- *     training.safetensors   both moments, flat; the state below and hashes as metadata
+ *     config.json, generation_config.json, model.safetensors (or files of at most 5 GB and their
+ *     index), tokenizer.json, tokenizer_config.json
+ *     training.safetensors   both moments, flat; the weights too, if those of the model are narrower
+ *                            than float32; the state below and hashes as metadata
+ *     evaluation.json        its held-out loss, once it is measured
  *   RUN/latest, RUN/best     links to one of them each
  *
  * A checkpoint is written under a temporary name, synced, and renamed: a folder with its final name is
- * whole, whatever happened. What an interrupted writer left behind is swept up by checkpoint_prune. */
+ * whole, whatever happened. What an interrupted writer left is removed by checkpoint_prune. */
 #ifndef DSMOE_TRAIN_CHECKPOINT_H
 #define DSMOE_TRAIN_CHECKPOINT_H
 
@@ -14,25 +17,41 @@
 
 enum { CHECKPOINT_PATH = DSMOE_PATH + 64 }; /* bytes; the path of a run is below DSMOE_PATH */
 
+enum { CHECKPOINT_KERNELS = 16 };
+
 /* What a run knows beside weights and moments. Doubles come back bit for bit. */
 typedef struct checkpoint_state {
     int64_t step;      /* steps of the run, skipped ones included */
     int64_t n_updates; /* AdamW's t; the trainer's when it is written */
     int64_t n_skipped;
-    int64_t sequences;    /* of the data that were used */
-    uint64_t data_hash;   /* dsmoe_dataset_info.hash */
-    double loss;          /* of the last step; NaN: it was skipped */
-    double held_out_loss; /* at this step; NaN: not measured */
-    double best_loss;     /* of all checkpoints so far; NaN: none was measured */
-    int64_t best_step;    /* -1: none */
+    int64_t sequences;  /* of the data that were used */
+    uint64_t data_hash; /* dsmoe_dataset_info.hash */
+    double loss;        /* of the last step; NaN: it was skipped */
+    double best_loss;   /* of all checkpoints before this one; NaN: none was measured */
+    int64_t best_step;  /* -1: none */
+    int64_t is_due;     /* 1: the settings ask for it, so it is measured and may become the best;
+                           0: it is there because the run was stopped */
+    char kernels[CHECKPOINT_KERNELS]; /* that computed it: others give other bits */
 } checkpoint_state;
 
-/* Writes RUN/checkpoints/step-…, in place of one that is there; `tokenizer` is a folder with a
- * tokenizer.json to copy, or NULL. Puts its path into `path`. On failure the older checkpoints are as
- * they were. Then `latest` is set, where that can be done. */
-dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer, const char *tokenizer,
-                              const checkpoint_state *state, char path[CHECKPOINT_PATH],
-                              dsmoe_error *error);
+typedef struct checkpoint_options {
+    const char *tokenizer; /* a folder with a tokenizer.json to copy; NULL: none */
+    dsmoe_dtype dtype;     /* of the model's weights: a float type */
+    size_t shard_size;     /* most bytes of tensors in a file of the model; 0: 5 GB */
+} checkpoint_options;
+
+/* Writes RUN/checkpoints/step-…, in place of one that is there, and puts its path into `path`. On
+ * failure the older checkpoints are as they were. Then `latest` is set, where that can be done. */
+dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer,
+                              const checkpoint_options *options, const checkpoint_state *state,
+                              char path[CHECKPOINT_PATH], dsmoe_error *error);
+/* Bytes that one takes on the disk, but for the small files. */
+double checkpoint_size(int64_t n_parameters, dsmoe_dtype dtype);
+
+/* Writes down the held-out loss of a checkpoint; NaN: the model overflows. */
+dsmoe_status checkpoint_put_evaluation(const char *path, double held_out_loss, dsmoe_error *error);
+/* False if it has not been measured. */
+bool checkpoint_get_evaluation(const char *path, double *held_out_loss);
 
 /* Points `best` to the checkpoint of a step (best_step < 0: there is none) and removes all checkpoints
  * but the last `keep`, at least one, and the best, and what interrupted writers left. A checkpoint with a
@@ -44,7 +63,8 @@ dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, 
 int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_PATH]);
 
 /* Reads every byte and compares the hashes: the state if all is well, else a message that names the
- * file at fault. */
+ * file at fault. DSMOE_ERROR_FORMAT means that the checkpoint is damaged; any other failure (no
+ * permission, no memory) says nothing about it. */
 dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_error *error);
 
 /* The same, and fills a trainer of the checkpoint's configuration (that of its config.json) with
@@ -52,8 +72,7 @@ dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_e
 dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoint_state *state,
                              dsmoe_error *error);
 
-/* Renames a checkpoint that does not read well to damaged-step-…, so that nobody takes it for the
- * newest. */
+/* Renames a damaged checkpoint to damaged-step-…, so that nobody takes it for the newest. */
 dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error);
 
 #endif

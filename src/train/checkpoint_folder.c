@@ -39,21 +39,16 @@ int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_P
 
 /* ---- which go -------------------------------------------------------------------------------- */
 
-static dsmoe_status remove_folder(const char *path, dsmoe_error *error)
-{
-    return folder_remove(path, checkpoint_files, n_checkpoint_files, error);
-}
-
 /* It loses its name first, so that half a checkpoint never has one. */
 static dsmoe_status remove_checkpoint(const char *run, int64_t step, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH], old[CHECKPOINT_PATH];
     STATUS_TRY(checkpoint_path(run, "", step, "", path, error));
     STATUS_TRY(checkpoint_path(run, ".", step, ".old", old, error));
-    if (!folder_holds_only(path, checkpoint_files, n_checkpoint_files)) return DSMOE_OK;
-    STATUS_TRY(remove_folder(old, error));
+    if (!folder_holds_only(path, checkpoint_owns)) return DSMOE_OK;
+    STATUS_TRY(folder_remove(old, checkpoint_owns, error));
     STATUS_TRY(folder_rename(path, old, error));
-    return remove_folder(old, error);
+    return folder_remove(old, checkpoint_owns, error);
 }
 
 /* What was under way when a program ended is hidden, and ends so. */
@@ -85,7 +80,7 @@ static dsmoe_status sweep(const char *run, dsmoe_error *error)
         STATUS_TRY(folder_each(path, see_leftover, &found, error));
         if (found.step < 0) return DSMOE_OK;
         STATUS_TRY(checkpoint_path(run, ".", found.step, found.suffix, path, error));
-        STATUS_TRY(remove_folder(path, error));
+        STATUS_TRY(folder_remove(path, checkpoint_owns, error));
     } while (lstat(path, &info) != 0);
     return DSMOE_OK;
 }
@@ -111,6 +106,6 @@ dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *er
     char path[CHECKPOINT_PATH], aside[CHECKPOINT_PATH];
     STATUS_TRY(checkpoint_path(run, "", step, "", path, error));
     STATUS_TRY(checkpoint_path(run, "damaged-", step, "", aside, error));
-    STATUS_TRY(remove_folder(aside, error));
+    STATUS_TRY(folder_remove(aside, checkpoint_owns, error));
     return folder_rename(path, aside, error);
 }

@@ -7,24 +7,27 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/dtype.h"
 #include "base/hash.h"
-
-const char *const checkpoint_files[] = {
-    "config.json",    "generation_config.json", "model.safetensors",
-    "tokenizer.json", "tokenizer_config.json",  "training.safetensors",
-};
-const int n_checkpoint_files = sizeof checkpoint_files / sizeof *checkpoint_files;
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
 const state_field state_fields[] = {
-    {FIELD(step), STATE_INTEGER},       {FIELD(n_updates), STATE_INTEGER},
-    {FIELD(n_skipped), STATE_INTEGER},  {FIELD(sequences), STATE_INTEGER},
-    {FIELD(data_hash), STATE_BITS},     {FIELD(loss), STATE_BITS},
-    {FIELD(held_out_loss), STATE_BITS}, {FIELD(best_loss), STATE_BITS},
-    {FIELD(best_step), STATE_INTEGER},
+    {FIELD(step), STATE_INTEGER},      {FIELD(n_updates), STATE_INTEGER},
+    {FIELD(n_skipped), STATE_INTEGER}, {FIELD(sequences), STATE_INTEGER},
+    {FIELD(data_hash), STATE_BITS},    {FIELD(loss), STATE_BITS},
+    {FIELD(best_loss), STATE_BITS},    {FIELD(best_step), STATE_INTEGER},
+    {FIELD(is_due), STATE_INTEGER},
 };
 #undef FIELD
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;
+
+const char *const checkpoint_arrays[CHECKPOINT_ARRAYS] = {"first_moment", "second_moment",
+                                                          "weights"};
+
+float *checkpoint_array(const dsmoe_trainer *t, int i)
+{
+    return i == 0 ? t->first_moment : i == 1 ? t->second_moment : t->weights;
+}
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -58,6 +61,53 @@ int64_t checkpoint_step(const char *name, const char *prefix, const char *suffix
     int64_t step = 0;
     for (size_t i = 0; i < n_digits; i++) step = 10 * step + (name[i] - '0');
     return step;
+}
+
+bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME])
+{
+    if (i == 0)
+        strcpy(name, "config.json");
+    else if (i <= n_model_files)
+        folder_writer_file_name(i, n_model_files, name);
+    else if (i == n_model_files + 1 && n_model_files > 1)
+        strcpy(name, FOLDER_WRITER_INDEX);
+    else
+        return false;
+    return true;
+}
+
+void checkpoint_hash_key(const char *name, char key[CHECKPOINT_HASH_KEY])
+{
+    snprintf(key, CHECKPOINT_HASH_KEY, CHECKPOINT_HASH "%s", name);
+}
+
+/* "model-00001-of-00003.safetensors" */
+static bool is_shard(const char *name)
+{
+    int file, n_files, end = 0;
+    char same[FOLDER_WRITER_NAME];
+    if (sscanf(name, "model-%5d-of-%5d.safetensors%n", &file, &n_files, &end) != 2 || name[end])
+        return false;
+    folder_writer_file_name(file, n_files, same);
+    return !strcmp(name, same);
+}
+
+bool checkpoint_owns(const char *name)
+{
+    static const char *const names[] = {
+        "config.json",    "generation_config.json", "model.safetensors",    FOLDER_WRITER_INDEX,
+        "tokenizer.json", "tokenizer_config.json",  "training.safetensors", "evaluation.json",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return true;
+    return is_shard(name);
+}
+
+double checkpoint_size(int64_t n_parameters, dsmoe_dtype dtype)
+{
+    double moments = 2 * sizeof(float), weights = (double)dtype_bytes(dtype, 1);
+    double exact = dtype == DSMOE_F32 ? 0 : sizeof(float);
+    return (double)n_parameters * (moments + weights + exact);
 }
 
 /* ---- mapped files ---------------------------------------------------------------------------- */

@@ -6,22 +6,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/folder_writer.h"
 #include "train/checkpoint.h"
 
-/* All that checkpoint_write puts into a folder. */
-extern const char *const checkpoint_files[];
-extern const int n_checkpoint_files;
+/* Whether a file of that name belongs to a checkpoint: a folder_owns_fn. */
+bool checkpoint_owns(const char *name);
+
+/* The files whose hashes training.safetensors knows: config.json, the weights, and their index where
+ * there are several files of them. Number `i`, counted from 0; false beyond the last. */
+bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME]);
 
 /* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) tell whether a file is still
  * the one that was written. */
 #define CHECKPOINT_FORMAT_KEY "format"
-#define CHECKPOINT_FORMAT "dsmoe training state 1"
-#define CHECKPOINT_CONFIG_HASH "config_hash"   /* of config.json */
-#define CHECKPOINT_MODEL_HASH "model_hash"     /* of model.safetensors */
-#define CHECKPOINT_MOMENTS_HASH "moments_hash" /* of training.safetensors' own data */
+#define CHECKPOINT_FORMAT "dsmoe training state 2"
+#define CHECKPOINT_KERNELS_KEY "kernels"
+#define CHECKPOINT_FILES "model_files"         /* how many files the weights are in */
+#define CHECKPOINT_HASH "hash of "             /* and the name of one of the files above */
+#define CHECKPOINT_NUMBERS_HASH "numbers_hash" /* of training.safetensors' own data */
 #define CHECKPOINT_STATE_HASH "state_hash"     /* of all other metadata of it */
+enum {
+    CHECKPOINT_HASH_KEY = sizeof CHECKPOINT_HASH + FOLDER_WRITER_NAME,
+    CHECKPOINT_MAX_FILES = 99999
+};
+void checkpoint_hash_key(const char *name, char key[CHECKPOINT_HASH_KEY]);
 
-/* The members of checkpoint_state, all of 8 bytes. */
+/* The flat tensors of training.safetensors, `weights` only where the model's are narrower. */
+enum { CHECKPOINT_ARRAYS = 3 };
+extern const char *const checkpoint_arrays[CHECKPOINT_ARRAYS];
+/* The trainer's numbers of that name. */
+float *checkpoint_array(const dsmoe_trainer *trainer, int i);
+
+/* The members of checkpoint_state that are numbers, all of 8 bytes. */
 typedef enum state_kind {
     STATE_INTEGER, /* decimal */
     STATE_BITS,    /* an unsigned number or a double, as 16 hexadecimal digits: exact anywhere */

@@ -1,17 +1,22 @@
 /* checkpoint_read.c - a trainer from disk, each byte of it as it was written. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "formats/mapped_file.h"
-#include "formats/safetensors.h"
+#include "formats/shards.h"
 #include "train/checkpoint_form.h"
 
 typedef struct opened {
-    safetensors *model, *training;
+    const char *folder;
+    safetensors *training;
+    shards *model; /* NULL: the weights are in `training`, more exactly */
     checkpoint_state state;
+    int n_model_files;
 } opened;
 
 static const char damaged[] = "the file is damaged, or not the one that was written here";
@@ -20,6 +25,57 @@ static dsmoe_status fail(const safetensors *file, const char *what, const char *
                          dsmoe_error *error)
 {
     return status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s%s", safetensors_path(file), what, name);
+}
+
+/* ---- hashes ---------------------------------------------------------------------------------- */
+
+/* Tensors tile the data: it is one row of bytes that begins with the first of them. */
+static const unsigned char *data_of(const safetensors *file, size_t *size)
+{
+    const unsigned char *first = NULL;
+    *size = 0;
+    for (size_t i = 0; i < safetensors_count(file); i++) {
+        const safetensors_tensor *t = safetensors_at(file, i);
+        if (!first || t->data < first) first = t->data;
+        *size += t->size;
+    }
+    return first;
+}
+
+static dsmoe_status check_numbers(const safetensors *training, uint64_t expected,
+                                  dsmoe_error *error)
+{
+    size_t size, count = safetensors_count(training);
+    const unsigned char *data = data_of(training, &size);
+    bool whole = count == CHECKPOINT_ARRAYS - 1 || count == CHECKPOINT_ARRAYS;
+    for (size_t i = 0; whole && i < count; i++)
+        whole = safetensors_find(training, checkpoint_arrays[i]) != NULL;
+    whole = whole && checkpoint_hash(data, size) == expected;
+    return whole ? DSMOE_OK : fail(training, damaged, "", error);
+}
+
+/* Of all that can keep a file from being opened, only its absence is damage. */
+static dsmoe_status check_present(const char *path, dsmoe_error *error)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 || errno != ENOENT) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the file is missing", path);
+}
+
+static dsmoe_status check_file(const char *folder, const char *name, uint64_t expected,
+                               dsmoe_error *error)
+{
+    char path[CHECKPOINT_PATH + FOLDER_WRITER_NAME];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    mapped_file file;
+    STATUS_TRY(check_present(path, error));
+    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    dsmoe_status status = DSMOE_OK;
+    if (checkpoint_hash(file.bytes, file.size) != expected)
+        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
+    mapped_file_close(&file);
+    return status;
 }
 
 /* ---- metadata -------------------------------------------------------------------------------- */
@@ -77,112 +133,111 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
     }
     bool possible = state->step >= 0 && state->n_updates >= 0 && state->n_skipped >= 0 &&
                     state->sequences >= 0 && state->best_step <= state->step &&
-                    state->n_updates <= state->step && state->n_skipped <= state->step;
+                    state->n_updates <= state->step && state->n_skipped <= state->step &&
+                    (state->is_due == 0 || state->is_due == 1);
     return possible ? DSMOE_OK
                     : fail(r->file, "numbers that no run can have as metadata", "", error);
 }
 
-typedef struct file_hashes {
-    uint64_t config, model, moments;
-} file_hashes;
-
-static dsmoe_status get_metadata(const safetensors *file, checkpoint_state *state,
-                                 file_hashes *hashes, dsmoe_error *error)
+static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_error *error)
 {
-    value_reader r = {.file = file};
-    hash_begin(&r.hash, 0);
-    const char *form;
-    STATUS_TRY(get_value(&r, CHECKPOINT_FORMAT_KEY, &form, error));
-    if (strcmp(form, CHECKPOINT_FORMAT))
-        return fail(file, "not the training state that this version writes", "", error);
-    STATUS_TRY(get_state(&r, state, error));
-    STATUS_TRY(get_bits(&r, CHECKPOINT_CONFIG_HASH, &hashes->config, error));
-    STATUS_TRY(get_bits(&r, CHECKPOINT_MODEL_HASH, &hashes->model, error));
-    STATUS_TRY(get_bits(&r, CHECKPOINT_MOMENTS_HASH, &hashes->moments, error));
-    uint64_t found = hash_end(&r.hash), expected;
-    STATUS_TRY(get_bits(&r, CHECKPOINT_STATE_HASH, &expected, error));
-    return found == expected ? DSMOE_OK : fail(file, damaged, "", error);
+    const char *name;
+    STATUS_TRY(get_value(r, CHECKPOINT_KERNELS_KEY, &name, error));
+    if (strlen(name) >= CHECKPOINT_KERNELS) return fail(r->file, damaged, "", error);
+    strncpy(state->kernels, name, CHECKPOINT_KERNELS); /* zeros up to the end */
+    return DSMOE_OK;
 }
 
-/* ---- hashes ---------------------------------------------------------------------------------- */
+/* What this file says of the others, told to `use` (NULL: only read). */
+typedef dsmoe_status hash_fn(const char *folder, const char *name, uint64_t hash,
+                             dsmoe_error *error);
 
-/* Tensors tile the data: it is one row of bytes that begins with the first of them. */
-static const unsigned char *data_of(const safetensors *file, size_t *size)
-{
-    const unsigned char *first = NULL;
-    *size = 0;
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const safetensors_tensor *t = safetensors_at(file, i);
-        if (!first || t->data < first) first = t->data;
-        *size += t->size;
-    }
-    return first;
-}
-
-static dsmoe_status check_file(const char *path, uint64_t expected, dsmoe_error *error)
-{
-    mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
-    dsmoe_status status = DSMOE_OK;
-    if (checkpoint_hash(file.bytes, file.size) != expected)
-        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);
-    if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
-    mapped_file_close(&file);
-    return status;
-}
-
-/* ---- opening --------------------------------------------------------------------------------- */
-
-static dsmoe_status check_training(const char *folder, opened *o, file_hashes *hashes,
+static dsmoe_status each_file_hash(value_reader *r, const opened *o, hash_fn *use,
                                    dsmoe_error *error)
 {
-    STATUS_TRY(get_metadata(o->training, &o->state, hashes, error));
-    size_t size;
-    const unsigned char *data = data_of(o->training, &size);
-    if (safetensors_count(o->training) != 2 || !safetensors_find(o->training, "first_moment") ||
-        !safetensors_find(o->training, "second_moment") ||
-        checkpoint_hash(data, size) != hashes->moments)
-        return fail(o->training, damaged, "", error);
-    const char *slash = strrchr(folder, '/');
-    int64_t step = checkpoint_step(slash ? slash + 1 : folder, "", "");
+    char name[FOLDER_WRITER_NAME], key[CHECKPOINT_HASH_KEY];
+    for (int i = 0; checkpoint_hashed_file(i, o->n_model_files, name); i++) {
+        uint64_t hash;
+        checkpoint_hash_key(name, key);
+        STATUS_TRY(get_bits(r, key, &hash, error));
+        if (use) STATUS_TRY(use(o->folder, name, hash, error));
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status read_format(value_reader *r, dsmoe_error *error)
+{
+    const char *form;
+    STATUS_TRY(get_value(r, CHECKPOINT_FORMAT_KEY, &form, error));
+    if (!strcmp(form, CHECKPOINT_FORMAT)) return DSMOE_OK;
+    if (strncmp(form, CHECKPOINT_FORMAT, strlen(CHECKPOINT_FORMAT) - 1))
+        return fail(r->file, damaged, "", error);
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "%s: was written by another version of dsmoe, which has to go on with this "
+                       "run; or begin a new one from these weights with init",
+                       safetensors_path(r->file));
+}
+
+static dsmoe_status check_step(const opened *o, dsmoe_error *error)
+{
+    const char *slash = strrchr(o->folder, '/');
+    int64_t step = checkpoint_step(slash ? slash + 1 : o->folder, "", "");
     if (step < 0 || step == o->state.step) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
                        "%s: is of step %" PRId64 ", its folder of %" PRId64,
                        safetensors_path(o->training), o->state.step, step);
 }
 
+/* First whether what this file says is what was written, then whether it is true. */
+static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
+{
+    value_reader r = {.file = o->training};
+    hash_begin(&r.hash, 0);
+    int64_t n_files;
+    uint64_t numbers, expected;
+    STATUS_TRY(read_format(&r, error));
+    STATUS_TRY(get_state(&r, &o->state, error));
+    STATUS_TRY(get_kernels(&r, &o->state, error));
+    STATUS_TRY(get_integer(&r, CHECKPOINT_FILES, &n_files, error));
+    if (n_files < 1 || n_files > CHECKPOINT_MAX_FILES) return fail(o->training, damaged, "", error);
+    o->n_model_files = (int)n_files;
+    STATUS_TRY(each_file_hash(&r, o, NULL, error));
+    STATUS_TRY(get_bits(&r, CHECKPOINT_NUMBERS_HASH, &numbers, error));
+    uint64_t found = hash_end(&r.hash);
+    STATUS_TRY(get_bits(&r, CHECKPOINT_STATE_HASH, &expected, error));
+    if (found != expected) return fail(o->training, damaged, "", error);
+    STATUS_TRY(check_numbers(o->training, numbers, error));
+    STATUS_TRY(check_step(o, error));
+    return each_file_hash(&r, o, check_file, error);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
 static dsmoe_status open_files(const char *folder, opened *o, dsmoe_error *error)
 {
+    o->folder = folder;
     char *training = mapped_file_path(folder, "training.safetensors");
-    char *model = mapped_file_path(folder, "model.safetensors");
-    char *config = mapped_file_path(folder, "config.json");
-    file_hashes hashes;
-    dsmoe_status status = DSMOE_OK;
-    if (!training || !model || !config)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    if (!training) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
+    dsmoe_status status = check_present(training, error);
     if (status == DSMOE_OK) status = safetensors_open(training, &o->training, error);
-    if (status == DSMOE_OK) status = check_training(folder, o, &hashes, error);
-    if (status == DSMOE_OK) status = check_file(config, hashes.config, error);
-    if (status == DSMOE_OK) status = check_file(model, hashes.model, error);
-    if (status == DSMOE_OK) status = safetensors_open(model, &o->model, error);
     free(training);
-    free(model);
-    free(config);
-    return status;
+    STATUS_TRY(status);
+    STATUS_TRY(read_metadata(o, error));
+    bool is_narrow = safetensors_count(o->training) == CHECKPOINT_ARRAYS;
+    return is_narrow ? DSMOE_OK : shards_open(folder, &o->model, error);
 }
 
 static void close_files(opened *o)
 {
     safetensors_close(o->training);
-    safetensors_close(o->model);
+    shards_close(o->model);
 }
 
 /* What was read of a file that is no longer whole, or was found wrong with it, means nothing. */
 static dsmoe_status settle(const opened *o, dsmoe_status status, dsmoe_error *error)
 {
-    const safetensors *files[] = {o->training, o->model};
-    for (int i = 0; i < 2; i++)
-        if (files[i]) STATUS_TRY(safetensors_check_intact(files[i], error));
+    if (o->training) STATUS_TRY(safetensors_check_intact(o->training, error));
+    if (o->model) STATUS_TRY(shards_check_intact(o->model, error));
     return status;
 }
 
@@ -197,50 +252,44 @@ dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_e
 
 /* ---- into a trainer -------------------------------------------------------------------------- */
 
-static dsmoe_status find_tensor(const safetensors *file, const char *name, int n_dims,
-                                const int64_t *shape, const safetensors_tensor **tensor,
-                                dsmoe_error *error)
+static bool has_shape(const safetensors_tensor *t, int n_dims, const int64_t *shape)
 {
-    const safetensors_tensor *t = safetensors_find(file, name);
-    if (!t) return fail(file, "there is no tensor ", name, error);
     bool fits = t->dtype == SAFETENSORS_F32 && t->n_dims == n_dims;
     for (int i = 0; fits && i < n_dims; i++) fits = t->shape[i] == shape[i];
-    if (!fits) return fail(file, "not the type and shape that config.json says: ", name, error);
-    *tensor = t;
-    return DSMOE_OK;
+    return fits;
 }
 
-static dsmoe_status read_weights(const safetensors *file, dsmoe_trainer *trainer,
-                                 dsmoe_error *error)
+static dsmoe_status read_model(const opened *o, dsmoe_trainer *trainer, dsmoe_error *error)
 {
-    if (safetensors_count(file) != trainer->n_parameters)
-        return fail(file, "not as many tensors as config.json says", "", error);
-    size_t size;
-    const unsigned char *data = data_of(file, &size);
-    mapped_bytes mapped = {data, data};
-    for (size_t i = 0; i < trainer->n_parameters; i++) {
+    bool fits = shards_count(o->model) == trainer->n_parameters;
+    for (size_t i = 0; fits && i < trainer->n_parameters; i++) {
         dsmoe_tensor_info info = dsmoe_model_tensor(trainer->model, i);
-        const safetensors_tensor *t;
-        STATUS_TRY(find_tensor(file, info.name, info.n_dims, info.shape, &t, error));
+        const safetensors_tensor *t = shards_find(o->model, info.name, NULL);
+        fits = t && has_shape(t, info.n_dims, info.shape);
+        if (!fits) break;
         memcpy(trainer->weights + trainer->parameters[i].begin, t->data, t->size);
-        checkpoint_forget(&mapped, t->data + t->size); /* in the file they have the same order */
+        memory_forget(t->data, t->size);
     }
-    return DSMOE_OK;
+    if (fits) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: model.safetensors has not the tensors that config.json says",
+                       o->folder);
 }
 
-static dsmoe_status read_moment(const safetensors *file, const char *name,
-                                const dsmoe_trainer *trainer, float *moment, dsmoe_error *error)
+static dsmoe_status read_array(const safetensors *file, const char *name,
+                               const dsmoe_trainer *trainer, float *array, dsmoe_error *error)
 {
     int64_t n = 0;
     for (size_t i = 0; i < trainer->n_parameters; i++) n += trainer->parameters[i].n;
-    const safetensors_tensor *t;
-    STATUS_TRY(find_tensor(file, name, 1, &n, &t, error));
+    const safetensors_tensor *t = safetensors_find(file, name);
+    if (!t || !has_shape(t, 1, &n))
+        return fail(file, "not the numbers that config.json says: ", name, error);
     const unsigned char *next = t->data;
     mapped_bytes mapped = {next, next};
     for (size_t i = 0; i < trainer->n_parameters; i++) {
         const parameter *p = &trainer->parameters[i];
-        size_t size = (size_t)p->n * sizeof *moment;
-        memcpy(moment + p->begin, next, size);
+        size_t size = (size_t)p->n * sizeof *array;
+        memcpy(array + p->begin, next, size);
         next += size;
         checkpoint_forget(&mapped, next);
     }
@@ -249,9 +298,9 @@ static dsmoe_status read_moment(const safetensors *file, const char *name,
 
 static dsmoe_status fill_trainer(const opened *o, dsmoe_trainer *t, dsmoe_error *error)
 {
-    STATUS_TRY(read_weights(o->model, t, error));
-    STATUS_TRY(read_moment(o->training, "first_moment", t, t->first_moment, error));
-    STATUS_TRY(read_moment(o->training, "second_moment", t, t->second_moment, error));
+    if (o->model) STATUS_TRY(read_model(o, t, error));
+    for (int i = 0; i < CHECKPOINT_ARRAYS - (o->model != NULL); i++)
+        STATUS_TRY(read_array(o->training, checkpoint_arrays[i], t, checkpoint_array(t, i), error));
     t->n_updates = o->state.n_updates;
     t->n_batches = 0;
     t->poisoned = false;

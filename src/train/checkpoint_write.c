@@ -5,27 +5,33 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "formats/folder.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_writer.h"
-#include "model/config_write.h"
+#include "kernels/quantize.h"
 #include "train/checkpoint_form.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* Where bytes go: a folder_writer or a safetensors_writer. */
+typedef dsmoe_status sink_fn(void *to, const void *bytes, size_t size, dsmoe_error *error);
+
 /* Numbers on their way to a file: gathered in blocks, for tensors may be many and small. */
 enum { STREAM_BLOCK = 1 << 20 };
 typedef struct number_stream {
-    safetensors_writer *writer; /* NULL: only the hash is wanted */
-    unsigned char *block;       /* [STREAM_BLOCK] */
+    sink_fn *sink; /* NULL: only the hash is wanted */
+    void *to;
+    dsmoe_dtype dtype;    /* that they become */
+    unsigned char *block; /* [STREAM_BLOCK] */
     size_t used;
     hash_state hash;
 } number_stream;
 
-static number_stream stream_begin(safetensors_writer *writer, unsigned char *block)
+static number_stream stream_begin(sink_fn *sink, void *to, dsmoe_dtype dtype, unsigned char *block)
 {
-    number_stream s = {.writer = writer, .block = block};
+    number_stream s = {.sink = sink, .to = to, .dtype = dtype, .block = block};
     hash_begin(&s.hash, 0);
     return s;
 }
@@ -36,23 +42,24 @@ static dsmoe_status stream_flush(number_stream *s, dsmoe_error *error)
     hash_add(&s->hash, s->block, s->used);
     size_t size = s->used;
     s->used = 0;
-    return s->writer ? safetensors_writer_write(s->writer, s->block, size, error) : DSMOE_OK;
+    return s->sink ? s->sink(s->to, s->block, size, error) : DSMOE_OK;
 }
 
 static dsmoe_status stream_put(number_stream *s, const float *numbers, int64_t n,
                                dsmoe_error *error)
 {
-    const unsigned char *next = (const unsigned char *)numbers;
-    for (size_t size = (size_t)n * sizeof *numbers, part; size > 0; next += part, size -= part) {
-        part = STREAM_BLOCK - s->used < size ? STREAM_BLOCK - s->used : size;
-        memcpy(s->block + s->used, next, part);
-        s->used += part;
+    const int64_t number_size = dtype_bytes(s->dtype, 1);
+    for (int64_t part; n > 0; numbers += part, n -= part) {
+        int64_t room = (int64_t)(STREAM_BLOCK - s->used) / number_size;
+        part = room < n ? room : n;
+        quantize_row(s->dtype, part, numbers, NULL, s->block + s->used);
+        s->used += (size_t)(part * number_size);
         if (s->used == STREAM_BLOCK) STATUS_TRY(stream_flush(s, error));
     }
     return DSMOE_OK;
 }
 
-/* One of the trainer's arrays, parameter behind parameter, without the gaps. */
+/* One of the trainer's arrays, parameter after parameter, without the gaps. */
 static dsmoe_status stream_put_all(number_stream *s, const dsmoe_trainer *trainer,
                                    const float *array, dsmoe_error *error)
 {
@@ -63,13 +70,15 @@ static dsmoe_status stream_put_all(number_stream *s, const dsmoe_trainer *traine
     return DSMOE_OK;
 }
 
-/* ---- the two safetensors files --------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 typedef struct checkpoint_job {
     const dsmoe_trainer *trainer;
     const checkpoint_state *state;
-    const char *folder, *tokenizer;
+    const checkpoint_options *options;
+    const char *folder;
     unsigned char *block; /* [STREAM_BLOCK] */
+    int n_model_files;
 } checkpoint_job;
 
 static dsmoe_status out_of_memory(const checkpoint_job *job, dsmoe_error *error)
@@ -77,38 +86,40 @@ static dsmoe_status out_of_memory(const checkpoint_job *job, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", job->folder);
 }
 
-/* Fills a safetensors file of the folder. */
-typedef dsmoe_status fill_fn(checkpoint_job *job, safetensors_writer *writer, dsmoe_error *error);
-
-static dsmoe_status write_safetensors(checkpoint_job *job, const char *name, fill_fn *fill,
-                                      dsmoe_error *error)
+static dsmoe_status to_folder(void *to, const void *bytes, size_t size, dsmoe_error *error)
 {
-    char *path = mapped_file_path(job->folder, name);
-    if (!path) return out_of_memory(job, error);
-    safetensors_writer *writer;
-    dsmoe_status status = safetensors_writer_create(path, &writer, error);
-    free(path);
-    STATUS_TRY(status);
-    status = fill(job, writer, error);
-    if (status == DSMOE_OK) return safetensors_writer_finish(writer, error);
-    safetensors_writer_abandon(writer);
-    return status;
+    return folder_writer_write(to, bytes, size, error);
 }
 
-static dsmoe_status fill_model(checkpoint_job *job, safetensors_writer *writer, dsmoe_error *error)
+static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe_error *error)
 {
-    /* Without this word the public loaders refuse a file. */
-    STATUS_TRY(safetensors_writer_metadata(writer, "format", "pt", error));
     const dsmoe_trainer *t = job->trainer;
+    dsmoe_dtype dtype = job->options->dtype;
     for (size_t i = 0; i < t->n_parameters; i++) {
         dsmoe_tensor_info info = dsmoe_model_tensor(t->model, i);
-        STATUS_TRY(safetensors_writer_declare(writer, info.name, SAFETENSORS_F32, info.n_dims,
-                                              info.shape, error));
+        STATUS_TRY(folder_writer_declare(writer, info.name, dtype, info.n_dims, info.shape, error));
     }
-    number_stream stream = stream_begin(writer, job->block);
+    job->n_model_files = folder_writer_file_count(writer);
+    number_stream stream = stream_begin(to_folder, writer, dtype, job->block);
     STATUS_TRY(stream_put_all(&stream, t, t->weights, error));
     return stream_flush(&stream, error);
 }
+
+static dsmoe_status write_model(checkpoint_job *job, dsmoe_error *error)
+{
+    size_t shard_size = job->options->shard_size;
+    folder_writer *writer;
+    STATUS_TRY(folder_writer_create(job->folder, shard_size ? shard_size : FOLDER_WRITER_SHARD_SIZE,
+                                    &writer, error));
+    dsmoe_status status = fill_model(job, writer, error);
+    const folder_writer_words words = {.config = &job->trainer->config,
+                                       .dtype = job->options->dtype};
+    if (status == DSMOE_OK) return folder_writer_finish(writer, &words, error);
+    folder_writer_abandon(writer);
+    return status;
+}
+
+/* ---- what resuming needs --------------------------------------------------------------------- */
 
 /* Metadata on its way to a file, and the hash of all values so far. */
 typedef struct value_stream {
@@ -149,11 +160,12 @@ static dsmoe_status put_state(value_stream *s, const checkpoint_state *state, ds
 }
 
 /* The hash of a file that has just been written. */
-static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, const char *key,
-                                  const char *name, dsmoe_error *error)
+static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, const char *name,
+                                  dsmoe_error *error)
 {
-    char *path = mapped_file_path(job->folder, name);
+    char key[CHECKPOINT_HASH_KEY], *path = mapped_file_path(job->folder, name);
     if (!path) return out_of_memory(job, error);
+    checkpoint_hash_key(name, key);
     mapped_file file;
     dsmoe_status status = mapped_file_open(&file, path, error);
     if (status == DSMOE_OK)
@@ -163,11 +175,26 @@ static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, co
     return status;
 }
 
-static dsmoe_status put_moments(checkpoint_job *job, number_stream *stream, dsmoe_error *error)
+static dsmoe_status put_file_hashes(const checkpoint_job *job, value_stream *s, dsmoe_error *error)
 {
-    const dsmoe_trainer *t = job->trainer;
-    STATUS_TRY(stream_put_all(stream, t, t->first_moment, error));
-    STATUS_TRY(stream_put_all(stream, t, t->second_moment, error));
+    char name[FOLDER_WRITER_NAME], digits[24];
+    snprintf(digits, sizeof digits, "%d", job->n_model_files);
+    STATUS_TRY(put_value(s, CHECKPOINT_FILES, digits, error));
+    for (int i = 0; checkpoint_hashed_file(i, job->n_model_files, name); i++)
+        STATUS_TRY(put_file_hash(job, s, name, error));
+    return DSMOE_OK;
+}
+
+/* Arrays that the model's files do not hold exactly. */
+static int array_count(const checkpoint_job *job)
+{
+    return job->options->dtype == DSMOE_F32 ? CHECKPOINT_ARRAYS - 1 : CHECKPOINT_ARRAYS;
+}
+
+static dsmoe_status put_arrays(checkpoint_job *job, number_stream *stream, dsmoe_error *error)
+{
+    for (int i = 0; i < array_count(job); i++)
+        STATUS_TRY(stream_put_all(stream, job->trainer, checkpoint_array(job->trainer, i), error));
     return stream_flush(stream, error);
 }
 
@@ -182,12 +209,17 @@ static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer
     state.n_updates = job->trainer->n_updates;
     STATUS_TRY(put_value(&values, CHECKPOINT_FORMAT_KEY, CHECKPOINT_FORMAT, error));
     STATUS_TRY(put_state(&values, &state, error));
-    STATUS_TRY(put_file_hash(job, &values, CHECKPOINT_CONFIG_HASH, "config.json", error));
-    STATUS_TRY(put_file_hash(job, &values, CHECKPOINT_MODEL_HASH, "model.safetensors", error));
-    number_stream moments = stream_begin(NULL, job->block);
-    STATUS_TRY(put_moments(job, &moments, error));
-    STATUS_TRY(put_bits(&values, CHECKPOINT_MOMENTS_HASH, hash_end(&moments.hash), error));
+    STATUS_TRY(put_value(&values, CHECKPOINT_KERNELS_KEY, state.kernels, error));
+    STATUS_TRY(put_file_hashes(job, &values, error));
+    number_stream numbers = stream_begin(NULL, NULL, DSMOE_F32, job->block);
+    STATUS_TRY(put_arrays(job, &numbers, error));
+    STATUS_TRY(put_bits(&values, CHECKPOINT_NUMBERS_HASH, hash_end(&numbers.hash), error));
     return put_bits(&values, CHECKPOINT_STATE_HASH, hash_end(&values.hash), error);
+}
+
+static dsmoe_status to_safetensors(void *to, const void *bytes, size_t size, dsmoe_error *error)
+{
+    return safetensors_writer_write(to, bytes, size, error);
 }
 
 static dsmoe_status fill_training(checkpoint_job *job, safetensors_writer *writer,
@@ -196,34 +228,48 @@ static dsmoe_status fill_training(checkpoint_job *job, safetensors_writer *write
     STATUS_TRY(put_metadata(job, writer, error));
     int64_t n = 0;
     for (size_t i = 0; i < job->trainer->n_parameters; i++) n += job->trainer->parameters[i].n;
-    STATUS_TRY(safetensors_writer_declare(writer, "first_moment", SAFETENSORS_F32, 1, &n, error));
-    STATUS_TRY(safetensors_writer_declare(writer, "second_moment", SAFETENSORS_F32, 1, &n, error));
-    number_stream stream = stream_begin(writer, job->block);
-    return put_moments(job, &stream, error);
+    for (int i = 0; i < array_count(job); i++)
+        STATUS_TRY(safetensors_writer_declare(writer, checkpoint_arrays[i], SAFETENSORS_F32, 1, &n,
+                                              error));
+    number_stream stream = stream_begin(to_safetensors, writer, DSMOE_F32, job->block);
+    return put_arrays(job, &stream, error);
+}
+
+static dsmoe_status write_training(checkpoint_job *job, dsmoe_error *error)
+{
+    char *path = mapped_file_path(job->folder, "training.safetensors");
+    if (!path) return out_of_memory(job, error);
+    safetensors_writer *writer;
+    dsmoe_status status = safetensors_writer_create(path, &writer, error);
+    free(path);
+    STATUS_TRY(status);
+    status = fill_training(job, writer, error);
+    if (status == DSMOE_OK) return safetensors_writer_finish(writer, error);
+    safetensors_writer_abandon(writer);
+    return status;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 static dsmoe_status copy_tokenizer(const checkpoint_job *job, dsmoe_error *error)
 {
-    if (!job->tokenizer) return DSMOE_OK;
-    STATUS_TRY(folder_copy(job->tokenizer, "tokenizer.json", job->folder, true, error));
-    return folder_copy(job->tokenizer, "tokenizer_config.json", job->folder, false, error);
+    const char *from = job->options->tokenizer;
+    if (!from) return DSMOE_OK;
+    STATUS_TRY(folder_copy(from, "tokenizer.json", job->folder, true, error));
+    return folder_copy(from, "tokenizer_config.json", job->folder, false, error);
 }
 
 static dsmoe_status write_files(checkpoint_job *job, dsmoe_error *error)
 {
-    const dsmoe_config *config = &job->trainer->config;
+    STATUS_TRY(folder_remove(job->folder, checkpoint_owns, error)); /* of an interrupted writer */
     STATUS_TRY(folder_make(job->folder, error));
     STATUS_TRY(copy_tokenizer(job, error));
-    STATUS_TRY(generation_config_write(job->folder, config, error));
-    STATUS_TRY(config_write(job->folder, config, DSMOE_F32, error));
-    STATUS_TRY(write_safetensors(job, "model.safetensors", fill_model, error));
-    STATUS_TRY(write_safetensors(job, "training.safetensors", fill_training, error));
+    STATUS_TRY(write_model(job, error));
+    STATUS_TRY(write_training(job, error));
     return folder_sync(job->folder, error);
 }
 
-/* One of the same step must have been found wanting, or it would not be written anew. It makes way
+/* One of the same step must have been found wanting, or it would not be written again. It makes way
  * when the new one is complete. */
 static dsmoe_status put_in_place(const char *run, const char *partial, const char *path,
                                  int64_t step, dsmoe_error *error)
@@ -232,30 +278,30 @@ static dsmoe_status put_in_place(const char *run, const char *partial, const cha
     if (lstat(path, &info) != 0) return folder_rename(partial, path, error);
     char old[CHECKPOINT_PATH];
     STATUS_TRY(checkpoint_path(run, ".", step, ".old", old, error));
-    STATUS_TRY(folder_remove(old, checkpoint_files, n_checkpoint_files, error));
+    STATUS_TRY(folder_remove(old, checkpoint_owns, error));
     STATUS_TRY(folder_rename(path, old, error));
     STATUS_TRY(folder_rename(partial, path, error));
-    return folder_remove(old, checkpoint_files, n_checkpoint_files, error);
+    return folder_remove(old, checkpoint_owns, error);
 }
 
-dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer, const char *tokenizer,
-                              const checkpoint_state *state, char path[CHECKPOINT_PATH],
-                              dsmoe_error *error)
+dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer,
+                              const checkpoint_options *options, const checkpoint_state *state,
+                              char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
     char partial[CHECKPOINT_PATH];
     STATUS_TRY(checkpoint_path(run, ".", state->step, ".partial", partial, error));
     STATUS_TRY(checkpoint_path(run, "", state->step, "", path, error));
     checkpoint_job job = {.trainer = trainer,
                           .state = state,
+                          .options = options,
                           .folder = partial,
-                          .tokenizer = tokenizer,
                           .block = malloc(STREAM_BLOCK)};
     if (!job.block) return out_of_memory(&job, error);
     dsmoe_status status = write_files(&job, error);
     free(job.block);
     if (status == DSMOE_OK) status = put_in_place(run, partial, path, state->step, error);
     if (status != DSMOE_OK) {
-        folder_remove(partial, checkpoint_files, n_checkpoint_files, NULL);
+        folder_remove(partial, checkpoint_owns, NULL);
         return status;
     }
     folder_link(run, "latest", path + strlen(run) + 1);

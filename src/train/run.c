@@ -1,10 +1,11 @@
 /* run.c - a training run: the loop, and when what is due.
  *
- * Checkpoints are written every `save_every` steps and at the end; each of those is measured on the
- * held-out text before (unless eval_every is 0), and the one with the lowest loss is the best. One that
- * is written because the run is stopped does not wait to be measured and does not compete: so a run
- * that was stopped has the same best as one that was not. None is written at a step that was skipped,
- * for the model may be lost: only at the end, and on request. */
+ * Checkpoints are written every `save_every` steps and at the end. Only then are those measured on the
+ * held-out text (unless eval_every is 0), and the one with the lowest loss is the best; whoever is
+ * stopped while measuring does it first when the run goes on. A checkpoint that is written because the
+ * run is stopped does not compete: so a run that was stopped has the same best as one that was not.
+ * None is written at a step that was skipped, for the model may be lost: only at the end, and on
+ * request. */
 #include "train/run.h"
 
 #include <math.h>
@@ -57,7 +58,7 @@ static dsmoe_status count_skip(run *r, const dsmoe_error *reason, dsmoe_error *e
 {
     const char *why = reason->status ? reason->message : "the gradient is not finite";
     r->state.n_skipped++;
-    STATUS_TRY(run_log_skip(r, why, error));
+    run_log_skip(r, why);
     if (++r->n_skipped_in_row < MAX_SKIPPED_IN_ROW) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_NONFINITE,
                        "%d steps in a row were skipped (%s): a lower learning rate may help",
@@ -75,12 +76,13 @@ static dsmoe_status run_step(run *r, dsmoe_error *error)
     r->grad_norm = update.grad_norm;
     r->state.step++;
     r->state.loss = update.skipped ? NAN : r->losses.loss;
-    r->state.held_out_loss = NAN;
+    r->held_out_loss = NAN;
     if (update.skipped)
         STATUS_TRY(count_skip(r, &reason, error));
     else
         r->n_skipped_in_row = 0;
-    return run_log_step(r, clock_seconds() - start, error);
+    run_log_step(r, clock_seconds() - start);
+    return DSMOE_OK;
 }
 
 /* ---- what is due after it -------------------------------------------------------------------- */
@@ -94,7 +96,22 @@ static bool is_enough(const run *r)
     return r->options.stop_after > 0 && r->state.step >= r->options.stop_after;
 }
 
-bool run_is_done(const run *r) { return r->saved_step >= 0 && (is_end(r) || is_enough(r)); }
+static bool evaluates(const run *r)
+{
+    return r->settings.eval_every > 0 && r->settings.held_out > 0;
+}
+
+/* The last checkpoint waits to be measured, as somebody was interrupted there. */
+static bool is_pending(const run *r)
+{
+    return r->saved_step >= 0 && r->saved_step == r->state.step && r->state.is_due &&
+           evaluates(r) && !r->is_measured;
+}
+
+bool run_is_done(const run *r)
+{
+    return r->saved_step >= 0 && (is_enough(r) || (is_end(r) && !is_pending(r)));
+}
 
 /* A report is made from all lines of the run, which takes longer and longer: not more often than every
  * quarter of a minute, nor than a few per cent of the time allow. */
@@ -119,48 +136,79 @@ static void refresh_report(run *r)
         run_message(r, "the report could not be written: %s", error.message);
 }
 
-static dsmoe_status save(run *r, dsmoe_error *error)
+static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
 {
-    const checkpoint_state *s = &r->state;
+    checkpoint_state *s = &r->state;
+    const checkpoint_options options = {.tokenizer = r->tokenizer ? r->folder : NULL,
+                                        .dtype = settings_dtype(&r->settings)};
     char path[CHECKPOINT_PATH];
-    STATUS_TRY(
-        checkpoint_write(r->folder, r->trainer, r->tokenizer ? r->folder : NULL, s, path, error));
+    dsmoe_error reason;
+    s->is_due = is_due_now;
+    strncpy(s->kernels, dsmoe_kernels_name(), sizeof s->kernels - 1);
+    run_log_result(r, metrics_sync(r->metrics, &reason),
+                   &reason); /* no older than the checkpoint */
+    STATUS_TRY(checkpoint_write(r->folder, r->trainer, &options, s, path, error));
     memcpy(r->checkpoint, path, sizeof path);
     r->saved_step = s->step;
+    r->is_measured = false;
     dsmoe_run_event event = run_event(r, DSMOE_RUN_CHECKPOINT);
     event.path = r->checkpoint;
     run_emit(r, &event);
-    dsmoe_error reason;
-    if (checkpoint_prune(r->folder, r->settings.keep, s->best_step, &reason) != DSMOE_OK)
-        run_message(r, "older checkpoints could not be removed: %s", reason.message);
     return DSMOE_OK;
 }
 
-static dsmoe_status evaluate(run *r, bool competes, dsmoe_error *error)
+static void prune(run *r)
+{
+    dsmoe_error reason;
+    if (checkpoint_prune(r->folder, r->settings.keep, r->state.best_step, &reason) != DSMOE_OK)
+        run_message(r, "older checkpoints could not be removed: %s", reason.message);
+}
+
+void run_consider_best(run *r)
 {
     checkpoint_state *s = &r->state;
-    STATUS_TRY(run_evaluate(r, is_end(r), error));
-    if (isnan(s->held_out_loss)) return DSMOE_OK;
-    if (competes && !(s->best_loss <= s->held_out_loss)) { /* also if there is none yet */
-        s->best_loss = s->held_out_loss;
-        s->best_step = s->step;
+    r->is_measured = true;
+    if (isnan(r->held_out_loss) || s->best_loss <= r->held_out_loss) return; /* not so for a NaN */
+    s->best_loss = r->held_out_loss;
+    s->best_step = s->step;
+}
+
+static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
+{
+    bool measured;
+    STATUS_TRY(run_evaluate(r, is_end(r), &measured, error));
+    if (!measured) return DSMOE_OK;
+    if (of_checkpoint) {
+        STATUS_TRY(checkpoint_put_evaluation(r->checkpoint, r->held_out_loss, error));
+        run_consider_best(r);
     }
+    if (isnan(r->held_out_loss)) return DSMOE_OK;
     dsmoe_run_event event = run_event(r, DSMOE_RUN_EVAL);
     run_emit(r, &event);
     return DSMOE_OK;
 }
 
-static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
+/* Looking at the model changes nothing in it: what fails there is said, and the run goes on. */
+static void look(run *r, bool at_checkpoint)
 {
     const dsmoe_run_settings *s = &r->settings;
-    int64_t step = r->state.step;
-    bool end = is_end(r), saves = end || (is_due(s->save_every, step) && r->n_skipped_in_row == 0);
-    bool evaluates = s->eval_every > 0 && r->data.n_held_out > 0;
-    if (evaluates && (saves || is_due(s->eval_every, step))) STATUS_TRY(evaluate(r, saves, error));
-    if (is_due(s->sample_every, step) || (end && s->sample_every > 0))
-        STATUS_TRY(run_sample(r, error));
-    if (saves) STATUS_TRY(save(r, error));
-    if (report_is_due(r) && !end) refresh_report(r);
+    dsmoe_error reason;
+    if (evaluates(r) && (at_checkpoint || is_due(s->eval_every, r->state.step)) &&
+        evaluate(r, at_checkpoint, &reason) != DSMOE_OK)
+        run_message(r, "the held-out loss could not be measured: %s", reason.message);
+    bool samples = is_due(s->sample_every, r->state.step) || (is_end(r) && s->sample_every > 0);
+    if (samples && !r->stopped && run_sample(r, &reason) != DSMOE_OK)
+        run_message(r, "no sample could be written: %s", reason.message);
+}
+
+static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
+{
+    bool saves =
+        is_end(r) || (is_due(r->settings.save_every, r->state.step) && r->n_skipped_in_row == 0);
+    if (saves) STATUS_TRY(save(r, true, error));
+    look(r, saves);
+    if (saves) prune(r);
+    if (report_is_due(r) && !is_end(r)) refresh_report(r);
     return DSMOE_OK;
 }
 
@@ -168,11 +216,17 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
 
 static dsmoe_status loop(run *r, dsmoe_error *error)
 {
+    if (is_pending(r)) {
+        look(r, true);
+        prune(r);
+    }
     while (!is_end(r) && !is_enough(r) && !run_asks_stop(r)) {
         STATUS_TRY(run_step(r, error));
         STATUS_TRY(do_what_is_due(r, error));
     }
-    if (r->saved_step != r->state.step && r->state.step > 0) STATUS_TRY(save(r, error));
+    if (r->saved_step == r->state.step || r->state.step == 0) return DSMOE_OK;
+    STATUS_TRY(save(r, false, error));
+    prune(r);
     return DSMOE_OK;
 }
 
@@ -184,17 +238,28 @@ static void name_checkpoint(const run *r, dsmoe_error *error)
                 *r->checkpoint ? r->checkpoint : "none yet");
 }
 
+/* A process that died between the last checkpoint and the last line left that line to write. */
+static dsmoe_status complete_log(run *r, dsmoe_error *error)
+{
+    if (!is_end(r) || metrics_is_finished(r->folder, r->state.step)) return DSMOE_OK;
+    STATUS_TRY(metrics_open(r->folder, r->state.step, &r->metrics, error));
+    run_log_end(r, true);
+    refresh_report(r);
+    return DSMOE_OK;
+}
+
 static dsmoe_status train(run *r, dsmoe_error *error)
 {
     if (run_is_done(r)) {
         run_message(r, "%s: %lld of %lld steps of this run are done", r->folder,
                     (long long)r->state.step, (long long)r->settings.steps);
+        STATUS_TRY(complete_log(r, error));
         return run_path(r->folder, "report.html", r->report, error);
     }
     dsmoe_status status = run_start(r, error);
     if (status != DSMOE_OK || !r->metrics) return status;
     status = loop(r, error);
-    if (status == DSMOE_OK) status = run_log_end(r, is_end(r), error);
+    if (status == DSMOE_OK) run_log_end(r, is_end(r) && !is_pending(r));
     if (status != DSMOE_OK) name_checkpoint(r, error);
     /* Where the disk failed, that has been said. */
     if (status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE) refresh_report(r);
@@ -210,6 +275,7 @@ static void close_run(run *r)
     free(r->tokens);
     free(r->targets);
     free(r->layer_losses);
+    free(r->interval.layers);
     if (r->lock >= 0) close(r->lock);
     free(r);
 }
@@ -218,8 +284,8 @@ static void fill_result(const run *r, dsmoe_run_result *result)
 {
     result->step = r->state.step;
     result->finished = r->settings.steps > 0 && is_end(r);
-    result->loss = r->state.loss;
-    result->held_out_loss = r->state.held_out_loss;
+    result->loss = r->logged_loss;
+    result->held_out_loss = r->held_out_loss;
     result->best_loss = r->state.best_loss;
     snprintf(result->checkpoint, sizeof result->checkpoint, "%s", r->checkpoint);
     snprintf(result->report, sizeof result->report, "%s", r->report);
@@ -234,10 +300,11 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
     if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
     if (options) r->options = *options;
     r->lock = r->saved_step = -1;
-    r->losses.loss = r->state.loss = r->state.held_out_loss = r->state.best_loss = NAN;
+    r->logged_loss = r->state.loss = r->held_out_loss = r->state.best_loss = NAN;
     dsmoe_error reason = {0};
     dsmoe_status status = run_prepare(r, settings, &reason);
     if (status == DSMOE_OK && !r->stopped) status = train(r, &reason);
+    if (status != DSMOE_OK) run_abandon_folder(r);
     if (result) fill_result(r, result);
     close_run(r);
     if (status != DSMOE_OK && error) *error = reason;

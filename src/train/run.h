@@ -25,10 +25,19 @@ typedef struct run_clock {
     int64_t n_steps;      /* that were timed */
 } run_clock;
 
+/* Means over the steps since the last line of the log; skipped steps do not count. */
+typedef struct run_interval {
+    int64_t n;
+    double loss, aux_loss, device_loss;
+    dsmoe_layer_losses *layers; /* [n_moe_layers] */
+} run_interval;
+
 typedef struct run {
     dsmoe_run_settings settings;
     dsmoe_run_options options;
     char folder[DSMOE_PATH];
+    char made[DSMOE_PATH]; /* the topmost folder that was made for it; "": all were there */
+    bool is_preparing;     /* a new folder that does not hold a run yet */
     int lock; /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
     dsmoe_tokenizer *tokenizer; /* NULL if the data are tokens already */
@@ -40,12 +49,15 @@ typedef struct run {
     dsmoe_trainer_memory memory;
     dsmoe_trainer *trainer;
     metrics *metrics;
+    bool metrics_failed; /* a line could not be written, which has been said */
     dsmoe_schedule schedule;
 
     checkpoint_state state;           /* after the last step */
     int64_t first_step;               /* steps that were done before */
     int64_t saved_step;               /* of the last checkpoint; -1: there is none */
     char checkpoint[CHECKPOINT_PATH]; /* the last one; "": there is none */
+    double held_out_loss;             /* of the model as it is; NaN: not measured */
+    bool is_measured;                 /* the last checkpoint; its loss may be no finite number */
     char report[CHECKPOINT_PATH];
     double reported, report_seconds; /* when the last one was made, and how long that took */
     int n_skipped_in_row;
@@ -53,6 +65,8 @@ typedef struct run {
     int32_t *tokens, *targets;        /* [batch, seq] */
     dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
     dsmoe_batch_losses losses;        /* the same */
+    run_interval interval;
+    double logged_loss; /* the mean that was told last */
     double lr, grad_norm, tokens_per_s, imbalance;
     int64_t n_load_steps; /* since the expert load was last written down */
     run_clock clock;
@@ -73,26 +87,32 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error);
 dsmoe_status run_open_old_folder(run *r, dsmoe_error *error);
 /* From now on it holds a run, which can be resumed. */
 dsmoe_status run_commit_folder(run *r, dsmoe_error *error);
+/* Removes what a start that failed before that has made. */
+void run_abandon_folder(run *r);
 
 /* ---- getting ready: each may leave with `stopped` set ---------------------------------------- */
 
 /* Everything small: settings, folder, tokenizer, configuration, data. */
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error);
-/* Finds the newest checkpoint that reads well; saved_step is -1 if there is none. */
+/* Finds the newest checkpoint that is whole; saved_step is -1 if there is none. */
 dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
+/* What training will take, and whether memory and disk have it. */
+dsmoe_status run_plan(run *r, dsmoe_error *error);
 /* The trainer with its weights, and the files that say that this is a run. */
 dsmoe_status run_start(run *r, dsmoe_error *error);
 
 /* Whether a run that is resumed has nothing left to do. */
 bool run_is_done(const run *r);
+/* The last checkpoint has been measured: it may be the best. */
+void run_consider_best(run *r);
 /* Whether the caller wants an end; sets `stopped`. */
 bool run_asks_stop(run *r);
 
 /* ---- looking at the model -------------------------------------------------------------------- */
 
-/* state.held_out_loss of the model as it is; `with_routing` also writes down who chose whom. It stays
- * NaN if the caller wants an end meanwhile, or the model overflows. */
-dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error);
+/* held_out_loss of the model as it is, NaN if the model overflows; `with_routing` also writes down who
+ * chose whom. `measured` is false if the caller wants an end meanwhile. */
+dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error *error);
 dsmoe_status run_sample(run *r, dsmoe_error *error);
 
 /* ---- telling --------------------------------------------------------------------------------- */
@@ -109,9 +129,12 @@ typedef struct run_progress {
 bool run_show_progress(void *context, double done, double total); /* a dsmoe_progress_fn */
 
 dsmoe_status run_log_start(run *r, dsmoe_error *error);
+/* Of what is written from here on nothing depends: a line that cannot be written is said once, and the
+ * run goes on. */
+void run_log_result(run *r, dsmoe_status status, const dsmoe_error *error);
 /* A step is done, after so many seconds. */
-dsmoe_status run_log_step(run *r, double seconds, dsmoe_error *error);
-dsmoe_status run_log_skip(run *r, const char *reason, dsmoe_error *error);
-dsmoe_status run_log_end(run *r, bool finished, dsmoe_error *error);
+void run_log_step(run *r, double seconds);
+void run_log_skip(run *r, const char *reason);
+void run_log_end(run *r, bool finished);
 
 #endif

@@ -14,7 +14,8 @@
 
 /* In the folder from the first file of a run until settings.json: what else lies there then was left
  * by somebody who was interrupted, and may be replaced. */
-static const char preparing[] = ".preparing";
+#define PREPARING ".preparing"
+static const char preparing[] = PREPARING;
 
 dsmoe_status run_path(const char *folder, const char *name, char path[CHECKPOINT_PATH],
                       dsmoe_error *error)
@@ -138,7 +139,7 @@ static dsmoe_status check_folder(const run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-static dsmoe_status mark_folder(const run *r, dsmoe_error *error)
+static dsmoe_status mark_folder(run *r, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
     STATUS_TRY(run_path(r->folder, preparing, path, error));
@@ -146,8 +147,55 @@ static dsmoe_status mark_folder(const run *r, dsmoe_error *error)
     if (file < 0 || close(file) != 0)
         return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the file: %s", path,
                            strerror(errno));
+    r->is_preparing = true;
     return DSMOE_OK;
 }
+
+/* ---- a start that fails ---------------------------------------------------------------------- */
+
+/* Cuts the last name off a path; what is left is "" if there was no other. */
+static void cut_name(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 0 && path[length - 1] == '/') length--;
+    while (length > 0 && path[length - 1] != '/') length--;
+    while (length > 0 && path[length - 1] == '/') length--;
+    path[length] = '\0';
+}
+
+/* Remembers what making the folder will make. */
+static void note_missing(run *r)
+{
+    char at[DSMOE_PATH];
+    struct stat info;
+    memcpy(at, r->folder, sizeof at);
+    for (; *at && lstat(at, &info) != 0; cut_name(at)) memcpy(r->made, at, sizeof at);
+}
+
+static void remove_made_files(const run *r)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "data.cache",
+                                        PREPARING};
+    char path[CHECKPOINT_PATH];
+    for (size_t i = run_has_own_tokenizer(r) ? 2 : 0; i < sizeof names / sizeof *names; i++)
+        if (run_path(r->folder, names[i], path, NULL) == DSMOE_OK) unlink(path);
+    if (run_path(r->folder, "checkpoints", path, NULL) == DSMOE_OK) rmdir(path);
+}
+
+void run_abandon_folder(run *r)
+{
+    if (run_has(r, "settings.json")) return; /* a run, whatever failed after that */
+    if (r->is_preparing) remove_made_files(r);
+    r->is_preparing = false;
+    char at[DSMOE_PATH];
+    memcpy(at, r->folder, sizeof at);
+    /* A folder with something in it stays, and so do those above it. */
+    for (size_t length = strlen(r->made); length > 0 && strlen(at) >= length; cut_name(at))
+        if (rmdir(at) != 0) break;
+    *r->made = '\0';
+}
+
+/* ---- new and old ----------------------------------------------------------------------------- */
 
 static dsmoe_status set_folder(run *r, const char *path, dsmoe_error *error)
 {
@@ -166,6 +214,7 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
     STATUS_TRY(make_inputs_absolute(s, error)); /* first: who is wrong there gets no folder */
+    note_missing(r);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(make_absolute(s->out, "out", error));
     STATUS_TRY(check_outside(s, error));
@@ -182,6 +231,8 @@ dsmoe_status run_commit_folder(run *r, dsmoe_error *error)
     if (!r->options.resume) STATUS_TRY(settings_write(r->folder, &r->settings, error));
     STATUS_TRY(run_path(r->folder, preparing, path, error));
     unlink(path); /* where there are settings it means nothing */
+    r->is_preparing = false;
+    *r->made = '\0';
     return DSMOE_OK;
 }
 

@@ -33,16 +33,16 @@ dsmoe_run_event run_event(const run *r, dsmoe_run_event_kind kind)
         .active_parameters = r->plan.active,
         .step = r->state.step,
         .n_steps = r->settings.steps,
-        .loss = r->losses.loss,
-        .aux_loss = r->losses.aux_loss,
-        .device_loss = r->losses.device_loss,
+        .loss = r->logged_loss,
+        .aux_loss = r->interval.aux_loss,
+        .device_loss = r->interval.device_loss,
         .lr = r->lr,
         .grad_norm = r->grad_norm,
         .imbalance = r->imbalance,
         .tokens_per_s = r->tokens_per_s,
         .seconds_left = seconds_left(r),
         .n_skipped = r->state.n_skipped,
-        .held_out_loss = r->state.held_out_loss,
+        .held_out_loss = r->held_out_loss,
         .best_loss = r->state.best_loss,
     };
 }
@@ -156,6 +156,36 @@ dsmoe_status run_log_start(run *r, dsmoe_error *error)
     return metrics_put_line(r->metrics, "start", put_start, r, error);
 }
 
+/* ---- the mean of an interval ----------------------------------------------------------------- */
+
+/* Moves a mean of n - 1 numbers to that of n. */
+static void move_mean(double *mean, double number, int64_t n)
+{
+    *mean += (number - *mean) / (double)n;
+}
+
+static void add_to_interval(run *r)
+{
+    run_interval *v = &r->interval;
+    if (isnan(r->state.loss)) return; /* the step was skipped */
+    int64_t n = ++v->n;
+    move_mean(&v->loss, r->losses.loss, n);
+    move_mean(&v->aux_loss, r->losses.aux_loss, n);
+    move_mean(&v->device_loss, r->losses.device_loss, n);
+    for (int64_t i = 0; i < r->plan.n_moe_layers; i++) {
+        const dsmoe_layer_losses *step = &r->layer_losses[i];
+        v->layers[i].aux_loss += (step->aux_loss - v->layers[i].aux_loss) / (float)n;
+        v->layers[i].device_loss += (step->device_loss - v->layers[i].device_loss) / (float)n;
+    }
+}
+
+static void begin_interval(run *r)
+{
+    dsmoe_layer_losses *layers = r->interval.layers;
+    memset(layers, 0, (size_t)r->plan.n_moe_layers * sizeof *layers);
+    r->interval = (run_interval){.layers = layers};
+}
+
 /* ---- the others ------------------------------------------------------------------------------ */
 
 /* Heat maps need no more columns than a screen has. */
@@ -172,16 +202,18 @@ static void measure_imbalance(run *r)
         r->imbalance = dsmoe_trainer_imbalance(r->trainer);
 }
 
-static dsmoe_status put_load(run *r, dsmoe_error *error)
+static void put_load(run *r)
 {
     int64_t step = r->state.step;
     bool due = step % load_every(r) == 0 || step == r->settings.steps;
-    if (r->plan.n_moe_layers == 0 || !due) return DSMOE_OK;
-    STATUS_TRY(metrics_put_load(r->metrics, step, dsmoe_trainer_expert_load(r->trainer),
-                                r->plan.n_moe_layers, r->config.n_routed_experts, error));
+    if (r->plan.n_moe_layers == 0 || !due) return;
+    dsmoe_error error;
+    dsmoe_status status =
+        metrics_put_load(r->metrics, step, dsmoe_trainer_expert_load(r->trainer),
+                         r->plan.n_moe_layers, r->config.n_routed_experts, &error);
+    run_log_result(r, status, &error);
     dsmoe_trainer_reset_load(r->trainer);
     r->n_load_steps = 0;
-    return DSMOE_OK;
 }
 
 static void keep_time(run *r, double seconds)
@@ -200,39 +232,56 @@ static void keep_time(run *r, double seconds)
     r->tokens_per_s = c->step_seconds > 0 ? n_tokens / c->step_seconds : 0;
 }
 
-dsmoe_status run_log_step(run *r, double seconds, dsmoe_error *error)
+static void put_step(run *r, const dsmoe_run_event *event)
 {
-    keep_time(r, seconds);
-    measure_imbalance(r);
-    dsmoe_run_event event = run_event(r, DSMOE_RUN_STEP);
-    run_emit(r, &event);
-    int64_t step = r->state.step;
-    if (step == 1 || step % r->settings.log_every == 0 || step == r->settings.steps) {
-        metrics_step line = {
-            .step = step,
-            .tokens = r->state.sequences * r->settings.seq,
-            .skipped = r->state.n_skipped,
-            .loss = event.loss,
-            .aux_loss = event.aux_loss,
-            .device_loss = event.device_loss,
-            .lr = event.lr,
-            .grad_norm = event.grad_norm,
-            .tokens_per_s = event.tokens_per_s,
-            .imbalance = event.imbalance,
-            .layers = r->layer_losses,
-            .n_layers = r->plan.n_moe_layers,
-        };
-        STATUS_TRY(metrics_put_step(r->metrics, &line, error));
-    }
-    return put_load(r, error);
+    const metrics_step line = {
+        .step = event->step,
+        .tokens = r->state.sequences * r->settings.seq,
+        .skipped = event->n_skipped,
+        .loss = event->loss,
+        .aux_loss = event->aux_loss,
+        .device_loss = event->device_loss,
+        .lr = event->lr,
+        .grad_norm = event->grad_norm,
+        .tokens_per_s = event->tokens_per_s,
+        .imbalance = event->imbalance,
+        .layers = r->interval.layers,
+        .n_layers = r->plan.n_moe_layers,
+    };
+    dsmoe_error error;
+    run_log_result(r, metrics_put_step(r->metrics, &line, &error), &error);
 }
 
-dsmoe_status run_log_skip(run *r, const char *reason, dsmoe_error *error)
+void run_log_step(run *r, double seconds)
+{
+    int64_t step = r->state.step;
+    keep_time(r, seconds);
+    measure_imbalance(r);
+    add_to_interval(r);
+    r->logged_loss = r->interval.n > 0 ? r->interval.loss : (double)NAN;
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_STEP);
+    run_emit(r, &event);
+    if (step == 1 || step % r->settings.log_every == 0 || step == r->settings.steps) {
+        put_step(r, &event);
+        begin_interval(r);
+    }
+    put_load(r);
+}
+
+void run_log_skip(run *r, const char *reason)
 {
     dsmoe_run_event event = run_event(r, DSMOE_RUN_SKIP);
     event.text = reason;
     run_emit(r, &event);
-    return metrics_put_skip(r->metrics, r->state.step, reason, error);
+    dsmoe_error error;
+    run_log_result(r, metrics_put_skip(r->metrics, r->state.step, reason, &error), &error);
+}
+
+void run_log_result(run *r, dsmoe_status status, const dsmoe_error *error)
+{
+    if (status == DSMOE_OK || r->metrics_failed) return;
+    run_message(r, "the log of this run has gaps, training goes on: %s", error->message);
+    r->metrics_failed = true;
 }
 
 typedef struct end_line {
@@ -245,12 +294,13 @@ static void put_end(FILE *text, const void *context)
     const end_line *line = context;
     put_integer(text, "step", line->run->state.step);
     fprintf(text, ",\"finished\":%s", line->finished ? "true" : "false");
-    put_number(text, "loss", line->run->state.loss);
-    put_number(text, "held_out_loss", line->run->state.held_out_loss);
+    put_number(text, "loss", line->run->logged_loss);
+    put_number(text, "held_out_loss", line->run->held_out_loss);
 }
 
-dsmoe_status run_log_end(run *r, bool finished, dsmoe_error *error)
+void run_log_end(run *r, bool finished)
 {
     end_line line = {r, finished};
-    return metrics_put_line(r->metrics, "end", put_end, &line, error);
+    dsmoe_error error;
+    run_log_result(r, metrics_put_line(r->metrics, "end", put_end, &line, &error), &error);
 }

@@ -160,7 +160,8 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
     dsmoe_config *c = &r->config;
     if (r->saved_step >= 0) return DSMOE_OK; /* all of this has been done */
     STATUS_TRY(fit_vocabulary(r, error));
-    if (c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
+    /* A fresh model has seen no position beyond those it is trained on. */
+    if (!*s->init || c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
     if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
     if (s->init_std >= 0) c->initializer_range = s->init_std;
     return config_check(c, error);
@@ -207,6 +208,7 @@ static dsmoe_status prepare(run *r, dsmoe_error *error)
     STATUS_TRY(read_config(r, error));
     STATUS_TRY(prepare_tokenizer(r, error));
     STATUS_TRY(fit_config(r, error));
+    STATUS_TRY(run_plan(r, error));
     return prepare_data(r, error);
 }
 

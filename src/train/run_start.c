@@ -11,19 +11,33 @@
 
 /* ---- where to go on -------------------------------------------------------------------------- */
 
-/* What could be read is taken; what is newer and could not is named and kept under another name. */
+/* What is whole is taken; what is newer and damaged is named and kept under another name. */
 static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
     for (int64_t step = INT64_MAX;
          (step = checkpoint_newest(r->folder, step, path)) > r->saved_step;)
         STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
-    run_message(r,
-                "the newest checkpoint does not read well and was set aside (%s); going on from %s",
+    run_message(r, "the newest checkpoint is damaged and was set aside (%s); going on from %s",
                 reason, r->checkpoint);
     return DSMOE_OK;
 }
 
+/* What is known of the checkpoint beside what it says itself. */
+static void recall(run *r, int64_t step)
+{
+    r->saved_step = r->first_step = step;
+    r->logged_loss = r->state.loss;
+    if (checkpoint_get_evaluation(r->checkpoint, &r->held_out_loss) && r->state.is_due)
+        run_consider_best(r);
+    if (strcmp(r->state.kernels, dsmoe_kernels_name()))
+        run_message(r,
+                    "so far this run was computed by the kernels '%s', here they are '%s': it goes "
+                    "on, but not to the same bits as before",
+                    r->state.kernels, dsmoe_kernels_name());
+}
+
+/* Only damage makes an older one the one to take: no permission and no memory may pass. */
 dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
 {
     dsmoe_error first = {0};
@@ -32,15 +46,15 @@ dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
         dsmoe_error reason;
         dsmoe_status status = checkpoint_check(r->checkpoint, &r->state, &reason);
         if (status == DSMOE_OK) {
-            r->saved_step = r->first_step = step;
+            recall(r, step);
             return first.status ? set_damaged_aside(r, first.message, error) : DSMOE_OK;
         }
-        if (status == DSMOE_ERROR_MEMORY) return status_fail(error, status, "%s", reason.message);
+        if (status != DSMOE_ERROR_FORMAT) return status_fail(error, status, "%s", reason.message);
         if (!first.status) first = reason;
     }
     *r->checkpoint = '\0';
     if (first.status)
-        return status_fail(error, first.status, "no checkpoint reads well: %s", first.message);
+        return status_fail(error, first.status, "every checkpoint is damaged: %s", first.message);
     return DSMOE_OK;
 }
 
@@ -59,12 +73,10 @@ static dsmoe_status load_init(run *r, dsmoe_error *error)
 
 static dsmoe_status fill_weights(run *r, dsmoe_error *error)
 {
-    if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &r->state, error);
-    r->state = (checkpoint_state){.data_hash = r->data.hash,
-                                  .loss = NAN,
-                                  .held_out_loss = NAN,
-                                  .best_loss = NAN,
-                                  .best_step = -1};
+    checkpoint_state known; /* since it was found */
+    if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &known, error);
+    r->state = (checkpoint_state){
+        .data_hash = r->data.hash, .loss = NAN, .best_loss = NAN, .best_step = -1};
     if (*r->settings.init) return load_init(r, error);
     dsmoe_trainer_init(r->trainer, (uint64_t)r->settings.seed);
     return DSMOE_OK;
@@ -90,29 +102,35 @@ static dsmoe_trainer_options trainer_options(const run *r)
     };
 }
 
-/* Weights and two moments; the kept ones, the best and the one being written. */
-static void warn_of_disk(const run *r)
+/* A disk that cannot hold one checkpoint would end the run at its first; one that cannot hold all that
+ * are kept, the best and the one being written, may. */
+static dsmoe_status check_disk(const run *r, dsmoe_error *error)
 {
     struct statvfs disk;
-    if (statvfs(r->folder, &disk) != 0) return;
-    double needed = 12.0 * (double)r->plan.total * (double)(r->settings.keep + 2);
+    if (statvfs(r->folder, &disk) != 0) return DSMOE_OK; /* it does not say */
+    double one = checkpoint_size(r->plan.total, settings_dtype(&r->settings));
+    double all = one * (double)(r->settings.keep + 2);
     double left = (double)disk.f_bavail * (double)disk.f_frsize;
-    if (needed > left)
+    if (one > left)
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: a checkpoint takes %.0f MB, and the disk has %.0f MB left: make "
+                           "room, or choose a folder on another disk",
+                           r->folder, one / 1e6, left / 1e6);
+    if (all > left && r->saved_step < 0)
         run_message(r, "checkpoints can take up to %.0f MB, and the disk has %.0f MB left",
-                    needed / 1e6, left / 1e6);
+                    all / 1e6, left / 1e6);
+    return DSMOE_OK;
 }
 
-static dsmoe_status tell_start(run *r, dsmoe_error *error)
+dsmoe_status run_plan(run *r, dsmoe_error *error)
 {
     STATUS_TRY(dsmoe_model_plan_make(&r->config, r->settings.seq, &r->plan, error));
     r->trainer_options = trainer_options(r);
     r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
     if (r->memory.weights == 0) /* such a trainer cannot be, for a reason that it tells */
         return dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error);
-    dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
-    run_emit(r, &event);
-    warn_of_disk(r);
-    return DSMOE_OK;
+    STATUS_TRY(trainer_check_memory(&r->memory, error));
+    return check_disk(r, error);
 }
 
 static dsmoe_status allocate(run *r, dsmoe_error *error)
@@ -123,13 +141,15 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     r->tokens = malloc(n * sizeof *r->tokens);
     r->targets = malloc(n * sizeof *r->targets);
     r->layer_losses = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
-    if (r->tokens && r->targets && r->layer_losses) return DSMOE_OK;
+    r->interval.layers = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
+    if (r->tokens && r->targets && r->layer_losses && r->interval.layers) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
 }
 
 dsmoe_status run_start(run *r, dsmoe_error *error)
 {
-    STATUS_TRY(tell_start(r, error));
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
+    run_emit(r, &event);
     if (run_asks_stop(r)) return DSMOE_OK;
     STATUS_TRY(allocate(r, error));
     STATUS_TRY(fill_weights(r, error));

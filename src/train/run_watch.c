@@ -84,7 +84,7 @@ static bool show_evaluation(void *context, double done, double total)
     return run_show_progress(&progress, done, total);
 }
 
-static dsmoe_status measure(evaluation *e, dsmoe_error *error)
+static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
 {
     run *r = e->run;
     dsmoe_held_out_options options = {.n = e->n,
@@ -96,20 +96,24 @@ static dsmoe_status measure(evaluation *e, dsmoe_error *error)
     double loss = NAN;
     dsmoe_status status =
         dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss, error);
-    if (r->stopped && status != DSMOE_OK) return DSMOE_OK; /* told to end: not measured */
+    *measured = status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE;
+    if (r->stopped && !*measured) return DSMOE_OK; /* told to end */
+    r->held_out_loss = isfinite(loss) ? loss : (double)NAN;
     /* A model that overflows on a text it has not seen may still recover. */
     if (status == DSMOE_ERROR_NONFINITE) return DSMOE_OK;
     STATUS_TRY(status);
-    r->state.held_out_loss = loss;
-    return put_evaluation(e, loss, error);
+    dsmoe_error reason;
+    run_log_result(r, put_evaluation(e, loss, &reason), &reason);
+    return DSMOE_OK;
 }
 
-dsmoe_status run_evaluate(run *r, bool with_routing, dsmoe_error *error)
+dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error *error)
 {
+    *measured = false;
     evaluation e = {.run = r, .n = r->settings.eval_sequences};
     if (e.n == 0 || e.n > r->data.n_held_out) e.n = r->data.n_held_out;
     dsmoe_status status = prepare(&e, with_routing, error);
-    if (status == DSMOE_OK) status = measure(&e, error);
+    if (status == DSMOE_OK) status = measure(&e, measured, error);
     free(e.kinds);
     free(e.losses);
     free(e.counts);
@@ -191,12 +195,15 @@ static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, d
     return byte_buffer_append(text, "", 1, error);
 }
 
-static dsmoe_status show_sample(run *r, const char *text, dsmoe_error *error)
+static void show_sample(run *r, const char *text)
 {
     dsmoe_run_event event = run_event(r, DSMOE_RUN_SAMPLE);
     event.text = text;
     run_emit(r, &event);
-    return metrics_put_sample(r->metrics, r->state.step, r->settings.sample_prompt, text, error);
+    dsmoe_error error;
+    run_log_result(
+        r, metrics_put_sample(r->metrics, r->state.step, r->settings.sample_prompt, text, &error),
+        &error);
 }
 
 dsmoe_status run_sample(run *r, dsmoe_error *error)
@@ -208,7 +215,7 @@ dsmoe_status run_sample(run *r, dsmoe_error *error)
     if (status == DSMOE_OK) status = open_session(&w, error);
     if (status == DSMOE_OK) status = write_tokens(&w, error);
     if (status == DSMOE_OK) status = make_readable(&w.bytes, &text, error);
-    if (status == DSMOE_OK) status = show_sample(r, text.bytes, error);
+    if (status == DSMOE_OK) show_sample(r, text.bytes);
     if (status == DSMOE_ERROR_NONFINITE) status = DSMOE_OK; /* there is nothing to see */
     byte_buffer_free(&text);
     byte_buffer_free(&w.bytes);

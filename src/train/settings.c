@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/dtype.h"
 #include "formats/json.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
@@ -84,6 +85,7 @@ static const setting table[] = {
     TEXT(sample_prompt),
     INTEGER(save_every, 0, 1000000000),
     INTEGER(keep, 1, 1000000),
+    TEXT(dtype),
     INTEGER(log_every, 1, 1000000000),
     INTEGER(report_every, 1, 1000000000),
 };
@@ -122,6 +124,7 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
         .sample_tokens = 64,
         .save_every = 250,
         .keep = 2,
+        .dtype = "f32",
         .log_every = 10,
         .report_every = 10,
     };
@@ -188,6 +191,10 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: schedule is '%s', not step, cosine or constant", source,
                            s->schedule);
+    dsmoe_dtype dtype;
+    if (!dtype_from_name(s->dtype, &dtype) || dtype_is_block(dtype))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: dtype is '%s', not f32, f16 or bf16",
+                           source, s->dtype);
     int64_t n;
     if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -360,4 +367,11 @@ dsmoe_schedule settings_schedule(const dsmoe_run_settings *s)
     int64_t twentieth = s->steps / 20;
     if (s->warmup < 0) schedule.n_warmup = twentieth < 2000 ? twentieth : 2000;
     return schedule;
+}
+
+dsmoe_dtype settings_dtype(const dsmoe_run_settings *s)
+{
+    dsmoe_dtype dtype = DSMOE_F32;
+    dtype_from_name(s->dtype, &dtype);
+    return dtype;
 }

@@ -19,7 +19,8 @@ dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settin
 /* The same object on one line. */
 void settings_put(FILE *text, const dsmoe_run_settings *settings);
 
-/* The schedule they ask for. */
+/* The schedule, and the type of the checkpoints' weights, that they ask for. */
 dsmoe_schedule settings_schedule(const dsmoe_run_settings *settings);
+dsmoe_dtype settings_dtype(const dsmoe_run_settings *settings);
 
 #endif
