@@ -71,6 +71,14 @@ loss() { sed -n "s/^$1\t1\t$2\t\([0-9.]*\)$/\1/p" "$dir/losses.tsv"; }
 awk -v a="$(loss deepseekmoe plain)" -v b="$(loss deepseekmoe replaced)" 'BEGIN { exit a == b }' ||
     complain "replacing the shared expert changes nothing"
 
+# ---- a process that died before the last line of a run's log: the run is finished all the same
+lines=$dir/runs/gshard-seed1/metrics.jsonl
+cp "$lines" "$scratch/lines"
+grep -v '"type":"end"' "$scratch/lines" >"$lines"
+ablate 0 --out "$dir" --only gshard,deepseekmoe --json
+silent
+cp "$scratch/lines" "$lines"
+
 # ---- again: nothing is left to do
 ablate 0 --out "$dir" --only gshard,deepseekmoe --json
 silent

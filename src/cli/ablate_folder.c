@@ -221,7 +221,7 @@ static void read_metrics_line(ablation *a, ablate_run *run, const char *line, si
     size_t type_length;
     char *type = json_line_string(line, length, "type", &type_length, &error);
     if (!type || !json_line_number(line, length, "step", &step, &error)) step = -1;
-    if (step >= 0 && !strcmp(type, "end")) run->is_finished = step == (double)a->steps;
+    if (step == (double)a->steps && !strcmp(type, "end")) run->is_finished = true;
     if (step >= 0 && !strcmp(type, "eval") &&
         json_line_number(line, length, "loss", &loss, &error)) {
         while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step)
@@ -234,12 +234,13 @@ static void read_metrics_line(ablation *a, ablate_run *run, const char *line, si
     free(type);
 }
 
+/* What has been measured was finished, whatever its log lost: its large files may be gone. */
 int ablate_folder_read_run(ablation *a, int entry, int seed)
 {
     ablate_run *run = &a->entries[entry].runs[seed];
     char path[ABLATE_PATH], *text;
     size_t length;
-    run->is_finished = false;
+    run->is_finished = ablate_is_measured(&a->entries[entry], seed);
     run->n_curve = 0;
     if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", ablate_models[entry].name, seed + 1))
         return CLI_FAILURE;
