@@ -880,7 +880,8 @@ typedef struct dsmoe_run_options {
 typedef struct dsmoe_run_result {
     int64_t step;  /* steps done in all */
     bool finished; /* all of them */
-    double loss, held_out_loss, best_loss;
+    double loss; /* the mean that was logged last */
+    double held_out_loss, best_loss;
     char checkpoint[DSMOE_PATH + 64]; /* the last one written */
     char report[DSMOE_PATH + 64];
 } dsmoe_run_result;
