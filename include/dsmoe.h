@@ -273,6 +273,18 @@ DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
  */
 DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
                                            dsmoe_error *error);
+/* Sizes of a model that differ from those of a configuration; -1: as it says. */
+typedef struct dsmoe_model_sizes {
+    int64_t num_hidden_layers, hidden_size;
+    int64_t num_attention_heads, num_key_value_heads; /* the latter follows where it was the same */
+    int64_t moe_intermediate_size, intermediate_size;
+    int64_t n_routed_experts, n_shared_experts, num_experts_per_tok; /* no routed ones: dense */
+    int64_t first_k_dense_replace;
+} dsmoe_model_sizes;
+DSMOE_API dsmoe_model_sizes dsmoe_model_sizes_default(void); /* all -1 */
+/* Gives a configuration other sizes. What cannot be is an error that names the key, and leaves it. */
+DSMOE_API dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *sizes,
+                                           dsmoe_error *error);
 DSMOE_API bool dsmoe_config_layer_is_moe(const dsmoe_config *config, int64_t layer);
 /* The MoE layers of such a model. */
 DSMOE_API dsmoe_layer_config dsmoe_config_layer(const dsmoe_config *config);
@@ -803,13 +815,14 @@ enum { DSMOE_PATH = 1024, DSMOE_MAX_DATA = 16 };
  *   checkpoints/step-00000200/   a model folder, with training.safetensors beside the weights
  *   latest, best                 links to checkpoints */
 typedef struct dsmoe_run_settings {
-    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" behind the last */
+    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" after the last */
     char out[DSMOE_PATH];
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
     char init[DSMOE_PATH];      /* a model to go on from; all "": the preset tiny */
-    int64_t vocab_size; /* of a tokenizer that is trained here; 0: 8192, or what it can be */
+    dsmoe_model_sizes model; /* over those of config or preset; the keys are those of config.json */
+    int64_t vocab_size;      /* of a tokenizer that is trained here; 0: 8192, or what it can be */
     int64_t steps, batch, seq, accumulate;
     double lr;
     char schedule[16]; /* "step", "cosine", "constant" */
@@ -837,7 +850,8 @@ DSMOE_API dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_setti
 
 typedef enum dsmoe_run_event_kind {
     DSMOE_RUN_PROGRESS,   /* `what` is being done: done of total */
-    DSMOE_RUN_START,      /* everything is ready: the facts below are known */
+    DSMOE_RUN_START,      /* everything is ready: the facts below are known; text: the settings that
+                             changed, "lr 0.001 -> 0.0003, …", or NULL */
     DSMOE_RUN_STEP,       /* a step is done */
     DSMOE_RUN_EVAL,       /* held_out_loss */
     DSMOE_RUN_SAMPLE,     /* text, behind the prompt */
@@ -866,8 +880,15 @@ typedef struct dsmoe_run_event {
 } dsmoe_run_event;
 
 typedef struct dsmoe_run_options {
-    const char
-        *resume; /* a run's folder to go on with (settings are then not looked at), or NULL */
+    const char *resume; /* a run's folder to go on with, with the settings it has; or NULL */
+    /* With resume: keys of the settings (as in settings.json) that the caller gives and that hold from
+     * now on; the others are not looked at. What decides the model's shape and the order of the data
+     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out) cannot change:
+     * another value is refused. */
+    const char *const *given;
+    int n_given;
+    /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
+    const char *(*setting_name)(const char *key);
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     int n_threads;      /* 0: all processors */
     /* Called after everything of note, from the calling thread; may be NULL. */

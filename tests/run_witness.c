@@ -37,6 +37,8 @@ static void see(void *context, const dsmoe_run_event *e)
         w->n_starts++;
         w->first_step = e->first_step;
         w->vocab_size = e->config->vocab_size;
+        w->aux_loss_alpha = e->config->aux_loss_alpha;
+        snprintf(w->changes, sizeof w->changes, "%s", e->text ? e->text : "");
         w->max_position_embeddings = e->config->max_position_embeddings;
         assert_true(e->memory->weights > 0 && e->parameters > 0 && e->data->n_train > 0);
         if (w->stop_at_start) w->wants_end = true;

@@ -15,7 +15,8 @@ typedef struct witness {
     int64_t first_step, last_step, n_skipped, vocab_size, max_position_embeddings;
     double first_loss, last_loss, last_lr;
     double losses[16]; /* of the first steps */
-    char message[2048], skip[256];
+    char message[2048], skip[256], changes[512];
+    double aux_loss_alpha;
     int64_t stop_at; /* the step to stop after; 0: never */
     bool stop_at_once, stop_at_start, wants_end;
     int64_t stop_measuring_at; /* the step in whose evaluation to stop; 0: none */

@@ -521,17 +521,54 @@ static void test_truncated(void **state)
     for (size_t cut = 0; cut < length; cut++) assert_not_json(text, cut);
 }
 
+/* Sizes of one model over another. */
+static void test_resize(void **state)
+{
+    (void)state;
+    dsmoe_config config, before;
+    dsmoe_error error;
+    assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);
+    before = config;
+    dsmoe_model_sizes sizes = dsmoe_model_sizes_default();
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_memory_equal(&config, &before, sizeof config); /* nothing is said */
+    sizes.num_attention_heads = 8;
+    sizes.n_shared_experts = 0;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_int_equal(config.num_key_value_heads, 8); /* each has its own, as before */
+    assert_int_equal(config.n_shared_experts, 0);
+    assert_int_equal(config.hidden_size, before.hidden_size);
+    sizes.num_key_value_heads = 2;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    sizes = dsmoe_model_sizes_default();
+    sizes.num_attention_heads = 4;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_int_equal(config.num_key_value_heads, 2); /* groups of heads stay */
+    sizes.n_routed_experts = 0;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_int_equal(config.num_experts_per_tok, 0); /* dense */
+    before = config;
+    sizes.hidden_size = 130;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "hidden_size 130"));
+    assert_memory_equal(&config, &before, sizeof config);
+    sizes.hidden_size = 0;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_int_equal(dsmoe_config_resize(NULL, &sizes, &error), DSMOE_ERROR_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_released),        cmocka_unit_test(test_layer),
-        cmocka_unit_test(test_defaults),        cmocka_unit_test(test_all_dense),
-        cmocka_unit_test(test_layer_frequency), cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_missing),         cmocka_unit_test(test_wrong_kind),
-        cmocka_unit_test(test_impossible),      cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_broken_files),    cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_token_ids),       cmocka_unit_test(test_rope_scaling),
-        cmocka_unit_test(test_check),           cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_resize),       cmocka_unit_test(test_released),
+        cmocka_unit_test(test_layer),        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_all_dense),    cmocka_unit_test(test_layer_frequency),
+        cmocka_unit_test(test_accepted),     cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_wrong_kind),   cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_broken_files),
+        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_token_ids),
+        cmocka_unit_test(test_rope_scaling), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_parse),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

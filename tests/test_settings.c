@@ -46,6 +46,7 @@ static dsmoe_run_settings unusual(void)
     strcpy(s.out, "out");
     strcpy(s.tokenizer, "t");
     strcpy(s.config, "c");
+    s.model = (dsmoe_model_sizes){20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
     s.vocab_size = 300;
     s.steps = 17;
     s.batch = 3;
@@ -73,6 +74,7 @@ static dsmoe_run_settings unusual(void)
     strcpy(s.sample_prompt, "Once\nupon");
     s.save_every = 15;
     s.keep = 16;
+    strcpy(s.dtype, "bf16");
     s.log_every = 18;
     s.report_every = 19;
     return s;
@@ -145,6 +147,8 @@ static void test_refused(void **state)
         {"{\"schedule\": \"linear\"}", "schedule is 'linear'"},
         {"{\"preset\": \"tiny\", \"init\": \"m\"}", "only one of config, preset and init"},
         {"{\"keep\": 0}", "keep is 0"},
+        {"{\"hidden_size\": 0}", "hidden_size is 0"},
+        {"{\"n_shared_experts\": -2}", "n_shared_experts is -2"},
         {"{\"held_out\": 1}", "held_out is 1"},
         {"{\"seed\": -1}", "seed is -1"},
         {"{\"steps\": 1, \"steps\": 2}", "settings"},

@@ -4,6 +4,7 @@
  * Lines have a "type":
  *   start    time, version, step (where it begins), parameters, active_parameters, threads, config
  *            {…}, settings {…}, data {n_tokens, n_train, n_held_out, …}
+ *   change   step, settings {"key": [before, after], …}: what a resumed run does differently from here on
  *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss (means since the
  *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time
  *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean

@@ -86,7 +86,7 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     if (n < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the data has %" PRId64 " tokens, but one sequence of %" PRId64
-                           " needs %" PRId64 ": give more text or a smaller sequence_length",
+                           " needs %" PRId64 ": give more text or take shorter sequences",
                            info->n_tokens, o->sequence_length, o->sequence_length + 1);
     if (o->held_out > 0) {
         info->n_held_out = (int64_t)((double)n * o->held_out + 0.5);
@@ -94,11 +94,12 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     }
     info->n_train = n - info->n_held_out;
     if (info->n_train < 1)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%" PRId64 " of %" PRId64 " sequences of %" PRId64
-                           " tokens are held out, so none is left to train on: give more text, a "
-                           "smaller sequence_length or a smaller held_out",
-                           info->n_held_out, n, o->sequence_length);
+        return status_fail(
+            error, DSMOE_ERROR_ARGUMENT,
+            "%" PRId64 " of %" PRId64 " sequences of %" PRId64
+            " tokens are held out, so none is left to train on: give more text, take "
+            "shorter sequences or hold less out",
+            info->n_held_out, n, o->sequence_length);
     const uint64_t parts[] = {d->cache.token_hash, (uint64_t)info->n_tokens,
                               (uint64_t)info->sequence_length, (uint64_t)info->n_held_out};
     info->hash = hash_bytes(parts, sizeof parts, 0);

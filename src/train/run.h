@@ -2,6 +2,7 @@
  *
  *   run_folder.c   the folder
  *   run_prepare.c  the tokenizer, the configuration, the data
+ *   run_change.c   other settings for a run that has begun
  *   run_start.c    the checkpoint to go on from, the trainer
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
@@ -33,7 +34,7 @@ typedef struct run_interval {
 } run_interval;
 
 typedef struct run {
-    dsmoe_run_settings settings;
+    dsmoe_run_settings settings, before; /* `before`: as a resumed run had them until now */
     dsmoe_run_options options;
     char folder[DSMOE_PATH];
     char made[DSMOE_PATH]; /* the topmost folder that was made for it; "": all were there */
@@ -83,6 +84,11 @@ bool run_has(const run *r, const char *name);
 bool run_has_own_tokenizer(const run *r);
 /* The folder of the settings, which must hold nothing that a run would replace. */
 dsmoe_status run_open_new_folder(run *r, dsmoe_error *error);
+/* Makes a path of the settings absolute, so that the run can be resumed from anywhere. */
+dsmoe_status run_make_absolute(const run *r, char path[DSMOE_PATH], const char *key,
+                               dsmoe_error *error);
+/* Whether a path is the run's folder. */
+bool run_is_folder(const run *r, const char *path);
 /* The folder to resume; the settings become those of its settings.json. */
 dsmoe_status run_open_old_folder(run *r, dsmoe_error *error);
 /* From now on it holds a run, which can be resumed. */
@@ -94,6 +100,8 @@ void run_abandon_folder(run *r);
 
 /* Everything small: settings, folder, tokenizer, configuration, data. */
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error);
+/* The settings that options.given names replace those of the run that is resumed, as far as they may. */
+dsmoe_status run_change_settings(run *r, const dsmoe_run_settings *given, dsmoe_error *error);
 /* Finds the newest checkpoint that is whole; saved_step is -1 if there is none. */
 dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
 /* What training will take, and whether memory and disk have it. */
@@ -120,6 +128,11 @@ dsmoe_status run_sample(run *r, dsmoe_error *error);
 /* An event with all that is known of the run and its last step. */
 dsmoe_run_event run_event(const run *r, dsmoe_run_event_kind kind);
 void run_emit(const run *r, const dsmoe_run_event *event);
+/* What the caller calls a setting: the key, or the option that sets it. */
+const char *run_setting_name(const run *r, const char *key);
+/* Adds to a message which settings it is about and what they are: "(seq 256, held_out 0.05)";
+ * those that are -1 say nothing. `error` is not NULL and filled. */
+void run_name_settings(const run *r, const char *const *keys, int n_keys, dsmoe_error *error);
 void run_message(const run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For long work: shows `what` is being done, and whether to go on. */
 typedef struct run_progress {

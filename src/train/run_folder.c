@@ -40,27 +40,31 @@ static bool same_file(const char *a, const char *b)
 /* ---- paths ----------------------------------------------------------------------------------- */
 
 /* A run can be resumed from anywhere: its settings name no file by a relative path. */
-static dsmoe_status make_absolute(char path[DSMOE_PATH], const char *key, dsmoe_error *error)
+dsmoe_status run_make_absolute(const run *r, char path[DSMOE_PATH], const char *key,
+                               dsmoe_error *error)
 {
     if (!*path) return DSMOE_OK;
-    char *real = realpath(path, NULL);
+    bool ends = memchr(path, '\0', DSMOE_PATH);
+    char *real = ends ? realpath(path, NULL) : NULL;
+    if (!ends) errno = ENAMETOOLONG;
     if (!real)
-        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open what %s names: %s", path, key,
-                           strerror(errno));
+        return status_fail(error, DSMOE_ERROR_IO, "%.*s: cannot open what %s names: %s", DSMOE_PATH,
+                           path, run_setting_name(r, key), strerror(errno));
     int length = snprintf(path, DSMOE_PATH, "%s", real);
     free(real);
     if (length < DSMOE_PATH) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_ARGUMENT, "%.100s...: the path (%s) is too long", path,
-                       key);
+                       run_setting_name(r, key));
 }
 
-static dsmoe_status make_inputs_absolute(dsmoe_run_settings *s, dsmoe_error *error)
+static dsmoe_status make_inputs_absolute(run *r, dsmoe_error *error)
 {
-    STATUS_TRY(make_absolute(s->tokenizer, "tokenizer", error));
-    STATUS_TRY(make_absolute(s->config, "config", error));
-    STATUS_TRY(make_absolute(s->init, "init", error));
+    dsmoe_run_settings *s = &r->settings;
+    STATUS_TRY(run_make_absolute(r, s->tokenizer, "tokenizer", error));
+    STATUS_TRY(run_make_absolute(r, s->config, "config", error));
+    STATUS_TRY(run_make_absolute(r, s->init, "init", error));
     for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++)
-        STATUS_TRY(make_absolute(s->data[i], "data", error));
+        STATUS_TRY(run_make_absolute(r, s->data[i], "data", error));
     return DSMOE_OK;
 }
 
@@ -91,6 +95,8 @@ static dsmoe_status lock_folder(run *r, dsmoe_error *error)
     if (flock(r->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_IO, "%s: another process is training here", r->folder);
 }
+
+bool run_is_folder(const run *r, const char *path) { return same_file(path, r->folder); }
 
 /* The tokenizer that is asked for lies in the folder already. */
 bool run_has_own_tokenizer(const run *r)
@@ -208,15 +214,17 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
     dsmoe_run_settings *s = &r->settings;
     STATUS_TRY(settings_check(s, "settings", error));
     if (!*s->data[0])
-        return status_fail(error, DSMOE_ERROR_CONFIG, "settings: data names no text to learn from");
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s names no text to learn from",
+                           run_setting_name(r, "data"));
     if (!*s->out)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "settings: out names no folder for the run");
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s names no folder for the run",
+                           run_setting_name(r, "out"));
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
-    STATUS_TRY(make_inputs_absolute(s, error)); /* first: who is wrong there gets no folder */
+    STATUS_TRY(make_inputs_absolute(r, error)); /* first: who is wrong there gets no folder */
     note_missing(r);
     STATUS_TRY(folder_make(r->folder, error));
-    STATUS_TRY(make_absolute(s->out, "out", error));
+    STATUS_TRY(run_make_absolute(r, s->out, "out", error));
     STATUS_TRY(check_outside(s, error));
     STATUS_TRY(lock_folder(r, error));
     STATUS_TRY(check_folder(r, error));
@@ -228,7 +236,8 @@ dsmoe_status run_commit_folder(run *r, dsmoe_error *error)
     char path[CHECKPOINT_PATH];
     STATUS_TRY(run_path(r->folder, "checkpoints", path, error));
     STATUS_TRY(folder_make(path, error));
-    if (!r->options.resume) STATUS_TRY(settings_write(r->folder, &r->settings, error));
+    if (!r->options.resume || settings_differ(&r->before, &r->settings))
+        STATUS_TRY(settings_write(r->folder, &r->settings, error));
     STATUS_TRY(run_path(r->folder, preparing, path, error));
     unlink(path); /* where there are settings it means nothing */
     r->is_preparing = false;

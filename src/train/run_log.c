@@ -150,10 +150,20 @@ static void put_start(FILE *text, const void *context)
     put_data(text, r);
 }
 
+static void put_change(FILE *text, const void *context)
+{
+    const run *r = context;
+    put_integer(text, "step", r->state.step);
+    fputs(",\"settings\":", text);
+    settings_put_changes(text, &r->before, &r->settings);
+}
+
 dsmoe_status run_log_start(run *r, dsmoe_error *error)
 {
     r->clock.last = clock_seconds();
-    return metrics_put_line(r->metrics, "start", put_start, r, error);
+    STATUS_TRY(metrics_put_line(r->metrics, "start", put_start, r, error));
+    if (!r->options.resume || !settings_differ(&r->before, &r->settings)) return DSMOE_OK;
+    return metrics_put_line(r->metrics, "change", put_change, r, error);
 }
 
 /* ---- the mean of an interval ----------------------------------------------------------------- */

@@ -77,7 +77,11 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
                                              .vocab_size = r->settings.vocab_size,
                                              .n_threads = r->options.n_threads};
     run_progress progress = {r, "training a tokenizer"};
-    return dsmoe_tokenizer_train(&options, r->folder, run_show_progress, &progress, error);
+    dsmoe_status status =
+        dsmoe_tokenizer_train(&options, r->folder, run_show_progress, &progress, error);
+    if (status == DSMOE_ERROR_ARGUMENT && r->settings.vocab_size)
+        run_name_settings(r, (const char *const[]){"vocab_size"}, 1, error);
+    return status;
 }
 
 /* Puts it into the folder. */
@@ -90,8 +94,9 @@ static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
     if (!has_text) return DSMOE_OK;
     if (*r->settings.init)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: has no tokenizer%s; name the model's tokenizer beside it",
-                           r->settings.init, gguf_magic_at(r->settings.init) ? "" : ".json");
+                           "%s: has no tokenizer%s; name the model's tokenizer with %s",
+                           r->settings.init, gguf_magic_at(r->settings.init) ? "" : ".json",
+                           run_setting_name(r, "tokenizer"));
     return train_tokenizer(r, error);
 }
 
@@ -144,13 +149,34 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* The sizes that the settings ask for. A model to go on from has its own. */
+static dsmoe_status resize(run *r, dsmoe_error *error)
+{
+    static const char *const keys[] = {"num_hidden_layers",     "hidden_size",
+                                       "num_attention_heads",   "num_key_value_heads",
+                                       "moe_intermediate_size", "intermediate_size",
+                                       "n_routed_experts",      "n_shared_experts",
+                                       "num_experts_per_tok",   "first_k_dense_replace"};
+    const dsmoe_model_sizes none = dsmoe_model_sizes_default(), *sizes = &r->settings.model;
+    dsmoe_status status;
+    if (*r->settings.init && memcmp(sizes, &none, sizeof none))
+        status =
+            status_fail(error, DSMOE_ERROR_CONFIG,
+                        "%s: a model that is trained further has its own sizes", r->settings.init);
+    else
+        status = dsmoe_config_resize(&r->config, sizes, error);
+    if (status != DSMOE_OK) run_name_settings(r, keys, sizeof keys / sizeof *keys, error);
+    return status;
+}
+
 /* Before anything that takes time. */
 static dsmoe_status read_config(run *r, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
     STATUS_TRY(config_source(r, path, error));
-    return *path ? dsmoe_config_read(path, &r->config, error)
-                 : dsmoe_config_preset(r->settings.preset, &r->config, error);
+    STATUS_TRY(*path ? dsmoe_config_read(path, &r->config, error)
+                     : dsmoe_config_preset(r->settings.preset, &r->config, error));
+    return r->saved_step >= 0 ? DSMOE_OK : resize(r, error);
 }
 
 /* What settings and tokenizer ask of it. */
@@ -158,11 +184,11 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
     dsmoe_config *c = &r->config;
-    if (r->saved_step >= 0) return DSMOE_OK; /* all of this has been done */
+    if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
+    if (r->saved_step >= 0) return DSMOE_OK; /* the rest has been done */
     STATUS_TRY(fit_vocabulary(r, error));
     /* A fresh model has seen no position beyond those it is trained on. */
     if (!*s->init || c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
-    if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
     if (s->init_std >= 0) c->initializer_range = s->init_std;
     return config_check(c, error);
 }
@@ -185,24 +211,31 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
         .n_threads = r->options.n_threads,
     };
     run_progress progress = {r, "reading the data"};
-    STATUS_TRY(dsmoe_dataset_open(&options, run_show_progress, &progress, &r->dataset, error));
+    dsmoe_status status =
+        dsmoe_dataset_open(&options, run_show_progress, &progress, &r->dataset, error);
+    if (status == DSMOE_ERROR_ARGUMENT)
+        run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, error);
+    STATUS_TRY(status);
     r->data = dsmoe_dataset_get_info(r->dataset);
     if (r->saved_step < 0 || r->state.data_hash == r->data.hash) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: the data, seq or held_out have changed since this run began, it cannot "
-                       "go on: bring them back, or begin a new run from %s",
-                       s->data[0], r->checkpoint);
+    return status_fail(
+        error, DSMOE_ERROR_FORMAT,
+        "%s: the data have changed since this run began, it cannot go on: bring them "
+        "back, name the place they moved to with %s, or begin a new run with %s %s",
+        s->data[0], run_setting_name(r, "data"), run_setting_name(r, "init"), r->checkpoint);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static dsmoe_status prepare(run *r, dsmoe_error *error)
+static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
     if (r->options.resume) {
         STATUS_TRY(run_open_old_folder(r, error));
         STATUS_TRY(run_find_checkpoint(r, error));
+        STATUS_TRY(run_change_settings(r, settings, error));
         if (run_is_done(r)) return DSMOE_OK;
     } else {
+        r->settings = *settings;
         STATUS_TRY(run_open_new_folder(r, error));
     }
     STATUS_TRY(read_config(r, error));
@@ -214,8 +247,7 @@ static dsmoe_status prepare(run *r, dsmoe_error *error)
 
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
-    if (settings) r->settings = *settings;
-    dsmoe_status status = prepare(r, error);
+    dsmoe_status status = prepare(r, settings, error);
     /* Long work ends with an error if it is told to end. */
     return r->stopped ? DSMOE_OK : status;
 }

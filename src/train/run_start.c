@@ -102,6 +102,20 @@ static dsmoe_trainer_options trainer_options(const run *r)
     };
 }
 
+/* A trainer that cannot be tells why; this adds what was asked of it. */
+static void name_sizes(const run *r, dsmoe_error *error)
+{
+    static const char *const keys[] = {"batch", "seq", "recompute", "device_groups"};
+    run_name_settings(r, keys, r->settings.device_groups ? 4 : 3, error);
+}
+
+static dsmoe_status create_trainer(run *r, dsmoe_error *error)
+{
+    dsmoe_status status = dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error);
+    if (status != DSMOE_OK) name_sizes(r, error);
+    return status;
+}
+
 /* A disk that cannot hold one checkpoint would end the run at its first; one that cannot hold all that
  * are kept, the best and the one being written, may. */
 static dsmoe_status check_disk(const run *r, dsmoe_error *error)
@@ -128,15 +142,15 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
     r->trainer_options = trainer_options(r);
     r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
     if (r->memory.weights == 0) /* such a trainer cannot be, for a reason that it tells */
-        return dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error);
-    STATUS_TRY(trainer_check_memory(&r->memory, error));
-    return check_disk(r, error);
+        return create_trainer(r, error);
+    dsmoe_status status = trainer_check_memory(&r->memory, error);
+    if (status != DSMOE_OK) name_sizes(r, error);
+    return status == DSMOE_OK ? check_disk(r, error) : status;
 }
 
 static dsmoe_status allocate(run *r, dsmoe_error *error)
 {
-    if (!r->trainer)
-        STATUS_TRY(dsmoe_trainer_create(&r->config, &r->trainer_options, &r->trainer, error));
+    if (!r->trainer) STATUS_TRY(create_trainer(r, error));
     size_t n = (size_t)(r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);
     r->targets = malloc(n * sizeof *r->targets);
@@ -146,10 +160,20 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
 }
 
+/* The event of the start, with what has changed since the run was last here. */
+static void tell_start(const run *r)
+{
+    bool changed = r->options.resume && settings_differ(&r->before, &r->settings);
+    char *changes = changed ? settings_describe_changes(&r->before, &r->settings) : NULL;
+    dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
+    event.text = changes;
+    run_emit(r, &event);
+    free(changes);
+}
+
 dsmoe_status run_start(run *r, dsmoe_error *error)
 {
-    dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
-    run_emit(r, &event);
+    tell_start(r);
     if (run_asks_stop(r)) return DSMOE_OK;
     STATUS_TRY(allocate(r, error));
     STATUS_TRY(fill_weights(r, error));

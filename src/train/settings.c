@@ -13,83 +13,88 @@
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
 #include "text/unicode.h"
+#include "train/settings_table.h"
 
 enum { MAX_SIZE = 1 << 20 }; /* bytes of a file of settings; one has about two thousand */
 
-typedef enum setting_kind {
-    SETTING_INTEGER, /* int64_t in [min, max] */
-    SETTING_NUMBER,  /* double in [min, max] */
-    SETTING_FLAG,    /* bool */
-    SETTING_TEXT,    /* char [size] */
-    SETTING_TEXTS,   /* char [count][size], "" behind the last; an array in the file */
-} setting_kind;
-
-typedef struct setting {
-    const char *key;
-    size_t offset;
-    setting_kind kind;
-    double min, max;
-    size_t size; /* of a text, its NUL included */
-    int count;
-    bool or_minus_one; /* which then means: decide for me */
-} setting;
+enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes another value */
 
 #define AT(name) #name, offsetof(dsmoe_run_settings, name)
-#define INTEGER(name, low, high)                                                                   \
+#define SIZE(name) sizeof((dsmoe_run_settings *)NULL)->name
+#define INTEGER(name, low, high, change)                                                           \
     {                                                                                              \
-        AT(name), SETTING_INTEGER, low, high, 0, 0, false                                          \
+        AT(name), SETTING_INTEGER, low, high, 0, 0, false, change                                  \
     }
-#define NUMBER(name, low, high)                                                                    \
+#define NUMBER(name, low, high, change)                                                            \
     {                                                                                              \
-        AT(name), SETTING_NUMBER, low, high, 0, 0, false                                           \
+        AT(name), SETTING_NUMBER, low, high, 0, 0, false, change                                   \
     }
-#define FLAG(name)                                                                                 \
+/* A size of the model, called as in config.json; -1: as the configuration says. */
+#define MODEL(name, low, high)                                                                     \
     {                                                                                              \
-        AT(name), SETTING_FLAG, 0, 0, 0, 0, false                                                  \
+#name, offsetof(dsmoe_run_settings, model.name), SETTING_INTEGER, low, high, 0, 0, true,   \
+            FIXED                                                                                  \
     }
-#define TEXT(name)                                                                                 \
+#define FLAG(name, change)                                                                         \
     {                                                                                              \
-        AT(name), SETTING_TEXT, 0, 0, sizeof((dsmoe_run_settings *)NULL)->name, 1, false           \
+        AT(name), SETTING_FLAG, 0, 0, 0, 0, false, change                                          \
     }
-static const setting table[] = {
-    {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false},
-    TEXT(out),
-    TEXT(tokenizer),
-    TEXT(config),
-    TEXT(preset),
-    TEXT(init),
-    INTEGER(vocab_size, 0, 1 << 24),
-    INTEGER(steps, 1, 1000000000),
-    INTEGER(batch, 1, 65536),
-    INTEGER(seq, 1, 1 << 20),
-    INTEGER(accumulate, 1, 65536),
-    NUMBER(lr, 0, 10),
-    TEXT(schedule),
-    {AT(warmup), SETTING_INTEGER, 0, 1000000000, 0, 0, true},
-    NUMBER(weight_decay, 0, 0.999999),
-    NUMBER(clip, 0, 1e6),
-    NUMBER(beta1, 0, 0.999999),
-    NUMBER(beta2, 0, 0.999999),
-    NUMBER(eps, 1e-30, 1),
-    {AT(aux_loss_alpha), SETTING_NUMBER, 0, 1000, 0, 0, true},
-    INTEGER(device_groups, 0, 65536),
-    NUMBER(device_loss_alpha, 0, 1000),
-    {AT(init_std), SETTING_NUMBER, 0, 10, 0, 0, true},
-    FLAG(recompute),
-    INTEGER(seed, 0, 0x1p53),
-    NUMBER(held_out, 0, 0.9),
-    INTEGER(eval_every, 0, 1000000000),
-    INTEGER(eval_sequences, 0, 1000000000),
-    INTEGER(sample_every, 0, 1000000000),
-    INTEGER(sample_tokens, 0, 1 << 20),
-    TEXT(sample_prompt),
-    INTEGER(save_every, 0, 1000000000),
-    INTEGER(keep, 1, 1000000),
-    TEXT(dtype),
-    INTEGER(log_every, 1, 1000000000),
-    INTEGER(report_every, 1, 1000000000),
+#define TEXT(name, change)                                                                         \
+    {                                                                                              \
+        AT(name), SETTING_TEXT, 0, 0, SIZE(name), 1, false, change                                 \
+    }
+/* What decides the shape of the model and the order of the data is fixed. The data can move, but not
+ * change: the hash in the checkpoint tells. */
+const setting settings_table[] = {
+    {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
+    TEXT(out, FIXED),
+    TEXT(tokenizer, FIXED),
+    TEXT(config, FIXED),
+    TEXT(preset, FIXED),
+    TEXT(init, FIXED),
+    MODEL(num_hidden_layers, 1, 1 << 16),
+    MODEL(hidden_size, 1, 1 << 24),
+    MODEL(num_attention_heads, 1, 1 << 24),
+    MODEL(num_key_value_heads, 1, 1 << 24),
+    MODEL(moe_intermediate_size, 1, 1 << 24),
+    MODEL(intermediate_size, 1, 1 << 24),
+    MODEL(n_routed_experts, 0, 1 << 24),
+    MODEL(n_shared_experts, 0, 1 << 24),
+    MODEL(num_experts_per_tok, 1, 1 << 24),
+    MODEL(first_k_dense_replace, 0, 1 << 24),
+    INTEGER(vocab_size, 0, 1 << 24, FIXED),
+    INTEGER(steps, 1, 1000000000, CHANGES),
+    INTEGER(batch, 1, 65536, CHANGES),
+    INTEGER(seq, 1, 1 << 20, FIXED),
+    INTEGER(accumulate, 1, 65536, CHANGES),
+    NUMBER(lr, 0, 10, CHANGES),
+    TEXT(schedule, CHANGES),
+    {AT(warmup), SETTING_INTEGER, 0, 1000000000, 0, 0, true, CHANGES},
+    NUMBER(weight_decay, 0, 0.999999, CHANGES),
+    NUMBER(clip, 0, 1e6, CHANGES),
+    NUMBER(beta1, 0, 0.999999, CHANGES),
+    NUMBER(beta2, 0, 0.999999, CHANGES),
+    NUMBER(eps, 1e-30, 1, CHANGES),
+    {AT(aux_loss_alpha), SETTING_NUMBER, 0, 1000, 0, 0, true, CHANGES},
+    INTEGER(device_groups, 0, 65536, CHANGES),
+    NUMBER(device_loss_alpha, 0, 1000, CHANGES),
+    {AT(init_std), SETTING_NUMBER, 0, 10, 0, 0, true, FIXED},
+    FLAG(recompute, CHANGES),
+    INTEGER(seed, 0, 0x1p53, FIXED),
+    NUMBER(held_out, 0, 0.9, FIXED),
+    INTEGER(eval_every, 0, 1000000000, CHANGES),
+    INTEGER(eval_sequences, 0, 1000000000, CHANGES),
+    INTEGER(sample_every, 0, 1000000000, CHANGES),
+    INTEGER(sample_tokens, 0, 1 << 20, CHANGES),
+    TEXT(sample_prompt, CHANGES),
+    INTEGER(save_every, 0, 1000000000, CHANGES),
+    INTEGER(keep, 1, 1000000, CHANGES),
+    TEXT(dtype, CHANGES),
+    INTEGER(log_every, 1, 1000000000, CHANGES),
+    INTEGER(report_every, 1, 1000000000, CHANGES),
 };
-enum { N_SETTINGS = sizeof table / sizeof *table };
+enum { N_SETTINGS = sizeof settings_table / sizeof *settings_table };
+const int settings_count = N_SETTINGS;
 
 static const char *const schedules[] = {
     [DSMOE_SCHEDULE_STEP] = "step",
@@ -102,6 +107,7 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
 {
     dsmoe_trainer_options trainer = dsmoe_trainer_options_default();
     return (dsmoe_run_settings){
+        .model = dsmoe_model_sizes_default(),
         .steps = 1000,
         .batch = trainer.n_sequences,
         .seq = trainer.sequence_length,
@@ -206,7 +212,7 @@ dsmoe_status settings_check(const dsmoe_run_settings *settings, const char *sour
                             dsmoe_error *error)
 {
     for (int i = 0; i < N_SETTINGS; i++)
-        STATUS_TRY(check_setting(&table[i], settings, source, error));
+        STATUS_TRY(check_setting(&settings_table[i], settings, source, error));
     return check_together(settings, source, error);
 }
 
@@ -284,7 +290,8 @@ static dsmoe_status read_member(void *context, const char *key, const json_node 
 {
     const settings_reader *r = context;
     for (int i = 0; i < N_SETTINGS; i++)
-        if (!strcmp(key, table[i].key)) return read_setting(r, &table[i], value, error);
+        if (!strcmp(key, settings_table[i].key))
+            return read_setting(r, &settings_table[i], value, error);
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: there is no setting '%.64s'", r->path, key);
 }
 
@@ -312,7 +319,7 @@ dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_settings *setti
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_value(FILE *text, const setting *s, const dsmoe_run_settings *settings)
+void settings_put_value(FILE *text, const setting *s, const dsmoe_run_settings *settings)
 {
     const char *field = (const char *)settings + s->offset;
     switch (s->kind) {
@@ -336,8 +343,8 @@ static void put_all(FILE *text, const dsmoe_run_settings *settings, const char *
 {
     fputc('{', text);
     for (int i = 0; i < N_SETTINGS; i++) {
-        fprintf(text, "%s%s\"%s\": ", i ? "," : "", between, table[i].key);
-        put_value(text, &table[i], settings);
+        fprintf(text, "%s%s\"%s\": ", i ? "," : "", between, settings_table[i].key);
+        settings_put_value(text, &settings_table[i], settings);
     }
     fprintf(text, "%s}", end);
 }

@@ -3,6 +3,7 @@
 #ifndef DSMOE_TRAIN_SETTINGS_H
 #define DSMOE_TRAIN_SETTINGS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/status.h"
@@ -18,6 +19,20 @@ dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settin
 
 /* The same object on one line. */
 void settings_put(FILE *text, const dsmoe_run_settings *settings);
+
+/* For a run that has begun: the value of `key` becomes the given one. One that cannot change is refused,
+ * unless it is the same; the message calls the setting `name`. */
+dsmoe_status settings_change(dsmoe_run_settings *settings, const dsmoe_run_settings *given,
+                             const char *key, const char *name, dsmoe_error *error);
+/* The value of a key, which must be one, as JSON; to be freed. NULL if there is no memory. */
+char *settings_describe(const dsmoe_run_settings *settings, const char *key);
+
+/* What differs: at all; as {"key":[before,after],…}; and as "key before -> after, …", to be freed, NULL
+ * if there is no memory. */
+bool settings_differ(const dsmoe_run_settings *before, const dsmoe_run_settings *after);
+void settings_put_changes(FILE *text, const dsmoe_run_settings *before,
+                          const dsmoe_run_settings *after);
+char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_run_settings *after);
 
 /* The schedule, and the type of the checkpoints' weights, that they ask for. */
 dsmoe_schedule settings_schedule(const dsmoe_run_settings *settings);

@@ -51,13 +51,15 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "AdamW cannot work with betas %g and %g, eps %g, decay %g, clipping %g",
                            o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm);
-    if (o->n_device_groups < 0 || !(o->device_loss_alpha >= 0.0) ||
-        !isfinite(o->device_loss_alpha) ||
-        (o->n_device_groups > 0 && (c->n_routed_experts % o->n_device_groups != 0)))
+    if (!(o->device_loss_alpha >= 0.0) || !isfinite(o->device_loss_alpha))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%lld device groups with factor %g do not divide %lld experts",
-                           (long long)o->n_device_groups, o->device_loss_alpha,
-                           (long long)c->n_routed_experts);
+                           "the device-level balance loss cannot have the factor %g",
+                           o->device_loss_alpha);
+    if (o->n_device_groups < 0 ||
+        (o->n_device_groups > 0 && c->n_routed_experts % o->n_device_groups != 0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%lld device groups do not divide %lld routed experts evenly",
+                           (long long)o->n_device_groups, (long long)c->n_routed_experts);
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
                            o->n_threads);

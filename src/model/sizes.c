@@ -1,0 +1,35 @@
+/* sizes.c - other sizes for a configuration. */
+#include "base/status.h"
+#include "model/config.h"
+
+dsmoe_model_sizes dsmoe_model_sizes_default(void)
+{
+    return (dsmoe_model_sizes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+}
+
+dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *sizes,
+                                 dsmoe_error *error)
+{
+    if (!config || !sizes)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no configuration or no sizes given");
+    dsmoe_config c = *config;
+#define TAKE(name)                                                                                 \
+    if (sizes->name >= 0) c.name = sizes->name
+    TAKE(num_hidden_layers);
+    TAKE(hidden_size);
+    TAKE(num_attention_heads);
+    if (config->num_key_value_heads == config->num_attention_heads)
+        c.num_key_value_heads = c.num_attention_heads;
+    TAKE(num_key_value_heads);
+    TAKE(moe_intermediate_size);
+    TAKE(intermediate_size);
+    TAKE(n_routed_experts);
+    TAKE(n_shared_experts);
+    TAKE(num_experts_per_tok);
+    TAKE(first_k_dense_replace);
+#undef TAKE
+    if (c.n_routed_experts == 0) c.n_shared_experts = c.num_experts_per_tok = 0;
+    STATUS_TRY(config_check(&c, error));
+    *config = c;
+    return DSMOE_OK;
+}
