@@ -42,16 +42,12 @@ for wrong in "--steps 0" "--steps many" "--lr nan" "--lr -1" "--held-out 1" "--k
     usage "${wrong##* }"
 done
 run 2 train --data "$scratch/text" --out "$scratch/no" --preset tiny --init x
-usage "only one of --config, --preset and --init"
-run 2 train --resume "$scratch/no" --steps 5
-usage "--resume goes on"
-run 2 train --resume "$scratch/no" --data x
-usage "--resume goes on"
+usage "--preset and --init exclude each other"
 run 1 train --data "$scratch/none" --out "$scratch/no"
 one_message none
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
-run 1 train --resume "$scratch/none"
+run 1 train --resume "$scratch/none" --steps 5
 one_message "none: holds no run"
 run 1 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
 one_message huge
@@ -102,7 +98,7 @@ for signal in INT TERM; do
     arguments="train ... and kill -$signal"
     rm -rf "$scratch/stopped"
     # shellcheck disable=SC2086
-    "$dsmoe" train $small --steps 1000000 --sample-every 0 --eval-every 0 --save-every 0 \
+    "$dsmoe" train $small --steps 1000000 --sample-every 1000000 --eval-every 1000000 --save-every 0 \
         --report-every 1000000 --out "$scratch/stopped" -t 1 >"$out" 2>"$err" &
     process=$!
     waited=0

@@ -70,11 +70,12 @@ typedef struct parsed {
     double number;
     const char *list_at[2], *words_at[2];
     option_words list, words;
+    option_row rows[5];
     int code;
 } parsed;
 
 /* The words of a command line behind the command's name, ended by NULL. */
-static void parse(parsed *p, const char *const *arguments)
+static void parse_given(parsed *p, const char *const *arguments, bool *given)
 {
     char *argv[16] = {"test"};
     int argc = 1;
@@ -89,11 +90,14 @@ static void parse(parsed *p, const char *const *arguments)
         {"--number", NULL, OPTION_NUMBER, &p->number, 0, 1},
         {"--list", NULL, OPTION_LIST, &p->list, 0, 0},
     };
+    memcpy(p->rows, rows, sizeof rows);
     int kept_out = silence(stdout), kept_err = silence(stderr);
-    p->code = options_parse("test", "help\n", rows, 5, argc, argv, &p->words);
+    p->code = options_parse_given("test", "help\n", rows, 5, argc, argv, &p->words, given);
     speak(stderr, kept_err);
     speak(stdout, kept_out);
 }
+
+static void parse(parsed *p, const char *const *arguments) { parse_given(p, arguments, NULL); }
 
 static void test_options_take_every_form(void **state)
 {
@@ -159,6 +163,61 @@ static void test_options_refuse_nonsense(void **state)
         parse(&p, wrong[i]);
         if (p.code != CLI_USAGE) fail_msg("%s %s: %d", wrong[i][0], wrong[i][1], p.code);
     }
+}
+
+static void test_options_know_each_other(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words[5], *message; /* NULL: nothing is wrong */
+    } cases[] = {
+        {{"--flag", "--text", "x"}, NULL},
+        {{"--text", "x"}, "--text has no effect without --flag"},
+        {{"--number", "0.5"}, NULL},
+        {{"--number", "0.5", "-n", "0"}, "--number has no effect: --whole is 0"},
+        {{"--number", "0", "-n", "0"}, NULL}, /* switched off both */
+        {{"--list", "a"}, NULL},
+        {{"--list", "a", "--flag"}, "--list and --flag exclude each other"},
+    };
+    static const option_rule rules[] = {{"--text", OPTION_NEEDS, "--flag"},
+                                        {"--number", OPTION_NEEDS, "--whole"},
+                                        {"--list", OPTION_EXCLUDES, "--flag"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        parsed p;
+        bool given[5];
+        parse_given(&p, cases[i].words, given);
+        assert_int_equal(p.code, -1);
+        captured c = capture_begin(stderr);
+        int code = options_check("test", p.rows, 5, given, rules, 3);
+        capture_end(&c);
+        assert_int_equal(code, cases[i].message ? CLI_USAGE : -1);
+        if (cases[i].message && !strstr(c.text, cases[i].message))
+            fail_msg("'%s' does not say '%s'", c.text, cases[i].message);
+    }
+    /* What comes from elsewhere is told apart. */
+    parsed p;
+    bool given[5];
+    parse_given(&p, (const char *[]){"--list", "a", NULL}, given);
+    p.flag = true;
+    captured c = capture_begin(stderr);
+    assert_int_equal(options_check("test", p.rows, 5, given, rules, 3), CLI_USAGE);
+    capture_end(&c);
+    assert_non_null(strstr(c.text, "and the settings have the latter"));
+}
+
+static void test_options_in_a_field(void **state)
+{
+    (void)state;
+    char field[4] = "zzz";
+    const option_row row = {"--field", NULL, OPTION_FIELD, field, 0, sizeof field};
+    char *good[] = {"test", "--field", "ab"}, *wrong[] = {"test", "--field=abcd"};
+    assert_int_equal(options_parse("test", "", &row, 1, 3, good, NULL), -1);
+    assert_memory_equal(field, "ab\0\0", 4);
+    captured c = capture_begin(stderr);
+    int code = options_parse("test", "", &row, 1, 2, wrong, NULL);
+    capture_end(&c);
+    assert_int_equal(code, CLI_USAGE);
+    assert_non_null(strstr(c.text, "--field has more than 3 bytes"));
 }
 
 /* ---- characters and messages --------------------------------------------------------------- */
@@ -505,6 +564,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_take_every_form),
         cmocka_unit_test(test_options_refuse_nonsense),
+        cmocka_unit_test(test_options_know_each_other),
+        cmocka_unit_test(test_options_in_a_field),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_messages_are_one_line),
         cmocka_unit_test(test_text_on_a_terminal),

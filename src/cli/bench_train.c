@@ -4,8 +4,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/cli.h"
+#include "cli/model_sizes.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 
@@ -16,14 +18,6 @@ static const char help[] =
     "language model on random tokens, in turn with the machine's own multiply-add peak on the\n"
     "same threads. Shown is the best step against the best peak; parts are those of that step.\n"
     "\n"
-    "      --hidden N    hidden_size (256)\n"
-    "      --layers N    num_hidden_layers, all of them MoE (6)\n"
-    "      --heads N     num_attention_heads (4)\n"
-    "      --moe N       moe_intermediate_size (172)\n"
-    "      --routed N    n_routed_experts (63)\n"
-    "      --shared N    n_shared_experts (1)\n"
-    "      --k N         num_experts_per_tok (7)\n"
-    "      --vocab N     vocab_size (8192)\n"
     "      --batch N     sequences of a step (8)\n"
     "      --seq N       tokens of a sequence (256)\n"
     "      --recompute   keep only the layers' inputs and run them again in backward\n"
@@ -31,6 +25,9 @@ static const char help[] =
     "      --seconds X   how long to go on (15, and at least three steps)\n"
     "      --json        one JSON object on the output\n"
     "  -h, --help        this text\n"
+    "\n"
+    "the model (6 layers of width 256, 4 heads, 1 + 63 experts of 172, top-7):\n" MODEL_SIZES_HELP
+    "      --vocab-size N         vocab_size (8192; --vocab is the same)\n"
     "\n"
     "FLOPs of a step are 6 for each token and weight that it is multiplied with (projections,\n"
     "router, chosen and shared experts, head) and 6·hidden_size a layer for each token and each\n"
@@ -42,7 +39,8 @@ static const char help[] =
 enum { MIN_STEPS = 3, MAX_STEPS = 1000 };
 
 typedef struct bench_options {
-    int64_t hidden, layers, heads, moe, routed, shared, k, vocab, batch, seq, n_threads;
+    dsmoe_model_sizes sizes;
+    int64_t vocab_size, batch, seq, n_threads;
     double seconds;
     bool recompute, json;
 } bench_options;
@@ -66,27 +64,30 @@ typedef struct bench_result {
     int64_t peak_rss;
 } bench_result;
 
+/* The preset tiny, wider and deeper, with the sizes that were given. -1 or an exit code. */
+static int make_config(bench_state *s)
+{
+    dsmoe_config *c = &s->config;
+    dsmoe_error error;
+    if (dsmoe_config_preset("tiny", c, &error) != DSMOE_OK)
+        return cli_failure("bench", "%s", error.message);
+    c->hidden_size = 256;
+    c->num_hidden_layers = 6;
+    c->moe_intermediate_size = 172;
+    c->vocab_size = s->options->vocab_size;
+    return model_sizes_apply("bench", &s->options->sizes, c);
+}
+
 static dsmoe_status make_ready(bench_state *s, dsmoe_error *error)
 {
     const bench_options *o = s->options;
-    dsmoe_status status = dsmoe_config_preset("tiny", &s->config, error);
-    if (status != DSMOE_OK) return status;
-    dsmoe_config *c = &s->config;
-    c->hidden_size = o->hidden;
-    c->num_hidden_layers = o->layers;
-    c->num_attention_heads = c->num_key_value_heads = o->heads;
-    c->moe_intermediate_size = o->moe;
-    c->n_routed_experts = o->routed;
-    c->n_shared_experts = o->shared;
-    c->num_experts_per_tok = o->k;
-    c->vocab_size = o->vocab;
-    c->bos_token_id = c->eos_token_id = -1;
+    const dsmoe_config *c = &s->config;
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
     options.n_sequences = o->batch;
     options.sequence_length = o->seq;
     options.recompute = o->recompute;
     options.n_threads = (int)o->n_threads;
-    status = dsmoe_model_plan_make(c, o->seq, &s->plan, error);
+    dsmoe_status status = dsmoe_model_plan_make(c, o->seq, &s->plan, error);
     if (status == DSMOE_OK) status = dsmoe_trainer_create(c, &options, &s->trainer, error);
     if (status != DSMOE_OK) return status;
     s->memory = dsmoe_trainer_memory_size(c, &options);
@@ -103,7 +104,7 @@ static bool make_tokens(bench_state *s)
     if (!s->tokens || !s->targets) return false;
     for (int64_t i = 0; i < 2 * n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        int32_t token = (int32_t)((state >> 33) % (uint64_t)s->options->vocab);
+        int32_t token = (int32_t)((state >> 33) % (uint64_t)s->options->vocab_size);
         *(i < n ? &s->tokens[i] : &s->targets[i - n]) = token;
     }
     return true;
@@ -168,6 +169,7 @@ static void print_part(const char *name, double seconds, double step)
 static void print_text(const bench_state *s, const bench_result *r)
 {
     const bench_options *o = s->options;
+    const dsmoe_config *c = &s->config;
     char stated[CLI_BYTES], peak[CLI_BYTES], kept[CLI_BYTES];
     const dsmoe_trainer_memory *m = &s->memory;
     double tokens = (double)(o->batch * o->seq), gflops = step_flops(s) / r->step_s * 1e-9;
@@ -176,9 +178,11 @@ static void print_text(const bench_state *s, const bench_result *r)
     printf(
         "hidden %lld, %lld layers, %lld heads, %lld + %lld experts of %lld, top-%lld, vocabulary "
         "%lld: %.1fM parameters, %.1fM active\n",
-        (long long)o->hidden, (long long)o->layers, (long long)o->heads, (long long)o->shared,
-        (long long)o->routed, (long long)o->moe, (long long)o->k, (long long)o->vocab,
-        1e-6 * (double)s->plan.total, 1e-6 * (double)s->plan.active);
+        (long long)c->hidden_size, (long long)c->num_hidden_layers,
+        (long long)c->num_attention_heads, (long long)c->n_shared_experts,
+        (long long)c->n_routed_experts, (long long)c->moe_intermediate_size,
+        (long long)c->num_experts_per_tok, (long long)c->vocab_size, 1e-6 * (double)s->plan.total,
+        1e-6 * (double)s->plan.active);
     printf("batch %lld x %lld, %d threads, %s kernels\n\n", (long long)o->batch, (long long)o->seq,
            (int)o->n_threads, dsmoe_kernels_name());
     printf("step        %9.1f ms  %.0f tokens/s  %.1f GFLOP/s  %.0f%% of multiply-adds\n",
@@ -200,15 +204,18 @@ static void print_text(const bench_state *s, const bench_result *r)
 static void print_json(const bench_state *s, const bench_result *r)
 {
     const bench_options *o = s->options;
+    const dsmoe_config *c = &s->config;
     const dsmoe_trainer_memory *m = &s->memory;
     double gflops = step_flops(s) / r->step_s * 1e-9;
     printf("{\"hidden\":%lld,\"layers\":%lld,\"heads\":%lld,\"moe\":%lld,\"routed\":%lld,"
            "\"shared\":%lld,\"k\":%lld,\"vocab\":%lld,\"batch\":%lld,\"seq\":%lld,\"threads\":%d,"
            "\"recompute\":%s,\"kernels\":\"%s\",\n",
-           (long long)o->hidden, (long long)o->layers, (long long)o->heads, (long long)o->moe,
-           (long long)o->routed, (long long)o->shared, (long long)o->k, (long long)o->vocab,
-           (long long)o->batch, (long long)o->seq, (int)o->n_threads,
-           o->recompute ? "true" : "false", dsmoe_kernels_name());
+           (long long)c->hidden_size, (long long)c->num_hidden_layers,
+           (long long)c->num_attention_heads, (long long)c->moe_intermediate_size,
+           (long long)c->n_routed_experts, (long long)c->n_shared_experts,
+           (long long)c->num_experts_per_tok, (long long)c->vocab_size, (long long)o->batch,
+           (long long)o->seq, (int)o->n_threads, o->recompute ? "true" : "false",
+           dsmoe_kernels_name());
     printf("\"parameters\":%lld,\"active_parameters\":%lld,\"step_flops\":%.0f,\"steps\":%d,"
            "\"loss\":%.6f,\n",
            (long long)s->plan.total, (long long)s->plan.active, step_flops(s), r->n_steps, r->loss);
@@ -226,43 +233,43 @@ static void print_json(const bench_state *s, const bench_result *r)
            (long long)r->peak_rss);
 }
 
+static int parse(bench_options *o, int argc, char **argv)
+{
+    *o = (bench_options){.sizes = dsmoe_model_sizes_default(),
+                         .vocab_size = 8192,
+                         .batch = 8,
+                         .seq = 256,
+                         .n_threads = dsmoe_machine_threads(),
+                         .seconds = 15};
+    const int most = 1 << 24;
+    const option_row own[] = {
+        {"--vocab-size", NULL, OPTION_INTEGER, &o->vocab_size, 1, most},
+        {"--vocab", NULL, OPTION_INTEGER, &o->vocab_size, 1, most},
+        {"--batch", NULL, OPTION_INTEGER, &o->batch, 1, most},
+        {"--seq", NULL, OPTION_INTEGER, &o->seq, 1, most},
+        {"--recompute", NULL, OPTION_FLAG, &o->recompute, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
+        {"--seconds", NULL, OPTION_NUMBER, &o->seconds, 0, 86400},
+        {"--json", NULL, OPTION_FLAG, &o->json, 0, 0},
+    };
+    enum { N_OWN = sizeof own / sizeof *own, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
+    option_row rows[N_ROWS];
+    memcpy(rows, own, sizeof own);
+    model_sizes_rows(&o->sizes, rows + N_OWN);
+    return options_parse("bench", help, rows, N_ROWS, argc, argv, NULL);
+}
+
 int bench_train(int argc, char **argv)
 {
-    bench_options o = {.hidden = 256,
-                       .layers = 6,
-                       .heads = 4,
-                       .moe = 172,
-                       .routed = 63,
-                       .shared = 1,
-                       .k = 7,
-                       .vocab = 8192,
-                       .batch = 8,
-                       .seq = 256,
-                       .n_threads = dsmoe_machine_threads(),
-                       .seconds = 15};
-    const int most = 1 << 24;
-    const option_row rows[] = {
-        {"--hidden", NULL, OPTION_INTEGER, &o.hidden, 1, most},
-        {"--layers", NULL, OPTION_INTEGER, &o.layers, 1, most},
-        {"--heads", NULL, OPTION_INTEGER, &o.heads, 1, most},
-        {"--moe", NULL, OPTION_INTEGER, &o.moe, 1, most},
-        {"--routed", NULL, OPTION_INTEGER, &o.routed, 1, most},
-        {"--shared", NULL, OPTION_INTEGER, &o.shared, 0, most},
-        {"--k", NULL, OPTION_INTEGER, &o.k, 1, most},
-        {"--vocab", NULL, OPTION_INTEGER, &o.vocab, 1, most},
-        {"--batch", NULL, OPTION_INTEGER, &o.batch, 1, most},
-        {"--seq", NULL, OPTION_INTEGER, &o.seq, 1, most},
-        {"--recompute", NULL, OPTION_FLAG, &o.recompute, 0, 0},
-        {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
-        {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
-        {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
-    };
-    int code = options_parse("bench", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    bench_options o;
+    int code = parse(&o, argc, argv);
     if (code >= 0) return code;
 
     bench_state s = {.options = &o};
     bench_result r = {.step_s = INFINITY};
     dsmoe_error error = {0};
+    code = make_config(&s);
+    if (code >= 0) return code;
     dsmoe_status status = make_ready(&s, &error);
     if (status == DSMOE_ERROR_CONFIG || status == DSMOE_ERROR_ARGUMENT) {
         release(&s);

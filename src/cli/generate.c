@@ -50,7 +50,6 @@ typedef struct generate_output {
 /* -p, -f or stdin; to be freed. CLI_OK or an exit code. */
 static int read_prompt(const generate_options *o, char **text, size_t *length)
 {
-    if (o->prompt && o->file) return cli_usage("generate", "either --prompt or --file, not both");
     if (o->prompt) {
         *length = strlen(o->prompt);
         *text = strdup(o->prompt);
@@ -203,9 +202,15 @@ int command_generate(int argc, char **argv)
         {"--quiet", NULL, OPTION_FLAG, &o.quiet, 0, 0},
     };
     memcpy(rows + RUNNER_N_OPTIONS, own, sizeof own);
-    int code = options_parse("generate", help, rows, RUNNER_N_OPTIONS + 5, argc, argv, NULL);
-    if (code >= 0) return code;
-    if (o.ids && o.run.stop.count > 0)
-        return cli_usage("generate", "--stop is about text, --ids about token ids");
-    return run(&o);
+    static const option_rule rules[] = {
+        {"--prompt", OPTION_EXCLUDES, "--file"},
+        {"--stop", OPTION_EXCLUDES, "--ids"},
+        {"--special", OPTION_EXCLUDES, "--ids"},
+    };
+    enum { N_ROWS = sizeof rows / sizeof *rows };
+    bool given[N_ROWS];
+    int code = options_parse_given("generate", help, rows, N_ROWS, argc, argv, NULL, given);
+    if (code < 0)
+        code = options_check("generate", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
+    return code < 0 ? run(&o) : code;
 }

@@ -8,12 +8,13 @@
 #include <unistd.h>
 
 #include "cli/conversion.h"
+#include "cli/model_sizes.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
 static const char help[] =
-    "usage: dsmoe init --preset NAME [options] DIR\n"
-    "       dsmoe init --preset NAME [options] FILE.gguf\n"
+    "usage: dsmoe init --preset NAME | --config FILE [options] DIR\n"
+    "       dsmoe init --preset NAME | --config FILE [options] FILE.gguf\n"
     "\n"
     "Writes a model with fresh random weights to a new folder, in the layout of the released one:\n"
     "config.json, generation_config.json and safetensors of at most 5 GB each; or, if the name ends\n"
@@ -24,7 +25,7 @@ static const char help[] =
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
     "                        16b   the released model\n"
-    "      --layers N        another number of layers\n"
+    "      --config FILE     a config.json of your own, or the folder that has one\n"
     "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
     "                        quantize (--dtype is the same)\n"
     "  -s, --seed N          another seed, other weights (0)\n"
@@ -33,6 +34,9 @@ static const char help[] =
     "                        ends texts with its tokens\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "  -h, --help            this text\n"
+    "\n"
+    "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP
+    "      --vocab-size N         vocab_size\n"
     "\n"
     "Ctrl-C removes what was written.\n"
     "\n"
@@ -46,8 +50,9 @@ static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
                                                                "tokenizer_config.json"};
 
 typedef struct init_command {
-    const char *preset, *dtype_name, *tokenizer, *folder;
-    int64_t n_layers, seed, n_threads;
+    const char *preset, *config_path, *dtype_name, *tokenizer, *folder;
+    int64_t vocab_size, seed, n_threads;
+    dsmoe_model_sizes sizes;
     dsmoe_config config;
     dsmoe_dtype dtype;
     int64_t n_parameters;
@@ -57,36 +62,6 @@ typedef struct init_command {
 } init_command;
 
 /* ---- what is asked for --------------------------------------------------------------------- */
-
-static int parse(init_command *c, int argc, char **argv)
-{
-    const option_row rows[] = {
-        {"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
-        {"--layers", NULL, OPTION_INTEGER, &c->n_layers, 1, 65536},
-        {"--type", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
-        {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
-        {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
-        {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
-        {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
-    option_words words = {&c->folder, 1, 0};
-    int exit_code =
-        options_parse("init", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
-    if (exit_code >= 0) return exit_code;
-    if (!c->preset) return cli_usage("init", "which model? --preset tiny, 2b or 16b");
-    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder or .gguf file?");
-    for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
-        if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
-    if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))
-        return cli_usage("init",
-                         "--type must be f32, f16 or bf16, not '%s', unless a .gguf file is "
-                         "written",
-                         c->dtype_name);
-    dsmoe_error error;
-    if (dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
-        return cli_usage("init", "--preset: %s", error.message);
-    if (c->n_layers) c->config.num_hidden_layers = c->n_layers;
-    return -1;
-}
 
 /* FOLDER/NAME in a string to free(). */
 static char *path_in(const char *folder, const char *name)
@@ -100,6 +75,67 @@ static bool is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* What the model is like, for messages. */
+static const char *source(const init_command *c) { return c->preset ? c->preset : c->config_path; }
+
+static int parse_options(init_command *c, int argc, char **argv)
+{
+    const option_row own[] = {
+        {"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
+        {"--config", NULL, OPTION_TEXT, &c->config_path, 0, 0},
+        {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 1, 1 << 24},
+        {"--type", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
+        {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
+        {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
+        {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
+    enum { N_OWN = sizeof own / sizeof *own, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
+    static const option_rule rules[] = {{"--config", OPTION_EXCLUDES, "--preset"}};
+    option_row rows[N_ROWS];
+    bool given[N_ROWS];
+    option_words words = {&c->folder, 1, 0};
+    memcpy(rows, own, sizeof own);
+    model_sizes_rows(&c->sizes, rows + N_OWN);
+    int exit_code = options_parse_given("init", help, rows, N_ROWS, argc, argv, &words, given);
+    return exit_code >= 0 ? exit_code : options_check("init", rows, N_ROWS, given, rules, 1);
+}
+
+/* The preset or the file, with the sizes over it. */
+static int make_config(init_command *c)
+{
+    dsmoe_error error;
+    if (!c->config_path && dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
+        return cli_usage("init", "--preset: %s", error.message);
+    char *path = c->config_path && is_folder(c->config_path)
+                     ? path_in(c->config_path, "config.json")
+                     : strdup(c->config_path ? c->config_path : "");
+    if (!path) return cli_failure("init", "not enough memory");
+    dsmoe_status status = c->config_path ? dsmoe_config_read(path, &c->config, &error) : DSMOE_OK;
+    free(path);
+    if (status != DSMOE_OK) return cli_failure("init", "%s", error.message);
+    if (c->vocab_size) c->config.vocab_size = c->vocab_size;
+    if (c->config.bos_token_id >= c->config.vocab_size) c->config.bos_token_id = -1;
+    if (c->config.eos_token_id >= c->config.vocab_size) c->config.eos_token_id = -1;
+    return model_sizes_apply("init", &c->sizes, &c->config);
+}
+
+static int parse(init_command *c, int argc, char **argv)
+{
+    int exit_code = parse_options(c, argc, argv);
+    if (exit_code >= 0) return exit_code;
+    if (!c->preset && !c->config_path)
+        return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
+    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder or .gguf file?");
+    for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
+        if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
+    if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))
+        return cli_usage("init",
+                         "--type must be f32, f16 or bf16, not '%s', unless a .gguf file is "
+                         "written",
+                         c->dtype_name);
+    return make_config(c);
 }
 
 /* A tokenizer that is in the folder already counts as given. */
@@ -125,8 +161,8 @@ static int use_tokenizer(init_command *c)
     if (size > c->config.vocab_size)
         return cli_failure("init",
                            "%s: the tokenizer has %lld tokens, more than the vocab_size %lld of "
-                           "preset %s",
-                           c->tokenizer, size, (long long)c->config.vocab_size, c->preset);
+                           "%s; --vocab-size takes another one",
+                           c->tokenizer, size, (long long)c->config.vocab_size, source(c));
     if (bos >= 0) c->config.bos_token_id = bos;
     if (eos >= 0) c->config.eos_token_id = eos;
     if (conversion_to_gguf(c->tokenizer) && !conversion_to_gguf(c->folder))
@@ -228,7 +264,7 @@ static void announce(const void *context, double bytes)
 {
     const init_command *c = context;
     char size[CLI_BYTES], parameters[TABLE_CELL];
-    fprintf(stderr, "%s, %lld layer%s: %s parameters, %s as %s\n", c->preset,
+    fprintf(stderr, "%s, %lld layer%s: %s parameters, %s as %s\n", source(c),
             (long long)c->config.num_hidden_layers, c->config.num_hidden_layers > 1 ? "s" : "",
             number_group(c->n_parameters, parameters), cli_format_bytes(bytes, size),
             c->dtype_name);
@@ -271,7 +307,9 @@ static void print_result(const init_command *c)
 
 int command_init(int argc, char **argv)
 {
-    init_command c = {.dtype_name = "bf16", .n_threads = dsmoe_machine_threads()};
+    init_command c = {.dtype_name = "bf16",
+                      .n_threads = dsmoe_machine_threads(),
+                      .sizes = dsmoe_model_sizes_default()};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     conversion w = conversion_start("init", "writing", c.folder);

@@ -1,4 +1,4 @@
-/* options.c - parses a command line by the table of its options. */
+/* options.c - parses a command line by the table of its options, and checks them against each other. */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -58,6 +58,11 @@ static int store_value(const char *command, const char *name, const option_row *
     switch (row->kind) {
     case OPTION_FLAG: *(bool *)row->value = true; return CLI_OK;
     case OPTION_TEXT: *(const char **)row->value = text; return CLI_OK;
+    case OPTION_FIELD:
+        if (strlen(text) >= (size_t)row->max)
+            return cli_usage(command, "%s has more than %.0f bytes", name, row->max - 1);
+        strncpy(row->value, text, (size_t)row->max);
+        return CLI_OK;
     case OPTION_LIST: {
         option_words *list = row->value;
         if (list->count == list->capacity)
@@ -97,7 +102,7 @@ static const option_row *find_row(const option_row *rows, int n_rows, const char
 
 /* One option at argv[*at]; *at moves on if its value is the next word. CLI_OK or an exit code. */
 static int parse_option(const char *command, const option_row *rows, int n_rows, int argc,
-                        char **argv, int *at)
+                        char **argv, int *at, bool *given)
 {
     const char *word = argv[*at], *value = NULL;
     size_t length = strlen(word);
@@ -111,6 +116,7 @@ static int parse_option(const char *command, const option_row *rows, int n_rows,
     }
     const option_row *row = find_row(rows, n_rows, word, length);
     if (!row) return cli_usage(command, "there is no option '%s'", word);
+    if (given) given[row - rows] = true;
     if (row->kind == OPTION_FLAG) {
         if (value) return cli_usage(command, "%s takes no value", row->name);
         return store_value(command, row->name, row, NULL);
@@ -133,6 +139,13 @@ static int store_word(const char *command, option_words *words, const char *word
 int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
                   int argc, char **argv, option_words *words)
 {
+    return options_parse_given(command, help, rows, n_rows, argc, argv, words, NULL);
+}
+
+int options_parse_given(const char *command, const char *help, const option_row *rows, int n_rows,
+                        int argc, char **argv, option_words *words, bool *given)
+{
+    if (given) memset(given, 0, (size_t)n_rows * sizeof *given);
     bool options_ended = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -146,9 +159,51 @@ int options_parse(const char *command, const char *help, const option_row *rows,
             fputs(help, stdout);
             return CLI_OK;
         } else {
-            code = parse_option(command, rows, n_rows, argc, argv, &i);
+            code = parse_option(command, rows, n_rows, argc, argv, &i, given);
         }
         if (code != CLI_OK) return code;
+    }
+    return -1;
+}
+
+/* ---- what they say about each other ---------------------------------------------------------- */
+
+static bool is_set(const option_row *row)
+{
+    switch (row->kind) {
+    case OPTION_FLAG: return *(const bool *)row->value;
+    case OPTION_TEXT: return *(const char *const *)row->value != NULL;
+    case OPTION_INTEGER: return *(const int64_t *)row->value != 0;
+    case OPTION_NUMBER: return *(const double *)row->value != 0;
+    case OPTION_FIELD: return *(const char *)row->value != '\0';
+    case OPTION_LIST: return ((const option_words *)row->value)->count > 0;
+    }
+    return false;
+}
+
+static int check_rule(const char *command, const option_rule *rule, const option_row *other,
+                      bool other_given)
+{
+    bool is_number = other->kind == OPTION_INTEGER || other->kind == OPTION_NUMBER;
+    if (rule->relation == OPTION_EXCLUDES)
+        return !is_set(other)
+                   ? -1
+                   : cli_usage(command, "%s and %s exclude each other%s", rule->name, rule->other,
+                               other_given ? "" : ", and the settings have the latter");
+    if (is_set(other)) return -1;
+    if (is_number) return cli_usage(command, "%s has no effect: %s is 0", rule->name, rule->other);
+    return cli_usage(command, "%s has no effect without %s", rule->name, rule->other);
+}
+
+int options_check(const char *command, const option_row *rows, int n_rows, const bool *given,
+                  const option_rule *rules, int n_rules)
+{
+    for (int i = 0; i < n_rules; i++) {
+        const option_row *row = find_row(rows, n_rows, rules[i].name, strlen(rules[i].name));
+        const option_row *other = find_row(rows, n_rows, rules[i].other, strlen(rules[i].other));
+        if (!given[row - rows] || !is_set(row)) continue;
+        int exit_code = check_rule(command, &rules[i], other, given[other - rows]);
+        if (exit_code >= 0) return exit_code;
     }
     return -1;
 }

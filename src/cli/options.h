@@ -1,4 +1,5 @@
-/* options.h - the options of a command as a table: one row each, in the order of the help. */
+/* options.h - the options of a command as a table: one row each, in the order of the help; and what
+ * they say about each other. */
 #ifndef DSMOE_CLI_OPTIONS_H
 #define DSMOE_CLI_OPTIONS_H
 
@@ -10,6 +11,7 @@ typedef enum option_kind {
     OPTION_TEXT,    /* const char ** */
     OPTION_INTEGER, /* int64_t *, within [min, max] */
     OPTION_NUMBER,  /* double *, finite, within [min, max] */
+    OPTION_FIELD,   /* char [max]: a copy, the rest filled with NULs */
     OPTION_LIST,    /* option_words *: may be given several times, every text is kept */
 } option_kind;
 
@@ -18,7 +20,7 @@ typedef struct option_row {
     const char *short_name; /* "-m", or NULL */
     option_kind kind;
     void *value;
-    double min, max; /* of numbers */
+    double min, max; /* of numbers; of a field `max` is its size */
 } option_row;
 
 /* Texts in their order, at most `capacity`: what stands beside the options, or an OPTION_LIST. */
@@ -33,5 +35,27 @@ typedef struct option_words {
  * be NULL: then there must be none. */
 int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
                   int argc, char **argv, option_words *words);
+/* The same; given[i] is set to whether row i was given. */
+int options_parse_given(const char *command, const char *help, const option_row *rows, int n_rows,
+                        int argc, char **argv, option_words *words, bool *given);
+
+/* What an option says about another one. It matters where the first was given and is not 0; the other
+ * counts by its value, which may be a default or come from a file: a number that is not 0, a text that
+ * is not empty, a flag that is set. */
+typedef enum option_relation {
+    OPTION_NEEDS,    /* the first has no effect without the other */
+    OPTION_EXCLUDES, /* one of the two has no effect beside the other */
+} option_relation;
+
+typedef struct option_rule {
+    const char *name;
+    option_relation relation;
+    const char *other;
+} option_rule;
+
+/* After the parsing: -1 if the command should go on, CLI_USAGE after a message that names both options
+ * of a rule that is broken. */
+int options_check(const char *command, const option_row *rows, int n_rows, const bool *given,
+                  const option_rule *rules, int n_rules);
 
 #endif

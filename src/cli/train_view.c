@@ -162,6 +162,7 @@ static void show_start(train_view *v, const dsmoe_run_event *e)
     if (e->first_step > 0)
         fprintf(stderr, "resume  after step %" PRId64 " of %" PRId64 "\n", e->first_step,
                 e->n_steps);
+    if (e->text) fprintf(stderr, "changed %s\n", e->text);
 }
 
 /* ---- lines to keep --------------------------------------------------------------------------- */

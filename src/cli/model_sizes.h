@@ -1,0 +1,29 @@
+/* model_sizes.h - the sizes of a new model as options, the same in `train`, `init` and `bench train`. */
+#ifndef DSMOE_CLI_MODEL_SIZES_H
+#define DSMOE_CLI_MODEL_SIZES_H
+
+#include "cli/options.h"
+#include "dsmoe.h"
+
+enum { MODEL_SIZES_ROWS = 10 };
+
+#define MODEL_SIZES_HELP                                                                           \
+    "      --layers N             num_hidden_layers\n"                                             \
+    "      --hidden N             hidden_size\n"                                                   \
+    "      --heads N              num_attention_heads\n"                                           \
+    "      --kv-heads N           num_key_value_heads (as many as heads)\n"                        \
+    "      --moe N                moe_intermediate_size, the width of an expert\n"                 \
+    "      --routed N             n_routed_experts; 0: a dense model\n"                            \
+    "      --shared N             n_shared_experts\n"                                              \
+    "      --k N                  num_experts_per_tok\n"                                           \
+    "      --dense-layers N       first_k_dense_replace: layers without experts\n"                 \
+    "      --ffn N                intermediate_size, the width of the dense layers\n"
+
+/* Rows for a table of options; `sizes` are those that none was given for. */
+void model_sizes_rows(dsmoe_model_sizes *sizes, option_row rows[MODEL_SIZES_ROWS]);
+/* The key of config.json that an option sets; NULL if it is not one of these. */
+const char *model_sizes_key(const char *option);
+/* Gives a configuration the sizes: -1, or CLI_USAGE after a message that names the options. */
+int model_sizes_apply(const char *command, const dsmoe_model_sizes *sizes, dsmoe_config *config);
+
+#endif

@@ -1,0 +1,293 @@
+/* train_options.c - the command line of `dsmoe train`. Every setting of a run is an option; both have
+ * the same name, but for dashes. */
+#include "cli/train_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/model_sizes.h"
+#include "cli/options.h"
+
+static const char help[] =
+    "usage: dsmoe train --data PATH --out DIR [options]\n"
+    "       dsmoe train --resume DIR [options]\n"
+    "\n"
+    "Trains a DeepSeekMoE language model. DIR becomes a run: checkpoints that every other command\n"
+    "takes as a model (DIR/best, DIR/latest), the settings, metrics.jsonl and events for TensorBoard,\n"
+    "and report.html, which shows how it goes. Ctrl-C saves and stops; --resume goes on from there and\n"
+    "gives the same model, bit for bit, as if nothing had happened.\n"
+    "\n"
+    "      --data PATH            text, .jsonl with \"text\", token shards (.bin), or a folder of them;\n"
+    "                             may be given several times\n"
+    "      --out DIR              the folder of the run\n"
+    "      --settings FILE        settings from a file, such as another run's settings.json; options\n"
+    "                             on the command line come over them\n"
+    "      --resume DIR           go on with a run, with the settings it has; options that are given\n"
+    "                             hold from then on, except those that would make it another run\n"
+    "                             (the model, --seq, --seed, --held-out, --out)\n"
+    "      --stop-after N         end with a checkpoint after N steps in all\n"
+    "  -t, --threads N            threads (all processors); does not change the result\n"
+    "      --quiet                no progress, only what went wrong\n"
+    "\n"
+    "the model:\n"
+    "      --preset NAME          tiny (default), 2b or 16b\n"
+    "      --config FILE          a config.json of your own\n"
+    "      --init PATH            go on from the weights of a model: its folder, or a .gguf file\n"
+    "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (else one is\n"
+    "                             trained on the data)\n"
+    "      --vocab-size N         tokens of one that is trained (8192, or what the text allows)\n"
+    "      --init-std X           spread of the first weights (the configuration's)\n"
+    "\n"
+    "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP "\n"
+    "learning:\n"
+    "      --steps N              steps in all (1000)\n"
+    "      --batch N              sequences of a batch (8)\n"
+    "      --seq N                tokens of a sequence (256)\n"
+    "      --accumulate N         batches of a step (1)\n"
+    "      --lr X                 highest learning rate (0.001)\n"
+    "      --schedule NAME        step (the paper's, default), cosine or constant\n"
+    "      --warmup N             steps up to the highest rate (a twentieth of all, at most 2000)\n"
+    "      --weight-decay X       of AdamW, on matrices (0.1)\n"
+    "      --beta1 X, --beta2 X, --eps X   of AdamW (0.9, 0.95, 1e-8)\n"
+    "      --clip X               largest norm of the gradient; 0: any (1)\n"
+    "      --aux-loss-alpha X     expert-level balance factor (the configuration's)\n"
+    "      --device-groups N      groups of experts for the device-level balance loss (0: none)\n"
+    "      --device-loss-alpha X  its factor (0.05)\n"
+    "      --recompute            less memory for activations, a third more time\n"
+    "  -s, --seed N               of the first weights and the order of the data (0)\n"
+    "\n"
+    "looking at it:\n"
+    "      --held-out X           share of the data that is never learnt from (0.05)\n"
+    "      --eval-every N         steps between looks at its loss (100; 0: never)\n"
+    "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
+    "      --sample-every N       steps between texts that the model writes (250; 0: never)\n"
+    "      --sample-tokens N      tokens of such a text (64)\n"
+    "      --sample-prompt TEXT   what it begins with\n"
+    "      --save-every N         steps between checkpoints (250; 0: at the end only)\n"
+    "      --keep N               last checkpoints to keep, beside the best (2)\n"
+    "      --dtype NAME           of their weights: f32 (default), f16 or bf16; what resuming needs is\n"
+    "                             kept exactly beside them\n"
+    "      --log-every N          steps between lines of the log (10)\n"
+    "      --report-every N       refresh the report every N steps, at most 4 times a minute (10)\n"
+    "  -h, --help                 this text\n"
+    "\n"
+    "examples:\n"
+    "  dsmoe train --data notes/ --out runs/notes --steps 2000\n"
+    "  dsmoe train --resume runs/notes\n"
+    "  dsmoe generate -m runs/notes/best -p \"Once upon a time\"\n";
+
+/* The largest settings make it static: there is one command line. */
+static struct {
+    train_options options;
+    const char *data_at[DSMOE_MAX_DATA];
+    option_words data;
+    const char *settings_file;
+} line;
+
+#define SETTING(name) &line.options.settings.name
+#define FIELD(name) OPTION_FIELD, line.options.settings.name, 0, sizeof line.options.settings.name
+
+enum { MANY = 1000000000 }; /* steps */
+/* Settings go straight to their place. */
+static const option_row own_rows[] = {
+    {"--data", NULL, OPTION_LIST, &line.data, 0, 0},
+    {"--out", NULL, FIELD(out)},
+    {"--settings", NULL, OPTION_TEXT, &line.settings_file, 0, 0},
+    {"--resume", NULL, OPTION_TEXT, &line.options.resume, 0, 0},
+    {"--stop-after", NULL, OPTION_INTEGER, &line.options.stop_after, 1, MANY},
+    {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
+    {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
+    {"--preset", NULL, FIELD(preset)},
+    {"--config", NULL, FIELD(config)},
+    {"--init", NULL, FIELD(init)},
+    {"--tokenizer", NULL, FIELD(tokenizer)},
+    {"--vocab-size", NULL, OPTION_INTEGER, SETTING(vocab_size), 258, 1 << 24},
+    {"--init-std", NULL, OPTION_NUMBER, SETTING(init_std), 0, 10},
+    {"--steps", NULL, OPTION_INTEGER, SETTING(steps), 1, MANY},
+    {"--batch", NULL, OPTION_INTEGER, SETTING(batch), 1, 65536},
+    {"--seq", NULL, OPTION_INTEGER, SETTING(seq), 1, 1 << 20},
+    {"--accumulate", NULL, OPTION_INTEGER, SETTING(accumulate), 1, 65536},
+    {"--lr", NULL, OPTION_NUMBER, SETTING(lr), 0, 10},
+    {"--schedule", NULL, FIELD(schedule)},
+    {"--warmup", NULL, OPTION_INTEGER, SETTING(warmup), 0, MANY},
+    {"--weight-decay", NULL, OPTION_NUMBER, SETTING(weight_decay), 0, 0.999999},
+    {"--beta1", NULL, OPTION_NUMBER, SETTING(beta1), 0, 0.999999},
+    {"--beta2", NULL, OPTION_NUMBER, SETTING(beta2), 0, 0.999999},
+    {"--eps", NULL, OPTION_NUMBER, SETTING(eps), 1e-30, 1},
+    {"--clip", NULL, OPTION_NUMBER, SETTING(clip), 0, 1e6},
+    {"--aux-loss-alpha", NULL, OPTION_NUMBER, SETTING(aux_loss_alpha), 0, 1000},
+    {"--device-groups", NULL, OPTION_INTEGER, SETTING(device_groups), 0, 65536},
+    {"--device-loss-alpha", NULL, OPTION_NUMBER, SETTING(device_loss_alpha), 0, 1000},
+    {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
+    {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},
+    {"--held-out", NULL, OPTION_NUMBER, SETTING(held_out), 0, 0.9},
+    {"--eval-every", NULL, OPTION_INTEGER, SETTING(eval_every), 0, MANY},
+    {"--eval-sequences", NULL, OPTION_INTEGER, SETTING(eval_sequences), 0, MANY},
+    {"--sample-every", NULL, OPTION_INTEGER, SETTING(sample_every), 0, MANY},
+    {"--sample-tokens", NULL, OPTION_INTEGER, SETTING(sample_tokens), 0, 1 << 20},
+    {"--sample-prompt", NULL, FIELD(sample_prompt)},
+    {"--save-every", NULL, OPTION_INTEGER, SETTING(save_every), 0, MANY},
+    {"--keep", NULL, OPTION_INTEGER, SETTING(keep), 1, 1e6},
+    {"--dtype", NULL, FIELD(dtype)},
+    {"--log-every", NULL, OPTION_INTEGER, SETTING(log_every), 1, MANY},
+    {"--report-every", NULL, OPTION_INTEGER, SETTING(report_every), 1, MANY},
+};
+enum {
+    N_OWN_ROWS = sizeof own_rows / sizeof *own_rows,
+    N_ROWS = N_OWN_ROWS + MODEL_SIZES_ROWS,
+};
+static option_row rows[N_ROWS]; /* those, and the sizes of the model */
+
+static const option_rule rules[] = {
+    {"--settings", OPTION_EXCLUDES, "--resume"},
+    {"--config", OPTION_EXCLUDES, "--preset"},
+    {"--config", OPTION_EXCLUDES, "--init"},
+    {"--preset", OPTION_EXCLUDES, "--init"},
+    {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
+    {"--vocab-size", OPTION_EXCLUDES, "--init"},
+    {"--init-std", OPTION_EXCLUDES, "--init"},
+    {"--layers", OPTION_EXCLUDES, "--init"},
+    {"--hidden", OPTION_EXCLUDES, "--init"},
+    {"--heads", OPTION_EXCLUDES, "--init"},
+    {"--kv-heads", OPTION_EXCLUDES, "--init"},
+    {"--moe", OPTION_EXCLUDES, "--init"},
+    {"--routed", OPTION_EXCLUDES, "--init"},
+    {"--shared", OPTION_EXCLUDES, "--init"},
+    {"--k", OPTION_EXCLUDES, "--init"},
+    {"--dense-layers", OPTION_EXCLUDES, "--init"},
+    {"--ffn", OPTION_EXCLUDES, "--init"},
+    {"--device-loss-alpha", OPTION_NEEDS, "--device-groups"},
+    {"--eval-every", OPTION_NEEDS, "--held-out"},
+    {"--eval-sequences", OPTION_NEEDS, "--held-out"},
+    {"--eval-sequences", OPTION_NEEDS, "--eval-every"},
+    {"--sample-tokens", OPTION_NEEDS, "--sample-every"},
+    {"--sample-prompt", OPTION_NEEDS, "--sample-every"},
+    {"--sample-prompt", OPTION_NEEDS, "--sample-tokens"},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+/* ---- options and keys ------------------------------------------------------------------------ */
+
+enum { KEY_BYTES = 40 };
+
+/* "--eval-every" as "eval_every", "--hidden" as "hidden_size". */
+static void make_key(const option_row *row, char key[KEY_BYTES])
+{
+    const char *size = model_sizes_key(row->name);
+    snprintf(key, KEY_BYTES, "%s", size ? size : row->name + strlen("--"));
+    for (char *at = key; *at; at++)
+        if (*at == '-') *at = '_';
+}
+
+const char *train_options_name(const char *key)
+{
+    char own[KEY_BYTES];
+    for (int i = 0; i < N_ROWS; i++) {
+        make_key(&rows[i], own);
+        if (!strcmp(own, key)) return rows[i].name;
+    }
+    return key;
+}
+
+/* Whether an option sets a setting, and is not only told to the command. */
+static bool is_setting(const option_row *row)
+{
+    return row->value != &line.settings_file && row->value != &line.options.resume &&
+           row->value != &line.options.stop_after && row->value != &line.options.n_threads &&
+           row->value != &line.options.quiet;
+}
+
+static void list_given(const bool given[N_ROWS])
+{
+    static char keys[N_ROWS][KEY_BYTES];
+    static const char *list[N_ROWS];
+    train_options *o = &line.options;
+    o->given = list;
+    for (int i = 0; i < N_ROWS; i++) {
+        if (!given[i] || !is_setting(&rows[i])) continue;
+        make_key(&rows[i], keys[o->n_given]);
+        list[o->n_given] = keys[o->n_given];
+        o->n_given++;
+    }
+}
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+static int parse(int argc, char **argv, bool given[N_ROWS])
+{
+    line.data = (option_words){line.data_at, DSMOE_MAX_DATA, 0};
+    return options_parse_given("train", help, rows, N_ROWS, argc, argv, NULL, given);
+}
+
+static bool is_given(const bool given[N_ROWS], const char *name)
+{
+    for (int i = 0; i < N_ROWS; i++)
+        if (!strcmp(rows[i].name, name)) return given[i];
+    return false;
+}
+
+/* The settings that the command line goes over: of a file, of a run, or the defaults. */
+static int read_settings(const bool given[N_ROWS])
+{
+    dsmoe_run_settings *s = &line.options.settings;
+    dsmoe_error error;
+    char path[DSMOE_PATH + 32];
+    *s = dsmoe_run_settings_default();
+    snprintf(path, sizeof path, "%s/settings.json", line.options.resume ? line.options.resume : "");
+    if (line.options.resume)
+        dsmoe_run_settings_read(path, s, NULL); /* what is wrong with them the run tells */
+    else if (line.settings_file && dsmoe_run_settings_read(line.settings_file, s, &error))
+        return cli_failure("train", "%s", error.message);
+    if (is_given(given, "--config") || is_given(given, "--preset") || is_given(given, "--init"))
+        *s->config = *s->preset = *s->init = '\0'; /* one of them says what the model is */
+    return -1;
+}
+
+static int set_data(void)
+{
+    dsmoe_run_settings *s = &line.options.settings;
+    if (line.data.count > 0) memset(s->data, 0, sizeof s->data);
+    for (int i = 0; i < line.data.count; i++) {
+        if (strlen(line.data_at[i]) >= sizeof s->data[i])
+            return cli_usage("train", "--data has more than %zu bytes", sizeof s->data[i] - 1);
+        strcpy(s->data[i], line.data_at[i]);
+    }
+    return -1;
+}
+
+static int check(const bool given[N_ROWS])
+{
+    const dsmoe_run_settings *s = &line.options.settings;
+    int exit_code = options_check("train", rows, N_ROWS, given, rules, N_RULES);
+    if (exit_code >= 0) return exit_code;
+    if (strcmp(s->schedule, "step") && strcmp(s->schedule, "cosine") &&
+        strcmp(s->schedule, "constant"))
+        return cli_usage("train", "--schedule must be step, cosine or constant, not '%s'",
+                         s->schedule);
+    if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "f16") && strcmp(s->dtype, "bf16"))
+        return cli_usage("train", "--dtype must be f32, f16 or bf16, not '%s'", s->dtype);
+    if (line.options.resume)
+        return *line.options.resume ? -1
+                                    : cli_usage("train", "which run? --resume names its folder");
+    if (!*s->data[0]) return cli_usage("train", "learn from what? --data names it");
+    if (!*s->out) return cli_usage("train", "to which folder? --out names it");
+    return -1;
+}
+
+/* The command line is read twice: what it says goes over settings that it names. */
+int train_options_parse(int argc, char **argv, train_options *options)
+{
+    bool given[N_ROWS];
+    memcpy(rows, own_rows, sizeof own_rows);
+    model_sizes_rows(SETTING(model), rows + N_OWN_ROWS);
+    int exit_code = parse(argc, argv, given);
+    if (exit_code < 0) exit_code = read_settings(given);
+    if (exit_code < 0) exit_code = parse(argc, argv, given);
+    if (exit_code < 0) exit_code = set_data();
+    if (exit_code < 0) exit_code = check(given);
+    if (exit_code >= 0) return exit_code;
+    list_given(given);
+    *options = line.options;
+    return -1;
+}

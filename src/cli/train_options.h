@@ -1,0 +1,23 @@
+/* train_options.h - the command line of `dsmoe train`: settings of the run, and what else it is told. */
+#ifndef DSMOE_CLI_TRAIN_OPTIONS_H
+#define DSMOE_CLI_TRAIN_OPTIONS_H
+
+#include "dsmoe.h"
+
+typedef struct train_options {
+    dsmoe_run_settings
+        settings;             /* of a run that is resumed: its own, with the given ones over them */
+    const char *resume;       /* the folder of a run that goes on, or NULL */
+    const char *const *given; /* keys of the settings that were given */
+    int n_given;
+    int64_t stop_after, n_threads;
+    bool quiet;
+} train_options;
+
+/* Returns -1 if the command should go on, else the exit code. What is pointed to stays. */
+int train_options_parse(int argc, char **argv, train_options *options);
+
+/* The option that sets a setting, for messages; the key itself if there is none. */
+const char *train_options_name(const char *key);
+
+#endif
