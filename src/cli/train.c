@@ -62,9 +62,9 @@ int command_train(int argc, char **argv)
     int exit_code = train_options_parse(argc, argv, &c);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();
-    cli_answer_interrupt("\nstopping after this step, with a checkpoint; once more: at once\n");
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
+    cli_answer_interrupt(train_view_stopping(&view));
     dsmoe_run_options options = {.resume = c.resume,
                                  .given = c.given,
                                  .n_given = c.n_given,

@@ -39,6 +39,12 @@ static void clear_line(train_view *v)
 
 void train_view_finish(train_view *v) { clear_line(v); }
 
+#define STOPPING "stopping after this step, with a checkpoint; once more: at once\n"
+const char *train_view_stopping(const train_view *v)
+{
+    return v->live ? "\r\033[K" STOPPING : STOPPING;
+}
+
 /* "0:42", "12:05", "3:00:10". */
 static void describe_duration(double seconds, char *out, size_t size)
 {
@@ -71,19 +77,24 @@ static void describe_step(const dsmoe_run_event *e, int width, char line[LINE_BY
              e->imbalance, e->tokens_per_s, left, skipped);
 }
 
+/* Whether the line of a step stays, and scrolls up. */
+static bool is_kept(const train_view *v, const dsmoe_run_event *e)
+{
+    return e->step % v->log_every == 0 || e->step == e->first_step + 1 || e->step == e->n_steps;
+}
+
 static void show_step(train_view *v, const dsmoe_run_event *e)
 {
     char line[LINE_BYTES];
-    bool last = e->step == e->n_steps;
-    if (!v->live) {
-        if (e->step % v->log_every != 0 && e->step != e->first_step + 1 && !last) return;
-        describe_step(e, LINE_BYTES, line);
+    int width = v->live ? cli_terminal_width(stderr) - MARGIN : LINE_BYTES;
+    if (is_kept(v, e)) {
+        clear_line(v);
+        describe_step(e, width, line);
         fprintf(stderr, "%s\n", line);
         return;
     }
     double now = cli_seconds();
-    if (v->drawn && now - v->drawn_at < redraw_after && !last) return;
-    int width = cli_terminal_width(stderr) - MARGIN;
+    if (!v->live || (v->drawn && now - v->drawn_at < redraw_after)) return;
     end_work(v);
     describe_step(e, width, line);
     fprintf(stderr, "\r%.*s\033[K", width > 0 ? width : 0, line);
@@ -193,7 +204,7 @@ static void show_sample(const dsmoe_run_event *e)
     fputc('\n', stderr);
 }
 
-/* The line of the last step comes back with the next one. */
+/* The live line comes back with the next step. */
 void train_view_event(void *view, const dsmoe_run_event *e)
 {
     train_view *v = view;

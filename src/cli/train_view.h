@@ -1,5 +1,6 @@
-/* train_view.h - a training run for the eye: what it is before it begins, one line that is redrawn
- * while it goes on, and lines above that for what is worth keeping. All on stderr. */
+/* train_view.h - a training run for the eye: what it is before it begins, a line every so many steps and
+ * for what else is worth keeping, and on a terminal, below those, one that is redrawn with every
+ * step. All on stderr. */
 #ifndef DSMOE_CLI_TRAIN_VIEW_H
 #define DSMOE_CLI_TRAIN_VIEW_H
 
@@ -9,7 +10,7 @@
 typedef struct train_view {
     const char *command;
     bool quiet;          /* only messages that somebody must read */
-    int64_t log_every;   /* steps between lines where no line can be redrawn */
+    int64_t log_every;   /* steps between lines that stay */
     bool live;           /* stderr can redraw a line */
     bool drawn;          /* something is on it */
     double drawn_at;     /* clock */
@@ -21,6 +22,8 @@ typedef struct train_view {
 train_view train_view_start(const char *command, int64_t log_every, bool quiet);
 /* The `event` of dsmoe_run_options, with the view as its context. */
 void train_view_event(void *view, const dsmoe_run_event *event);
+/* What Ctrl-C is answered with, on a line of its own in the place of the live one. */
+const char *train_view_stopping(const train_view *view);
 /* Clears the line. */
 void train_view_finish(train_view *view);
 
