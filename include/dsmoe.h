@@ -835,11 +835,12 @@ typedef struct dsmoe_run_settings {
     bool recompute;
     int64_t seed;
     double held_out;
-    int64_t eval_every, eval_sequences;  /* 0: never; 0: all */
+    int64_t eval_every, eval_sequences; /* 0: never; 0: all */
+    int64_t patience; /* ends when so many evaluations in a row were not better; 0: never */
     int64_t sample_every, sample_tokens; /* 0: never */
     char sample_prompt[256];
     int64_t save_every, keep; /* 0: at the end only; last checkpoints kept, beside the best */
-    char dtype[8];            /* of the checkpoints' weights: "f32", "f16" or "bf16"; resuming is exact
+    char dtype[8]; /* of the checkpoints' weights: "f32", "f16" or "bf16"; resuming is exact
                                  with each */
     int64_t log_every, report_every;
 } dsmoe_run_settings;
@@ -871,7 +872,7 @@ typedef struct dsmoe_run_event {
     int64_t first_step; /* where it begins: 0, or after what a resumed run had done */
     int64_t parameters, active_parameters;
     /* of a step */
-    int64_t step, n_steps; /* step counts from 1 */
+    int64_t step, n_steps;              /* step counts from 1 */
     double loss, aux_loss, device_loss; /* means since the last step that log_every names */
     double lr, grad_norm, imbalance;
     double tokens_per_s, seconds_left; /* of the last few steps */
@@ -890,7 +891,10 @@ typedef struct dsmoe_run_options {
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
     const char *(*setting_name)(const char *key);
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
-    int n_threads;      /* 0: all processors */
+    double
+        time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the
+                           call; 0: none */
+    int n_threads;  /* 0: all processors */
     /* Called after everything of note, from the calling thread; may be NULL. */
     void (*event)(void *context, const dsmoe_run_event *event);
     /* Asked after each step (and during long preparations): true ends the run with a checkpoint. */
@@ -898,9 +902,17 @@ typedef struct dsmoe_run_options {
     void *context;
 } dsmoe_run_options;
 
+typedef enum dsmoe_run_end {
+    DSMOE_RUN_FINISHED = 0,        /* all steps are done */
+    DSMOE_RUN_STOPPED = 1,         /* by stop_after, or as the caller wished */
+    DSMOE_RUN_OUT_OF_TIME = 2,     /* time_limit */
+    DSMOE_RUN_OUT_OF_PATIENCE = 3, /* the held-out loss did not improve any more */
+} dsmoe_run_end;
+
 typedef struct dsmoe_run_result {
     int64_t step;  /* steps done in all */
     bool finished; /* all of them */
+    dsmoe_run_end end;
     double loss; /* the mean that was logged last */
     double held_out_loss, best_loss;
     char checkpoint[DSMOE_PATH + 64]; /* the last one written */

@@ -118,6 +118,27 @@ rm -rf "$scratch/no"
 run 1 train --data "$scratch/text" --config "$scratch/none.json" --out "$scratch/no"
 one_message "what --config names"
 
+# ---- ends before the last step: time, and a held-out loss that does not improve
+# shellcheck disable=SC2086
+run 0 train $small --out "$scratch/timed" --steps 1000000 --time-limit 0.5s --report-every 1000000 -t 1
+shows "of 1000000, as the time is up, saved as" "go on:  dsmoe train --resume $scratch/timed"
+for wrong in 0 2x "" 1h1h; do
+    # shellcheck disable=SC2086
+    run 2 train $small --out "$scratch/no" --time-limit "$wrong"
+    usage "--time-limit must be a time"
+done
+# shellcheck disable=SC2086
+run 0 train $small --lr 0 --out "$scratch/patient" --steps 1000 --patience 2 -t 1
+shows "ended after step 9 of 1000: the held-out loss did not improve in 2 evaluations" "$scratch/patient/best" \
+    "dsmoe train --resume $scratch/patient --patience 0"
+grep -q '"patience": 2,' "$scratch/patient/settings.json" || complain "patience is not saved"
+run 0 train --resume "$scratch/patient"
+says "did not improve in 2 evaluations"
+run 0 train --resume "$scratch/patient" --patience 3 --quiet -t 1
+shows "ended after step 12 of 1000"
+no_effect "--patience 3 --eval-every 0" --patience --eval-every
+no_effect "--patience 3 --held-out 0" --patience --held-out
+
 # ---- sizes of a new model, over those of a preset or a configuration
 run 0 train --data "$scratch/text" --out "$scratch/sized" --layers 2 --hidden 16 --heads 4 --kv-heads 2 --moe 8 \
     --routed 6 --shared 2 --k 3 --dense-layers 1 --ffn 24 --vocab-size 270 --seq 16 --batch 2 --steps 2 -t 1

@@ -68,6 +68,9 @@ static checkpoint_state make_state(int64_t step)
                               .loss = 0.1 + 0.2,
                               .best_loss = nextafter(2, 3),
                               .best_step = step - 1,
+                              .lowest_loss = nextafter(1, 2),
+                              .n_worse = 3,
+                              .evaluated_step = step - 2,
                               .is_due = 1,
                               .kernels = "some"};
 }

@@ -220,6 +220,31 @@ static void test_options_in_a_field(void **state)
     assert_non_null(strstr(c.text, "--field has more than 3 bytes"));
 }
 
+static void test_options_of_time(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double seconds; /* NAN: refused */
+    } cases[] = {
+        {"90", 90},     {"1.5", 1.5},  {"45s", 45},         {"30m", 1800}, {"2h30m", 9000},
+        {"1.5h", 5400}, {"1d", 86400}, {"1d2h3m4s", 93784}, {"", NAN},     {"h", NAN},
+        {"2x", NAN},    {"-1", NAN},   {"30m2h", NAN},      {"1h1h", NAN}, {"2h30", NAN},
+        {"1e3", NAN},   {"1..5", NAN}, {"0", NAN},          {"inf", NAN},  {"99999999d", NAN},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double seconds = -1;
+        const option_row row = {"--time", NULL, OPTION_DURATION, &seconds, 0, 1e9};
+        char *argv[] = {"test", "--time", (char *)cases[i].text};
+        captured c = capture_begin(stderr);
+        int code = options_parse("test", "", &row, 1, 3, argv, NULL);
+        capture_end(&c);
+        if (isnan(cases[i].seconds) ? code != CLI_USAGE || !strstr(c.text, "2h30m")
+                                    : code != -1 || seconds != cases[i].seconds)
+            fail_msg("'%s': %d, %g: %s", cases[i].text, code, seconds, c.text);
+    }
+}
+
 /* ---- characters and messages --------------------------------------------------------------- */
 
 static void test_characters(void **state)
@@ -566,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_options_refuse_nonsense),
         cmocka_unit_test(test_options_know_each_other),
         cmocka_unit_test(test_options_in_a_field),
+        cmocka_unit_test(test_options_of_time),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_messages_are_one_line),
         cmocka_unit_test(test_text_on_a_terminal),

@@ -69,6 +69,7 @@ static dsmoe_run_settings unusual(void)
     s.held_out = 0.25;
     s.eval_every = 11;
     s.eval_sequences = 12;
+    s.patience = 20;
     s.sample_every = 13;
     s.sample_tokens = 14;
     strcpy(s.sample_prompt, "Once\nupon");
@@ -146,6 +147,8 @@ static void test_refused(void **state)
         {"{\"preset\": \"0123456789012345678901234567890123456789\"}", "preset has 40 bytes"},
         {"{\"schedule\": \"linear\"}", "schedule is 'linear'"},
         {"{\"preset\": \"tiny\", \"init\": \"m\"}", "only one of config, preset and init"},
+        {"{\"patience\": -1}", "patience is -1"},
+        {"{\"patience\": 3, \"eval_every\": 0}", "patience counts evaluations"},
         {"{\"keep\": 0}", "keep is 0"},
         {"{\"hidden_size\": 0}", "hidden_size is 0"},
         {"{\"n_shared_experts\": -2}", "n_shared_experts is -2"},

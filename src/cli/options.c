@@ -48,6 +48,33 @@ static bool parse_number(const char *text, double min, double max, double *value
     return true;
 }
 
+/* "90", "1.5h", "2h30m": larger units first, each once; a number alone is seconds. */
+static bool parse_duration(const char *text, double min, double max, double *seconds)
+{
+    static const char units[] = "dhms";
+    static const double unit_seconds[] = {86400, 3600, 60, 1};
+    double sum = 0, part;
+    const char *next = units, *start = text;
+    while (*text) {
+        char number[32];
+        size_t length = strspn(text, "0123456789.");
+        if (length == 0 || length >= sizeof number) return false;
+        memcpy(number, text, length);
+        number[length] = '\0';
+        if (!parse_number(number, 0, max, &part)) return false;
+        text += length;
+        const char *unit = *text ? strchr(next, *text) : NULL;
+        if (!unit && (*text || next != units)) return false;
+        sum += part * (unit ? unit_seconds[unit - units] : 1);
+        if (!unit) break;
+        next = unit + 1;
+        text++;
+    }
+    if (text == start || !(sum > min && sum <= max)) return false;
+    *seconds = sum;
+    return true;
+}
+
 /* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
 static int store_value(const char *command, const char *name, const option_row *row,
                        const char *text)
@@ -58,6 +85,12 @@ static int store_value(const char *command, const char *name, const option_row *
     switch (row->kind) {
     case OPTION_FLAG: *(bool *)row->value = true; return CLI_OK;
     case OPTION_TEXT: *(const char **)row->value = text; return CLI_OK;
+    case OPTION_DURATION:
+        if (!parse_duration(text, row->min, row->max, row->value))
+            return cli_usage(command,
+                             "%s must be a time such as 90 (seconds), 45m or 2h30m, not '%s'", name,
+                             text);
+        return CLI_OK;
     case OPTION_FIELD:
         if (strlen(text) >= (size_t)row->max)
             return cli_usage(command, "%s has more than %.0f bytes", name, row->max - 1);
@@ -174,7 +207,8 @@ static bool is_set(const option_row *row)
     case OPTION_FLAG: return *(const bool *)row->value;
     case OPTION_TEXT: return *(const char *const *)row->value != NULL;
     case OPTION_INTEGER: return *(const int64_t *)row->value != 0;
-    case OPTION_NUMBER: return *(const double *)row->value != 0;
+    case OPTION_NUMBER:
+    case OPTION_DURATION: return *(const double *)row->value != 0;
     case OPTION_FIELD: return *(const char *)row->value != '\0';
     case OPTION_LIST: return ((const option_words *)row->value)->count > 0;
     }

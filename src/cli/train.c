@@ -26,16 +26,28 @@ static void find_model(const char *folder, const dsmoe_run_result *result, char 
     if (access(path, R_OK) != 0) snprintf(path, size, "%s", result->checkpoint);
 }
 
-static void print_result(const char *folder, const dsmoe_run_result *r)
+static void print_resume(const char *folder, const char *options)
+{
+    printf("go on:  dsmoe train --resume ");
+    cli_print_word(stdout, folder);
+    printf("%s\n", options);
+}
+
+static void print_result(const char *folder, const dsmoe_run_result *r, const dsmoe_run_settings *s)
 {
     char model[DSMOE_PATH + 64];
     find_model(folder, r, model, sizeof model);
+    if (!r->finished)
+        printf("ended after step %" PRId64 " of %" PRId64
+               ": the held-out loss did not improve in %" PRId64 " evaluations\n",
+               r->step, s->steps, s->patience);
     printf("done:   %" PRId64 " steps, loss %.4f", r->step, r->loss);
     if (!isnan(r->held_out_loss)) printf(", held-out loss %.4f", r->held_out_loss);
     printf("\nmodel:  %s\nreport: %s\n", model, r->report);
     printf("try:    dsmoe generate -m ");
     cli_print_word(stdout, model);
     printf(" -n 64 -p \"Once upon a time\"\n");
+    if (!r->finished) print_resume(folder, " --patience 0");
 }
 
 static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_steps)
@@ -43,14 +55,12 @@ static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_
     char settings[DSMOE_PATH + 32];
     snprintf(settings, sizeof settings, "%s/settings.json", folder);
     if (r->step > 0)
-        printf("stopped after step %" PRId64 " of %" PRId64 ", saved as %s\n", r->step, n_steps,
-               r->checkpoint);
+        printf("stopped after step %" PRId64 " of %" PRId64 "%s, saved as %s\n", r->step, n_steps,
+               r->end == DSMOE_RUN_OUT_OF_TIME ? ", as the time is up" : "", r->checkpoint);
     else
         printf("stopped before the first step\n");
     if (access(settings, F_OK) == 0) {
-        printf("go on:  dsmoe train --resume ");
-        cli_print_word(stdout, folder);
-        printf("\n");
+        print_resume(folder, "");
     } else {
         printf("go on:  the same command begins again\n");
     }
@@ -70,6 +80,7 @@ int command_train(int argc, char **argv)
                                  .n_given = c.n_given,
                                  .setting_name = train_options_name,
                                  .stop_after = c.stop_after,
+                                 .time_limit = c.time_limit,
                                  .n_threads = (int)c.n_threads,
                                  .event = train_view_event,
                                  .stop = wants_end,
@@ -80,9 +91,9 @@ int command_train(int argc, char **argv)
     train_view_finish(&view);
     if (status != DSMOE_OK) return cli_failure("train", "%s", error.message);
     const char *folder = c.resume ? c.resume : c.settings.out;
-    if (result.finished)
-        print_result(folder, &result);
+    if (result.finished || result.end == DSMOE_RUN_OUT_OF_PATIENCE)
+        print_result(folder, &result, &c.settings);
     else
         print_stop(folder, &result, c.settings.steps);
-    return cli_interrupted() && !result.finished ? CLI_INTERRUPTED : CLI_OK;
+    return cli_interrupted() && result.end == DSMOE_RUN_STOPPED ? CLI_INTERRUPTED : CLI_OK;
 }

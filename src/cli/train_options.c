@@ -27,6 +27,8 @@ static const char help[] =
     "                             hold from then on, except those that would make it another run\n"
     "                             (the model, --seq, --seed, --held-out, --out)\n"
     "      --stop-after N         end with a checkpoint after N steps in all\n"
+    "      --time-limit TIME      end with a checkpoint after the step in which it passes: 90 (seconds),\n"
+    "                             45m, 2h30m\n"
     "  -t, --threads N            threads (all processors); does not change the result\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
@@ -61,6 +63,8 @@ static const char help[] =
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
     "      --eval-every N         steps between looks at its loss (100; 0: never)\n"
     "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
+    "      --patience N           end when N looks in a row were not better than the best before (0:\n"
+    "                             never)\n"
     "      --sample-every N       steps between texts that the model writes (250; 0: never)\n"
     "      --sample-tokens N      tokens of such a text (64)\n"
     "      --sample-prompt TEXT   what it begins with\n"
@@ -96,6 +100,7 @@ static const option_row own_rows[] = {
     {"--settings", NULL, OPTION_TEXT, &line.settings_file, 0, 0},
     {"--resume", NULL, OPTION_TEXT, &line.options.resume, 0, 0},
     {"--stop-after", NULL, OPTION_INTEGER, &line.options.stop_after, 1, MANY},
+    {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
     {"--preset", NULL, FIELD(preset)},
@@ -124,6 +129,7 @@ static const option_row own_rows[] = {
     {"--held-out", NULL, OPTION_NUMBER, SETTING(held_out), 0, 0.9},
     {"--eval-every", NULL, OPTION_INTEGER, SETTING(eval_every), 0, MANY},
     {"--eval-sequences", NULL, OPTION_INTEGER, SETTING(eval_sequences), 0, MANY},
+    {"--patience", NULL, OPTION_INTEGER, SETTING(patience), 0, MANY},
     {"--sample-every", NULL, OPTION_INTEGER, SETTING(sample_every), 0, MANY},
     {"--sample-tokens", NULL, OPTION_INTEGER, SETTING(sample_tokens), 0, 1 << 20},
     {"--sample-prompt", NULL, FIELD(sample_prompt)},
@@ -161,6 +167,8 @@ static const option_rule rules[] = {
     {"--eval-every", OPTION_NEEDS, "--held-out"},
     {"--eval-sequences", OPTION_NEEDS, "--held-out"},
     {"--eval-sequences", OPTION_NEEDS, "--eval-every"},
+    {"--patience", OPTION_NEEDS, "--held-out"},
+    {"--patience", OPTION_NEEDS, "--eval-every"},
     {"--sample-tokens", OPTION_NEEDS, "--sample-every"},
     {"--sample-prompt", OPTION_NEEDS, "--sample-every"},
     {"--sample-prompt", OPTION_NEEDS, "--sample-tokens"},
@@ -195,7 +203,7 @@ static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
            row->value != &line.options.stop_after && row->value != &line.options.n_threads &&
-           row->value != &line.options.quiet;
+           row->value != &line.options.time_limit && row->value != &line.options.quiet;
 }
 
 static void list_given(const bool given[N_ROWS])

@@ -29,7 +29,11 @@ typedef struct checkpoint_state {
     double loss;        /* of the last step; NaN: it was skipped */
     double best_loss;   /* of all checkpoints before this one; NaN: none was measured */
     int64_t best_step;  /* -1: none */
-    int64_t is_due;     /* 1: the settings ask for it, so it is measured and may become the best;
+    /* For patience: the lowest loss of the evaluations so far (NaN: none), those since that were not
+     * below it, and the step of the last one (-1: none). */
+    double lowest_loss;
+    int64_t n_worse, evaluated_step;
+    int64_t is_due; /* 1: the settings ask for it, so it is measured and may become the best;
                            0: it is there because the run was stopped */
     char kernels[CHECKPOINT_KERNELS]; /* that computed it: others give other bits */
 } checkpoint_state;

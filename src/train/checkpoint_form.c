@@ -12,11 +12,12 @@
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
 const state_field state_fields[] = {
-    {FIELD(step), STATE_INTEGER},      {FIELD(n_updates), STATE_INTEGER},
-    {FIELD(n_skipped), STATE_INTEGER}, {FIELD(sequences), STATE_INTEGER},
-    {FIELD(data_hash), STATE_BITS},    {FIELD(loss), STATE_BITS},
-    {FIELD(best_loss), STATE_BITS},    {FIELD(best_step), STATE_INTEGER},
-    {FIELD(is_due), STATE_INTEGER},
+    {FIELD(step), STATE_INTEGER},           {FIELD(n_updates), STATE_INTEGER},
+    {FIELD(n_skipped), STATE_INTEGER},      {FIELD(sequences), STATE_INTEGER},
+    {FIELD(data_hash), STATE_BITS},         {FIELD(loss), STATE_BITS},
+    {FIELD(best_loss), STATE_BITS},         {FIELD(best_step), STATE_INTEGER},
+    {FIELD(lowest_loss), STATE_BITS},       {FIELD(n_worse), STATE_INTEGER},
+    {FIELD(evaluated_step), STATE_INTEGER}, {FIELD(is_due), STATE_INTEGER},
 };
 #undef FIELD
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;

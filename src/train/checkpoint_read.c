@@ -134,6 +134,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
     bool possible = state->step >= 0 && state->n_updates >= 0 && state->n_skipped >= 0 &&
                     state->sequences >= 0 && state->best_step <= state->step &&
                     state->n_updates <= state->step && state->n_skipped <= state->step &&
+                    state->n_worse >= 0 && state->evaluated_step <= state->step &&
                     (state->is_due == 0 || state->is_due == 1);
     return possible ? DSMOE_OK
                     : fail(r->file, "numbers that no run can have as metadata", "", error);

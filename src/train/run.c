@@ -91,11 +91,6 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 
 static bool is_end(const run *r) { return r->state.step >= r->settings.steps; }
 
-static bool is_enough(const run *r)
-{
-    return r->options.stop_after > 0 && r->state.step >= r->options.stop_after;
-}
-
 static bool evaluates(const run *r)
 {
     return r->settings.eval_every > 0 && r->settings.held_out > 0;
@@ -104,13 +99,14 @@ static bool evaluates(const run *r)
 /* The last checkpoint waits to be measured, as somebody was interrupted there. */
 static bool is_pending(const run *r)
 {
-    return r->saved_step >= 0 && r->saved_step == r->state.step && r->state.is_due &&
-           evaluates(r) && !r->is_measured;
+    return r->saved_step >= 0 && r->saved_step == r->state.step && evaluates(r) &&
+           !r->is_measured && (r->state.is_due || run_awaits_evaluation(r));
 }
 
 bool run_is_done(const run *r)
 {
-    return r->saved_step >= 0 && (is_enough(r) || (is_end(r) && !is_pending(r)));
+    return r->saved_step >= 0 &&
+           (run_is_enough(r) || ((is_end(r) || run_is_out_of_patience(r)) && !is_pending(r)));
 }
 
 /* A report is made from all lines of the run, which takes longer and longer: not more often than every
@@ -178,6 +174,7 @@ static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
     bool measured;
     STATUS_TRY(run_evaluate(r, is_end(r), &measured, error));
     if (!measured) return DSMOE_OK;
+    run_count_evaluation(r);
     if (of_checkpoint) {
         STATUS_TRY(checkpoint_put_evaluation(r->checkpoint, r->held_out_loss, error));
         run_consider_best(r);
@@ -217,10 +214,12 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
 static dsmoe_status loop(run *r, dsmoe_error *error)
 {
     if (is_pending(r)) {
-        look(r, true);
+        look(r, r->state.is_due);
+        if (!r->state.is_due) STATUS_TRY(save(r, false, error)); /* with what patience counted */
         prune(r);
     }
-    while (!is_end(r) && !is_enough(r) && !run_asks_stop(r)) {
+    while (!is_end(r) && !run_is_enough(r) && !run_is_out_of_patience(r) &&
+           !run_is_out_of_time(r) && !run_asks_stop(r)) {
         STATUS_TRY(run_step(r, error));
         STATUS_TRY(do_what_is_due(r, error));
     }
@@ -251,8 +250,9 @@ static dsmoe_status complete_log(run *r, dsmoe_error *error)
 static dsmoe_status train(run *r, dsmoe_error *error)
 {
     if (run_is_done(r)) {
-        run_message(r, "%s: %lld of %lld steps of this run are done", r->folder,
-                    (long long)r->state.step, (long long)r->settings.steps);
+        char why[DSMOE_PATH + 128];
+        run_describe_end(r, why, sizeof why);
+        run_message(r, "%s", why);
         STATUS_TRY(complete_log(r, error));
         return run_path(r->folder, "report.html", r->report, error);
     }
@@ -283,7 +283,8 @@ static void close_run(run *r)
 static void fill_result(const run *r, dsmoe_run_result *result)
 {
     result->step = r->state.step;
-    result->finished = r->settings.steps > 0 && is_end(r);
+    result->end = run_end(r);
+    result->finished = result->end == DSMOE_RUN_FINISHED;
     result->loss = r->logged_loss;
     result->held_out_loss = r->held_out_loss;
     result->best_loss = r->state.best_loss;
@@ -296,9 +297,13 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
 {
     if (!settings && !(options && options->resume))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no settings and no run to resume given");
+    if (options && !(options->time_limit >= 0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
+                           options->time_limit);
     run *r = calloc(1, sizeof *r);
     if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
     if (options) r->options = *options;
+    r->started = clock_seconds();
     r->lock = r->saved_step = -1;
     r->logged_loss = r->state.loss = r->held_out_loss = r->state.best_loss = NAN;
     dsmoe_error reason = {0};

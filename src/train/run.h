@@ -4,6 +4,7 @@
  *   run_prepare.c  the tokenizer, the configuration, the data
  *   run_change.c   other settings for a run that has begun
  *   run_start.c    the checkpoint to go on from, the trainer
+ *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
  *   run_log.c      events and metrics
@@ -41,6 +42,8 @@ typedef struct run {
     bool is_preparing;     /* a new folder that does not hold a run yet */
     int lock; /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
+    double started;             /* when, on the clock */
+    bool is_late;               /* the time limit has passed */
     dsmoe_tokenizer *tokenizer; /* NULL if the data are tokens already */
     dsmoe_config config;
     dsmoe_dataset *dataset;
@@ -109,8 +112,21 @@ dsmoe_status run_plan(run *r, dsmoe_error *error);
 /* The trainer with its weights, and the files that say that this is a run. */
 dsmoe_status run_start(run *r, dsmoe_error *error);
 
-/* Whether a run that is resumed has nothing left to do. */
+/* Whether a run that is resumed has nothing left to do, and why in words. */
 bool run_is_done(const run *r);
+void run_describe_end(const run *r, char *text, size_t size);
+
+/* ---- ends before the last step --------------------------------------------------------------- */
+
+bool run_is_enough(const run *r); /* the steps that the caller wants */
+bool run_is_out_of_time(run *r);
+bool run_is_out_of_patience(const run *r);
+/* Whether patience waits for the evaluation of this step, as somebody was interrupted there. */
+bool run_awaits_evaluation(const run *r);
+/* held_out_loss has been measured: patience counts it, once. */
+void run_count_evaluation(run *r);
+dsmoe_run_end run_end(const run *r);
+
 /* The last checkpoint has been measured: it may be the best. */
 void run_consider_best(run *r);
 /* Whether the caller wants an end; sets `stopped`. */

@@ -51,10 +51,13 @@ static dsmoe_status check_changes(const run *r, dsmoe_error *error)
                            "%s %" PRId64 " is too few: %" PRId64 " steps of this run are done",
                            run_setting_name(r, "steps"), s->steps, done);
     if (!run_is_done(r)) return DSMOE_OK;
+    bool impatient = run_is_out_of_patience(r);
+    char why[DSMOE_PATH + 128];
+    run_describe_end(r, why, sizeof why);
     return status_fail(error, DSMOE_ERROR_CONFIG,
-                       "%s: %" PRId64 " of %" PRId64 " steps of this run are done, so that nothing "
-                       "is left that a change could affect; give more %s",
-                       r->folder, done, s->steps, run_setting_name(r, "steps"));
+                       "%s: nothing is left that a change could affect; give %s %s", why,
+                       impatient ? "a larger" : "more",
+                       run_setting_name(r, impatient ? "patience" : "steps"));
 }
 
 dsmoe_status run_change_settings(run *r, const dsmoe_run_settings *given, dsmoe_error *error)

@@ -28,8 +28,10 @@ static void recall(run *r, int64_t step)
 {
     r->saved_step = r->first_step = step;
     r->logged_loss = r->state.loss;
-    if (checkpoint_get_evaluation(r->checkpoint, &r->held_out_loss) && r->state.is_due)
+    if (checkpoint_get_evaluation(r->checkpoint, &r->held_out_loss) && r->state.is_due) {
+        run_count_evaluation(r);
         run_consider_best(r);
+    }
     if (strcmp(r->state.kernels, dsmoe_kernels_name()))
         run_message(r,
                     "so far this run was computed by the kernels '%s', here they are '%s': it goes "
@@ -75,8 +77,12 @@ static dsmoe_status fill_weights(run *r, dsmoe_error *error)
 {
     checkpoint_state known; /* since it was found */
     if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &known, error);
-    r->state = (checkpoint_state){
-        .data_hash = r->data.hash, .loss = NAN, .best_loss = NAN, .best_step = -1};
+    r->state = (checkpoint_state){.data_hash = r->data.hash,
+                                  .loss = NAN,
+                                  .best_loss = NAN,
+                                  .best_step = -1,
+                                  .lowest_loss = NAN,
+                                  .evaluated_step = -1};
     if (*r->settings.init) return load_init(r, error);
     dsmoe_trainer_init(r->trainer, (uint64_t)r->settings.seed);
     return DSMOE_OK;

@@ -84,6 +84,7 @@ const setting settings_table[] = {
     NUMBER(held_out, 0, 0.9, FIXED),
     INTEGER(eval_every, 0, 1000000000, CHANGES),
     INTEGER(eval_sequences, 0, 1000000000, CHANGES),
+    INTEGER(patience, 0, 1000000000, CHANGES),
     INTEGER(sample_every, 0, 1000000000, CHANGES),
     INTEGER(sample_tokens, 0, 1 << 20, CHANGES),
     TEXT(sample_prompt, CHANGES),
@@ -201,6 +202,10 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
     if (!dtype_from_name(s->dtype, &dtype) || dtype_is_block(dtype))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: dtype is '%s', not f32, f16 or bf16",
                            source, s->dtype);
+    if (s->patience > 0 && (s->eval_every == 0 || s->held_out == 0))
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: patience counts evaluations, but eval_every or held_out is 0",
+                           source);
     int64_t n;
     if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
         return status_fail(error, DSMOE_ERROR_CONFIG,
