@@ -544,7 +544,19 @@ static void test_resize(void **state)
     sizes.num_attention_heads = 4;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
     assert_int_equal(config.num_key_value_heads, 2); /* groups of heads stay */
+    /* A size that nothing would have is refused. */
+    sizes.intermediate_size = 100;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "intermediate_size"));
+    sizes.first_k_dense_replace = 1;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_int_equal(config.intermediate_size, 100);
+    sizes = dsmoe_model_sizes_default();
     sizes.n_routed_experts = 0;
+    sizes.n_shared_experts = 1;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "n_routed_experts is 0"));
+    sizes.n_shared_experts = -1;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
     assert_int_equal(config.num_experts_per_tok, 0); /* dense */
     before = config;

@@ -7,6 +7,23 @@ dsmoe_model_sizes dsmoe_model_sizes_default(void)
     return (dsmoe_model_sizes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 }
 
+/* A size of layers that the model does not have was given by mistake. */
+static dsmoe_status check_effect(const dsmoe_config *c, const dsmoe_model_sizes *sizes,
+                                 dsmoe_error *error)
+{
+    bool of_experts = sizes->n_shared_experts > 0 || sizes->num_experts_per_tok > 0 ||
+                      sizes->moe_intermediate_size > 0 || sizes->first_k_dense_replace > 0;
+    if (c->n_routed_experts == 0 && of_experts)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "n_routed_experts is 0: a dense model has no other sizes of experts");
+    bool all_moe = config_moe_layers(c, c->num_hidden_layers) == c->num_hidden_layers;
+    if (all_moe && sizes->intermediate_size >= 0)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "intermediate_size is that of dense layers, and there are none: give a "
+                           "first_k_dense_replace above 0");
+    return DSMOE_OK;
+}
+
 dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *sizes,
                                  dsmoe_error *error)
 {
@@ -30,6 +47,7 @@ dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *
 #undef TAKE
     if (c.n_routed_experts == 0) c.n_shared_experts = c.num_experts_per_tok = 0;
     STATUS_TRY(config_check(&c, error));
+    STATUS_TRY(check_effect(&c, sizes, error));
     *config = c;
     return DSMOE_OK;
 }
