@@ -115,6 +115,10 @@ rm -rf "$scratch/no"
 run 1 train $place --out "$scratch/no" --vocab-size 1000
 one_message "--vocab-size 1000"
 rm -rf "$scratch/no"
+sed 's/"vocab_size": 320/"vocab_size": 265/' "$scratch/config.json" >"$scratch/narrow.json"
+run 1 train --data "$scratch/text" --config "$scratch/narrow.json" --out "$scratch/no" --vocab-size 270
+one_message "narrow.json: a vocab_size of 265 is too small for the 270 tokens" "--vocab-size"
+rm -rf "$scratch/no"
 run 1 train --data "$scratch/text" --config "$scratch/none.json" --out "$scratch/no"
 one_message "what --config names"
 
@@ -153,6 +157,9 @@ done
 run 0 train --settings "$scratch/sized/settings.json" --out "$scratch/twin" --quiet -t 1
 cmp -s "$scratch/sized/latest/model.safetensors" "$scratch/twin/latest/model.safetensors" ||
     complain "the same settings give another model"
+run 0 train --settings "$scratch/sized/settings.json" --out "$scratch/tuned" --init "$scratch/sized/latest" \
+    --quiet -t 1
+grep -qF '"hidden_size": -1,' "$scratch/tuned/settings.json" || complain "sizes stay beside --init"
 run 1 train --resume "$scratch/sized" --hidden 32
 one_message "--hidden cannot change in a run that has begun: it was 16"
 # shellcheck disable=SC2086

@@ -247,8 +247,10 @@ static int read_settings(const bool given[N_ROWS])
         dsmoe_run_settings_read(path, s, NULL); /* what is wrong with them the run tells */
     else if (line.settings_file && dsmoe_run_settings_read(line.settings_file, s, &error))
         return cli_failure("train", "%s", error.message);
-    if (is_given(given, "--config") || is_given(given, "--preset") || is_given(given, "--init"))
+    if (is_given(given, "--config") || is_given(given, "--preset") || is_given(given, "--init")) {
         *s->config = *s->preset = *s->init = '\0'; /* one of them says what the model is */
+        s->model = dsmoe_model_sizes_default();
+    }
     return -1;
 }
 

@@ -136,8 +136,11 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
     else if (r->tokenizer && c->vocab_size < needed)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: a vocab_size of %lld is too small for the %lld tokens of the "
-                           "tokenizer",
-                           path, (long long)c->vocab_size, (long long)needed);
+                           "tokenizer: %s %s",
+                           path, (long long)c->vocab_size, (long long)needed,
+                           tokenizer_source(r) ? "take the one that belongs to it with"
+                                               : "train one with a smaller",
+                           run_setting_name(r, tokenizer_source(r) ? "tokenizer" : "vocab_size"));
     if (r->tokenizer) {
         int32_t bos = dsmoe_tokenizer_bos(r->tokenizer), eos = dsmoe_tokenizer_eos(r->tokenizer);
         if (bos >= 0) c->bos_token_id = bos;
