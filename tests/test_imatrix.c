@@ -16,6 +16,7 @@
 #include "convert/imatrix.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "formats/mapped_file.h"
 #include "made_model.h"
 #include "scratch.h"
 #include "support.h"
@@ -382,6 +383,35 @@ static void test_bad_files(void **state)
     }
 }
 
+/* The same from bytes: what a file says is taken, and what is not a file is refused by its name. */
+static void test_parse(void **state)
+{
+    (void)state;
+    static const float sums[3] = {1, 2, 3}, count[] = {2};
+    static const made_entry entries[] = {{"a.in_sum2", 1, {3}, sums}, {"a.counts", 1, {1}, count}};
+    write_file(in("m.gguf"), "imatrix", entries, COUNT(entries));
+    mapped_file file;
+    imatrix *m;
+    dsmoe_error error = {0};
+    must(mapped_file_open(&file, in("m.gguf"), &error), &error, "m.gguf");
+    must(imatrix_parse(file.bytes, file.size, "bytes", &m, &error), &error, "bytes");
+    assert_int_equal(imatrix_count(m), 1);
+    assert_string_equal(imatrix_path(m), "bytes");
+    float importance[3];
+    bool found = false;
+    must(imatrix_importance(m, "a", 1, 3, importance, &found, &error), &error, "a");
+    assert_true(found && importance[2] == 1.5f);
+    must(imatrix_check_intact(m, &error), &error, "bytes");
+    imatrix_close(m);
+    /* After the last number there is only padding. */
+    for (size_t size = 0; size < file.size - GGUF_ALIGNMENT; size += 7) {
+        assert_int_equal(imatrix_parse(file.bytes, size, "bytes", &m, &error), DSMOE_ERROR_FORMAT);
+        assert_null(m);
+        assert_non_null(strstr(error.message, "bytes"));
+    }
+    mapped_file_close(&file);
+}
+
 /* ---- what it is good for --------------------------------------------------------------------- */
 
 /* Σ importance·(w - quantised)² over all matrices of the experts, by what the file says. */
@@ -468,9 +498,9 @@ static void test_other_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_collected), TEST(test_threads),     TEST(test_unused_experts),
-        TEST(test_refusals),  TEST(test_importance),  TEST(test_bad_files),
-        TEST(test_gain),      TEST(test_other_model),
+        TEST(test_collected), TEST(test_threads),    TEST(test_unused_experts),
+        TEST(test_refusals),  TEST(test_importance), TEST(test_bad_files),
+        TEST(test_parse),     TEST(test_gain),       TEST(test_other_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,19 +109,40 @@ static dsmoe_status check_file(imatrix *m, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-dsmoe_status imatrix_open(const char *path, imatrix **made, dsmoe_error *error)
+/* Takes `file` over, whatever comes. */
+static dsmoe_status make_imatrix(gguf *file, imatrix **made, dsmoe_error *error)
 {
-    *made = NULL;
     imatrix *m = calloc(1, sizeof *m);
-    if (!m) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-    dsmoe_status status = gguf_open(path, &m->file, error);
-    if (status == DSMOE_OK) status = check_file(m, error);
-    if (status != DSMOE_OK) {
-        imatrix_close(m);
+    dsmoe_status status = DSMOE_OK;
+    if (!m) {
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", gguf_path(file));
+        gguf_close(file);
         return status;
     }
-    *made = m;
-    return DSMOE_OK;
+    m->file = file;
+    status = check_file(m, error);
+    if (status == DSMOE_OK)
+        *made = m;
+    else
+        imatrix_close(m);
+    return status;
+}
+
+dsmoe_status imatrix_open(const char *path, imatrix **made, dsmoe_error *error)
+{
+    gguf *file;
+    *made = NULL;
+    STATUS_TRY(gguf_open(path, &file, error));
+    return make_imatrix(file, made, error);
+}
+
+dsmoe_status imatrix_parse(const unsigned char *bytes, size_t size, const char *name,
+                           imatrix **made, dsmoe_error *error)
+{
+    gguf *file;
+    *made = NULL;
+    STATUS_TRY(gguf_parse(bytes, size, name, &file, error));
+    return make_imatrix(file, made, error);
 }
 
 void imatrix_close(imatrix *m)

@@ -33,6 +33,9 @@ typedef struct imatrix imatrix;
 /* Everything in the file is checked: sums and counts belong together and are finite and not
  * negative. */
 dsmoe_status imatrix_open(const char *path, imatrix **made, dsmoe_error *error);
+/* The same over bytes that the caller keeps alive; `name` stands for a path in messages. */
+dsmoe_status imatrix_parse(const unsigned char *bytes, size_t size, const char *name,
+                           imatrix **made, dsmoe_error *error);
 void imatrix_close(imatrix *m); /* NULL is allowed */
 const char *imatrix_path(const imatrix *m);
 /* Fails once the file became shorter while it was in use: see gguf_check_intact. */
