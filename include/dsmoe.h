@@ -405,8 +405,8 @@ DSMOE_API dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_p
 /* Called now and then during long work with the share that is done; false stops the work. */
 typedef bool dsmoe_progress_fn(void *context, double done, double total);
 
-/* Writes a freshly initialised model to a folder that must not hold one yet: config.json,
- * generation_config.json and safetensors, in shards of at most 5 GB. Linear layers and embedding
+/* Writes a freshly initialised model to a folder that is new or holds a tokenizer at most:
+ * config.json, generation_config.json and safetensors, in shards of at most 5 GB. Linear layers and embedding
  * normal(0, initializer_range), the router uniform in ±1/sqrt(hidden_size), norms 1, biases 0. The
  * same seed gives the same bits on every machine and for any number of threads. `progress` (may be
  * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_IO, "stopped") or
@@ -415,6 +415,31 @@ DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *co
                                         dsmoe_dtype dtype, uint64_t seed, int n_threads,
                                         dsmoe_progress_fn *progress, void *context,
                                         dsmoe_error *error);
+
+/* ---- what may be overwritten --------------------------------------------------------------- */
+
+/* A file that is going to be written. The rule: never one of the inputs, under whatever name; a file
+ * that is there only if it is of the same kind (or empty) and may be replaced; and its folder must be
+ * there and writable. Functions that write for long ask this first, and so should a program. */
+typedef enum dsmoe_output_kind {
+    DSMOE_OUTPUT_MODEL = 0,        /* a GGUF file with a model */
+    DSMOE_OUTPUT_IMATRIX = 1,      /* a GGUF file of dsmoe_imatrix_make, or of llama.cpp */
+    DSMOE_OUTPUT_PAGE = 2,         /* HTML that dsmoe made */
+    DSMOE_OUTPUT_CONVERSATION = 3, /* JSON messages that dsmoe saved */
+    DSMOE_OUTPUT_TOKENIZER = 4,    /* a JSON object */
+} dsmoe_output_kind;
+typedef struct dsmoe_output {
+    const char *path;
+    dsmoe_output_kind kind;
+    bool replace;              /* a file of that kind that is there; the command's --force */
+    const char *const *inputs; /* [n_inputs] files that are read for it; NULL and "" are none */
+    int n_inputs;
+} dsmoe_output;
+DSMOE_API dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error);
+/* The same of a folder that is going to be filled: it is new, or empty but for the names in `own`
+ * [n_own], for what a writer left half-written of those, and for names that begin with a dot. */
+DSMOE_API dsmoe_status dsmoe_output_folder_check(const char *path, const char *const *own,
+                                                 int n_own, dsmoe_error *error);
 
 /* ---- GGUF and quantised models ------------------------------------------------------------- */
 
@@ -427,9 +452,10 @@ typedef struct dsmoe_convert_options {
     int n_threads;       /* 0: all processors */
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are written */
     void *context;
+    bool replace; /* a model that is there under the name of a .gguf file: see dsmoe_output */
 } dsmoe_convert_options;
 /* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
- * .gguf, else a new folder in the public layout (float types only). Config, tokenizer and weights
+ * .gguf, else a new or empty folder in the public layout (float types only). Config, tokenizer and weights
  * go along; between float types nothing is lost but what a narrower type cannot hold. A model that
  * the other form cannot express is refused. Memory does not grow with the model. `options` may be
  * NULL. */
@@ -457,6 +483,7 @@ typedef struct dsmoe_imatrix_options {
     void *context;
     /* Receives, if it is not NULL, how many experts (of all layers) no token chose. */
     int64_t *n_unused_experts;
+    bool replace; /* a file of importances that is there: see dsmoe_output */
 } dsmoe_imatrix_options;
 DSMOE_API dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
                                           int64_t n_tokens, const dsmoe_imatrix_options *options,

@@ -122,7 +122,7 @@ one_message train.safetensors
 run 0 init --preset tiny --layers 1 -s 1 "$scratch/tiny"
 one_message "1 layer"
 run 1 init --preset tiny --layers 1 "$scratch/tiny"
-one_message "already holds a model"
+one_message "already holds" "new or empty"
 
 # ---- bench
 # one case, for each takes seconds, whatever its size

@@ -318,7 +318,7 @@ printf A >"$scratch/letter"
 run 0 eval -m "$model" -f "$scratch/letter"
 shows "1 of 1"
 if grep -q "moved by" "$out"; then complain "one window does not move"; fi
-run 0 inspect -m "$model" --routing "$scratch/text" --layer 0 --html "$page"
+run 0 inspect -m "$model" --routing "$scratch/text" --layer 0 --html "$page" --force
 shows ␣
 arguments="the page of a text"
 for word in '&lt; <b>' '&amp; <b>' '\xC3 <b>'; do

@@ -45,7 +45,7 @@ for folder in two three; do
         complain "$folder/tokenizer.json differs"
 done
 run 0 tokenizer train --data "$scratch/text" "$scratch/fox.jsonl" --data "$scratch/text/fox.txt" \
-    --out "$scratch/two" --vocab-size 310 --max-bytes 20000
+    --out "$scratch/two" --vocab-size 310 --max-bytes 20000 --force
 shows "310 tokens" "20.0 kB looked at"
 
 # ---- what was learned works
@@ -56,7 +56,7 @@ run 0 detokenize -m "$scratch/one/deep" -p "$tokens"
 shows "the quick brown fox, and more"
 run 0 init --preset tiny --layers 1 --tokenizer "$scratch/one/deep" "$scratch/model"
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/model" --vocab-size 300
-one_message "$scratch/model" "another folder"
+one_message "$scratch/model" "new or empty"
 
 # ---- what cannot be
 printf 'a\377b' >"$scratch/garbage"
@@ -70,7 +70,7 @@ one_message vocab_size "at most"
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/empty" --vocab-size 300
 one_message "$scratch/empty"
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
-fails_on_full_disk "tokenizer train --data $scratch/text --out $scratch/two --vocab-size 300"
+fails_on_full_disk "tokenizer train --data $scratch/text --out $scratch/two --vocab-size 300 --force"
 
 # ---- Ctrl-C, with some 90 MB to read
 i=0

@@ -86,7 +86,7 @@ static void test_refusals(void **state)
     size_t before, after;
     char *bytes = tiny_read(in("q.gguf"), &before);
     refused(in("a"), in("q.gguf"), NULL, io, "already");
-    refused(in("q.gguf"), in("q.gguf"), &q8, io, "already");
+    refused(in("q.gguf"), in("q.gguf"), &q8, io, "inputs");
     refused(in("a"), in("a"), NULL, io, "already");
     char *again = tiny_read(in("q.gguf"), &after);
     assert_int_equal(before, after);

@@ -16,6 +16,7 @@
 #include "cli/ablate.h"
 #include "cli/cli.h"
 #include "cli/json_line.h"
+#include "cli/output.h"
 #include "cli/replace_file.h"
 
 bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
@@ -127,6 +128,9 @@ int ablate_folder_open(ablation *a)
     if (exit_code == CLI_OK) exit_code = check_outside(a);
     if (exit_code == CLI_OK && ablate_path(a, path, "settings.json") && access(path, F_OK) == 0)
         exit_code = cli_failure("ablate", "%s: holds a training run; take another folder", a->out);
+    if (exit_code == CLI_OK && ablate_path(a, path, "settings.txt") && access(path, F_OK) != 0)
+        exit_code =
+            output_check_folder("ablate", a->out, folders, sizeof folders / sizeof *folders);
     for (size_t i = 0; exit_code == CLI_OK && i < sizeof folders / sizeof *folders; i++)
         exit_code = ablate_path(a, path, "%s", folders[i]) ? make_folder(path) : CLI_FAILURE;
     if (exit_code != CLI_OK) return exit_code;

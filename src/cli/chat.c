@@ -11,6 +11,7 @@
 #include "cli/ids.h"
 #include "cli/line_edit.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/replace_file.h"
 #include "cli/runner.h"
 #include "cli/stream.h"
@@ -30,7 +31,8 @@ static const char help[] =
     "  dsmoe chat -m deepseek-moe-16b-chat --system \"Answer in one sentence.\"\n";
 
 static const char commands_help[] = "/reset      forget the conversation\n"
-                                    "/save FILE  write it as JSON messages\n"
+                                    "/save FILE  write it as JSON messages; /save --force FILE\n"
+                                    "            replaces a conversation that is there\n"
                                     "/quit       leave (or Ctrl-D)\n"
                                     "A line that ends with \\ goes on with the next one.\n"
                                     "A blank before / makes it text.\n";
@@ -47,6 +49,7 @@ typedef struct chat {
     stream answer;
     int32_t *answer_ids; /* [capacity] */
     int64_t n_answer;
+    char *saved;   /* the file that was written last; NULL: none */
     int n_dropped; /* messages that no longer fitted, since the last report */
 } chat;
 
@@ -205,17 +208,33 @@ static line_result read_input(chat *c)
     }
 }
 
-static void save(const chat *c, const char *path)
+/* What this chat saved is its own and is refreshed. */
+static int check_save(const chat *c, const char *path, bool force)
 {
+    const char *inputs[] = {c->options->model, output_input("-")};
+    bool own = c->saved && !strcmp(c->saved, path);
+    const dsmoe_output output = {path, DSMOE_OUTPUT_CONVERSATION, force || own, inputs, 2};
+    return output_check("chat", &output);
+}
+
+static void save(chat *c, const char *path)
+{
+    static const char option[] = "--force";
     replace_file out;
+    size_t n = strcspn(path, " \t");
+    bool force = n == sizeof option - 1 && !memcmp(path, option, n);
+    if (force) path += n + strspn(path + n, " \t");
     if (!*path) {
         fputs("/save needs the name of a file\n", stderr);
         return;
     }
+    if (check_save(c, path, force) != CLI_OK) return;
     if (replace_file_begin("chat", path, &out) != CLI_OK) return;
     conversation_print(&c->talk, out.file);
-    if (replace_file_end("chat", &out) == CLI_OK)
-        fprintf(stderr, "%zu messages saved to %s\n", c->talk.count, path);
+    if (replace_file_end("chat", &out) != CLI_OK) return;
+    fprintf(stderr, "%zu messages saved to %s\n", c->talk.count, path);
+    free(c->saved);
+    c->saved = strdup(path);
 }
 
 /* A line that begins with a slash; whether it says to leave. */
@@ -303,6 +322,7 @@ int command_chat(int argc, char **argv)
     }
     line_edit_close(c.lines);
     conversation_free(&c.talk);
+    free(c.saved);
     free(c.input);
     free(c.answer_ids);
     runner_close(&c.run);

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/conversion.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 static const char help[] =
     "usage: dsmoe convert SRC DST [options]\n"
@@ -9,12 +10,13 @@ static const char help[] =
     "Writes a model in another form: a folder in the public layout (config.json, safetensors,\n"
     "tokenizer.json) as a GGUF file, a GGUF file as a folder, or either as the same with another\n"
     "type. SRC is a folder or a .gguf file (of a split one, any part); DST is a file if its name\n"
-    "ends with .gguf, else a new folder. Configuration and tokenizer go along. What is there\n"
-    "already is not overwritten.\n"
+    "ends with .gguf, else a folder that is new or empty. Configuration and tokenizer go along.\n"
     "\n"
     "      --type TYPE    f32, f16 or bf16: the type of the matrices (default: as they are; from a\n"
     "                     quantised file to a folder a type must be given). Other types are those\n"
     "                     of dsmoe quantize, into a .gguf file.\n"
+    "      --force        " OUTPUT_FORCE_HELP "\n"
+    "                     or a folder\n"
     "  -t, --threads N    threads to use (default: all processors)\n"
     "  -h, --help         this text\n"
     "\n"
@@ -33,6 +35,7 @@ int command_convert(int argc, char **argv)
     int64_t n_threads = dsmoe_machine_threads();
     const option_row rows[] = {
         {"--type", NULL, OPTION_TEXT, &options.type, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &options.replace, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &n_threads, 1, CLI_MAX_THREADS},
     };
     option_words words = {paths, 2, 0};

@@ -3,10 +3,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "cli/corpus.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -20,7 +20,8 @@ static const char help[] =
     "\n"
     "  -m, --model PATH     the model: a folder or a .gguf file, best one that is not quantised\n"
     "  -f, --file FILE      the text; - for standard input\n"
-    "  -o, --output FILE    what is written; must not be there yet\n"
+    "  -o, --output FILE    what is written\n"
+    "      --force          " OUTPUT_FORCE_HELP "\n"
     "  -c, --ctx-size N     tokens of a piece (512)\n"
     "      --chunks N       only the first N pieces\n"
     "      --ids            the text is token ids\n"
@@ -37,7 +38,7 @@ enum { DEFAULT_CTX = 512 };
 typedef struct imatrix_command {
     const char *model, *file, *output;
     int64_t n_ctx, n_chunks, n_threads;
-    bool ids;
+    bool ids, force;
     progress bar;
 } imatrix_command;
 
@@ -49,6 +50,7 @@ static int parse(imatrix_command *c, int argc, char **argv)
         {"--model", "-m", OPTION_TEXT, &c->model, 0, 0},
         {"--file", "-f", OPTION_TEXT, &c->file, 0, 0},
         {"--output", "-o", OPTION_TEXT, &c->output, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &c->n_ctx, 2, INT32_MAX},
         {"--chunks", NULL, OPTION_INTEGER, &c->n_chunks, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &c->ids, 0, 0},
@@ -61,10 +63,10 @@ static int parse(imatrix_command *c, int argc, char **argv)
         return cli_usage("imatrix", "which model? -m names its folder or .gguf file");
     if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
     if (!c->output || !*c->output) return cli_usage("imatrix", "where to? -o names the file");
-    if (access(c->output, F_OK) == 0)
-        return cli_failure(
-            "imatrix", "%s: is there already; remove it first or choose another name", c->output);
-    return -1;
+    const char *inputs[] = {c->model, output_input(c->file)};
+    const dsmoe_output output = {c->output, DSMOE_OUTPUT_IMATRIX, c->force, inputs, 2};
+    exit_code = output_check("imatrix", &output);
+    return exit_code == CLI_OK ? -1 : exit_code;
 }
 
 /* ---- the tokens ------------------------------------------------------------------------------ */
@@ -121,7 +123,8 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
                                      .dataset = cli_input_name(c->file),
                                      .progress = show_progress,
                                      .context = c,
-                                     .n_unused_experts = &n_unused};
+                                     .n_unused_experts = &n_unused,
+                                     .replace = c->force};
     dsmoe_error error;
     dsmoe_status status = dsmoe_imatrix_make(model, tokens, n_tokens, &options, c->output, &error);
     progress_finish(&c->bar);

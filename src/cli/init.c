@@ -10,17 +10,19 @@
 #include "cli/conversion.h"
 #include "cli/model_sizes.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/table.h"
 
 static const char help[] =
     "usage: dsmoe init --preset NAME | --config FILE [options] DIR\n"
     "       dsmoe init --preset NAME | --config FILE [options] FILE.gguf\n"
     "\n"
-    "Writes a model with fresh random weights to a new folder, in the layout of the released one:\n"
-    "config.json, generation_config.json and safetensors of at most 5 GB each; or, if the name ends\n"
-    "with .gguf, to a GGUF file of any type. The same seed gives the same bits on every machine,\n"
-    "and a layer the same whatever the number of layers. Weights of quantised types are blocks\n"
-    "drawn from a stock, which is much faster than to quantise them all, and as random.\n"
+    "Writes a model with fresh random weights to a folder that is new or empty (or holds only a\n"
+    "tokenizer, which becomes the model's), in the layout of the released one: config.json,\n"
+    "generation_config.json and safetensors of at most 5 GB each; or, if the name ends with .gguf, to\n"
+    "a GGUF file of any type. The same seed gives the same bits on every machine, and a layer the same\n"
+    "whatever the number of layers. Weights of quantised types are blocks drawn from a stock, which\n"
+    "is much faster than to quantise them all, and as random.\n"
     "\n"
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
@@ -32,6 +34,8 @@ static const char help[] =
     "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR or\n"
     "                        FILE.gguf, where other programs may want one; the model begins and\n"
     "                        ends texts with its tokens\n"
+    "      --force           " OUTPUT_FORCE_HELP "\n"
+    "                        or a folder\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "  -h, --help            this text\n"
     "\n"
@@ -57,6 +61,7 @@ typedef struct init_command {
     dsmoe_dtype dtype;
     int64_t n_parameters;
     double bytes;
+    bool force;
     /* What has to go again if the rest fails. */
     bool made_folder, copied[N_TOKENIZER_FILES];
 } init_command;
@@ -90,6 +95,7 @@ static int parse_options(init_command *c, int argc, char **argv)
         {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
         {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     enum { N_OWN = sizeof own / sizeof *own, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
     static const option_rule rules[] = {{"--config", OPTION_EXCLUDES, "--preset"}};
@@ -197,6 +203,8 @@ static void clean_up(const init_command *c)
 
 static int make_folder(init_command *c)
 {
+    int exit_code = output_check_folder("init", c->folder, tokenizer_files, N_TOKENIZER_FILES);
+    if (exit_code != CLI_OK) return exit_code;
     c->made_folder = mkdir(c->folder, 0777) == 0;
     if (!c->made_folder && errno != EEXIST)
         return cli_failure("init", "%s: cannot create the folder: %s", c->folder, strerror(errno));
@@ -285,7 +293,8 @@ static int write_gguf(const init_command *c, conversion *w)
     dsmoe_convert_options options = {.type = c->dtype_name,
                                      .n_threads = (int)c->n_threads,
                                      .progress = conversion_progress,
-                                     .context = w};
+                                     .context = w,
+                                     .replace = c->force};
     dsmoe_error error;
     if (dsmoe_model_init_gguf(c->folder, &c->config, c->tokenizer, (uint64_t)c->seed, &options,
                               &error) != DSMOE_OK)

@@ -6,6 +6,7 @@
 #include "cli/inspect_routing.h"
 #include "cli/model_view.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/replace_file.h"
 #include "cli/table.h"
 
@@ -29,6 +30,7 @@ static const char help[] =
     "                      no BOS token is put before a sequence\n"
     "      --layer N       list every expert of this layer\n"
     "      --html FILE     write a page with charts as well; it needs no other file\n"
+    "      --force         " OUTPUT_FORCE_HELP "\n"
     "\n"
     "Ctrl-C ends early and shows what is known so far.\n"
     "\n"
@@ -38,7 +40,7 @@ static const char help[] =
 typedef struct inspect_options {
     const char *model, *routing, *html;
     int64_t n_ctx, n_threads, layer;
-    bool ids, json;
+    bool ids, json, force;
 } inspect_options;
 
 /* Tensors of one type. */
@@ -197,10 +199,19 @@ static void print_json_model(const inspection *it)
 
 /* ---- which experts a text uses --------------------------------------------------------------- */
 
+static int check_page(const inspect_options *options)
+{
+    const char *inputs[] = {options->model, output_input(options->routing)};
+    const dsmoe_output page = {options->html, DSMOE_OUTPUT_PAGE, options->force, inputs, 2};
+    return options->html ? output_check("inspect", &page) : CLI_OK;
+}
+
+/* Checked again: a file may have come there meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)
 {
     replace_file page;
-    int exit_code = replace_file_begin("inspect", it->options->html, &page);
+    int exit_code = check_page(it->options);
+    if (exit_code == CLI_OK) exit_code = replace_file_begin("inspect", it->options->html, &page);
     if (exit_code != CLI_OK) return exit_code;
     routing_print_html(report, page.file);
     return replace_file_end("inspect", &page);
@@ -248,11 +259,9 @@ static int inspect_routing(const inspection *it)
                                 !dsmoe_config_layer_is_moe(config, options->layer)))
         return cli_usage("inspect", "--layer %" PRId64 " is no MoE layer of this model (%s)",
                          options->layer, moe_layers(config, layers));
-    int exit_code = options->html ? replace_file_check("inspect", options->html) : CLI_OK;
-    if (exit_code != CLI_OK) return exit_code;
     corpus text;
     corpus_source source = {"inspect", options->model, options->routing, options->ids};
-    exit_code = corpus_read(&source, config, &text);
+    int exit_code = corpus_read(&source, config, &text);
     if (exit_code != CLI_OK) return exit_code;
     routing_report report = {.model_path = options->model, .text_path = options->routing};
     exit_code = routing_collect(it->model, &text, options->n_ctx, options->n_threads, &report);
@@ -292,6 +301,7 @@ int command_inspect(int argc, char **argv)
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--layer", NULL, OPTION_INTEGER, &options.layer, 0, INT32_MAX},
         {"--html", NULL, OPTION_TEXT, &options.html, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &options.force, 0, 0},
     };
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
@@ -303,6 +313,8 @@ int command_inspect(int argc, char **argv)
                          options.html  ? "--html"
                          : options.ids ? "--ids"
                                        : "--layer");
+    exit_code = check_page(&options);
+    if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)

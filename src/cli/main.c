@@ -44,11 +44,14 @@ static void print_help(FILE *file)
             dsmoe_version());
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].summary);
-    fprintf(file, "\nexamples:\n"
-                  "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
-                  "  dsmoe plan                                    what fine-grained experts buy, "
-                  "in one table\n\n"
-                  "'dsmoe COMMAND --help' tells more about a command.\n");
+    fprintf(file,
+            "\nexamples:\n"
+            "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
+            "  dsmoe plan                                    what fine-grained experts buy, "
+            "in one table\n\n"
+            "A command never replaces one of its inputs; it replaces another file only with\n"
+            "--force and only one of the same kind; it fills only folders that are new or empty.\n"
+            "'dsmoe COMMAND --help' tells more about a command.\n");
 }
 
 /* A standard stream that the caller has closed must not become the next file that is opened, or

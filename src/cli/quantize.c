@@ -2,16 +2,18 @@
 #include "cli/cli.h"
 #include "cli/conversion.h"
 #include "cli/options.h"
+#include "cli/output.h"
 
 static const char help[] =
     "usage: dsmoe quantize SRC DST.gguf --type TYPE [options]\n"
     "\n"
     "Writes a model with fewer bits for each weight. SRC is a folder or a .gguf file, best one that\n"
-    "is not quantised itself; DST is a new GGUF file, which llama.cpp reads as well.\n"
+    "is not quantised itself; DST is a GGUF file, which llama.cpp reads as well.\n"
     "\n"
     "      --type TYPE      q8_0, q6_k, q5_1, q5_k, q5_0, q4_k, q4_0 (8.5 to 4.5 bits a weight), or\n"
     "                       q4_k_m: q4_k with the matrices that matter most in q6_k\n"
     "      --imatrix FILE   what dsmoe imatrix (or llama.cpp's) found to matter most\n"
+    "      --force          " OUTPUT_FORCE_HELP "\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
@@ -33,6 +35,7 @@ int command_quantize(int argc, char **argv)
     const option_row rows[] = {
         {"--type", NULL, OPTION_TEXT, &options.type, 0, 0},
         {"--imatrix", NULL, OPTION_TEXT, &options.imatrix, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &options.replace, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &n_threads, 1, CLI_MAX_THREADS},
     };
     option_words words = {paths, 2, 0};

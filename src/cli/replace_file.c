@@ -15,7 +15,8 @@ int replace_file_begin(const char *command, const char *path, replace_file *out)
     *out = (replace_file){.path = path};
     if (!*path) return cli_failure(command, "a file needs a name that is not empty");
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return cli_failure(command, "%s: exists and is no file that could be replaced", path);
+        return cli_failure(
+            command, "%s: is there already and is not a regular file; choose another name", path);
     if (asprintf(&out->temporary, "%s.XXXXXX", path) < 0) {
         out->temporary = NULL;
         return cli_failure(command, "%s: not enough memory", path);
@@ -30,17 +31,6 @@ int replace_file_begin(const char *command, const char *path, replace_file *out)
     }
     free(out->temporary);
     return exit_code;
-}
-
-int replace_file_check(const char *command, const char *path)
-{
-    replace_file probe;
-    int exit_code = replace_file_begin(command, path, &probe);
-    if (exit_code != CLI_OK) return exit_code;
-    fclose(probe.file);
-    unlink(probe.temporary);
-    free(probe.temporary);
-    return CLI_OK;
 }
 
 int replace_file_end(const char *command, replace_file *out)

@@ -11,9 +11,8 @@ typedef struct replace_file {
     FILE *file;
 } replace_file;
 
-/* Whether the file could be written, to be asked before long work. These print their message, which
- * names the path, and return the exit code, or CLI_OK. */
-int replace_file_check(const char *command, const char *path);
+/* A file that is there gives way; cli/output.h tells whether it may. These print their message,
+ * which names the path, and return the exit code, or CLI_OK. */
 int replace_file_begin(const char *command, const char *path, replace_file *out);
 /* Puts the file in its place if all of it could be written. Ends `out` in any case. */
 int replace_file_end(const char *command, replace_file *out);

@@ -1,4 +1,4 @@
-/* report.c - `dsmoe report`: the page of a run, made anew from what the run wrote. */
+/* report.c - `dsmoe report`: the page of a run, made again from what the run wrote. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 static const char help[] =
     "usage: dsmoe report DIR\n"
     "\n"
-    "Makes DIR/report.html anew from DIR/metrics.jsonl, which a run of 'dsmoe train' writes: loss,\n"
+    "Makes DIR/report.html again from DIR/metrics.jsonl, which a run of 'dsmoe train' writes: loss,\n"
     "learning rate, gradient norm and speed over the steps, the load of each expert over time,\n"
     "routing by kind of text, samples and settings. The page is one file that needs no other and\n"
     "no network. A run keeps it fresh by itself; this is for runs that were stopped hard, and for\n"

@@ -122,8 +122,9 @@ static void put_head(FILE *file, const routing_report *report)
             "<!DOCTYPE html>\n<html lang=\"en\" data-letters=\"%s\" data-one=\"%d\">\n<head>\n"
             "<meta charset=\"utf-8\">\n"
             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+            "<meta name=\"generator\" content=\"dsmoe %s\">\n"
             "<title>Experts of ",
-            page_lift_letters, PAGE_LIFT_ONE);
+            page_lift_letters, PAGE_LIFT_ONE, dsmoe_version());
     put_name(file, report->model_path);
     fprintf(file, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Experts of ",
             page_style);

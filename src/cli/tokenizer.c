@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/token_label.h"
@@ -32,7 +33,8 @@ static const char train_help[] =
     "\n"
     "      --data PATH      text: a file, JSON lines (.jsonl) with \"text\", or a folder of such\n"
     "                       files; may be given several times, and further words are paths too\n"
-    "      --out DIR        the folder for the two files; made if it is not there\n"
+    "      --out DIR        the folder for the two files: new or empty\n"
+    "      --force          " OUTPUT_FORCE_HELP "\n"
     "      --vocab-size N   tokens in all (8192, or what the text allows): 256 bytes, what is\n"
     "                       learned, and two special tokens that begin and end a text\n"
     "      --max-bytes N    of text to look at, evenly taken from all of it (100000000)\n"
@@ -50,6 +52,7 @@ typedef struct train_command {
     const char *paths[MAX_PATHS];
     int n_paths;
     const char *folder;
+    bool force;
     int64_t vocab_size, max_bytes, n_threads;
     /* What the work tells of itself. */
     progress bar;
@@ -60,18 +63,21 @@ typedef struct train_command {
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* A tokenizer that a model was trained with is a part of it. */
-static bool holds_model(const char *folder)
+/* Only the two files may be in the folder, and not without --force: a tokenizer that a model was
+ * trained with is a part of it. */
+static int check_folder(const train_command *c)
 {
-    static const char *const names[] = {"config.json", "tokenizer.json"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    int exit_code = output_check_folder(command, c->folder, names, 2);
+    for (int i = 0; i < 2 && exit_code == CLI_OK && access(c->folder, F_OK) == 0; i++) {
         char *path;
-        if (asprintf(&path, "%s/%s", folder, names[i]) < 0) return false;
-        bool there = access(path, F_OK) == 0;
+        if (asprintf(&path, "%s/%s", c->folder, names[i]) < 0)
+            return cli_failure(command, "not enough memory");
+        const dsmoe_output file = {path, DSMOE_OUTPUT_TOKENIZER, c->force, c->paths, c->n_paths};
+        exit_code = output_check(command, &file);
         free(path);
-        if (!there) return false;
     }
-    return true;
+    return exit_code;
 }
 
 static int parse(train_command *c, int argc, char **argv)
@@ -80,6 +86,7 @@ static int parse(train_command *c, int argc, char **argv)
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &words, 0, 0},
         {"--out", NULL, OPTION_TEXT, &c->folder, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 258, 1 << 20},
         {"--max-bytes", NULL, OPTION_INTEGER, &c->max_bytes, 1, 0x1p62},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS},
@@ -91,10 +98,8 @@ static int parse(train_command *c, int argc, char **argv)
     if (c->n_paths == 0)
         return cli_usage(command, "which text? --data names a file or a folder of it");
     if (!c->folder || !*c->folder) return cli_usage(command, "to which folder? --out names it");
-    if (holds_model(c->folder))
-        return cli_failure(command, "%s: holds a model with its tokenizer; choose another folder",
-                           c->folder);
-    return -1;
+    exit_code = check_folder(c);
+    return exit_code == CLI_OK ? -1 : exit_code;
 }
 
 /* ---- training -------------------------------------------------------------------------------- */

@@ -8,8 +8,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/output.h"
 #include "cli/train_options.h"
 #include "cli/train_view.h"
+
+/* ---- where to ---------------------------------------------------------------------------------- */
+
+/* A folder that holds a run, or one that was interrupted before its first step, is the library's to
+ * judge. */
+static int check_out(const dsmoe_run_settings *s)
+{
+    static const char *const signs[] = {"settings.json", ".preparing"};
+    for (int i = 0; i < 2; i++) {
+        char path[DSMOE_PATH + 32];
+        snprintf(path, sizeof path, "%s/%s", s->out, signs[i]);
+        if (access(path, F_OK) == 0) return CLI_OK;
+    }
+    const char *inputs[3 + DSMOE_MAX_DATA] = {s->config, s->tokenizer, s->init};
+    for (int i = 0; i < DSMOE_MAX_DATA; i++) inputs[3 + i] = s->data[i];
+    return output_check_folder_with("train", s->out, inputs, 3 + DSMOE_MAX_DATA);
+}
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
@@ -71,6 +89,8 @@ int command_train(int argc, char **argv)
     static train_options c; /* its settings are large */
     int exit_code = train_options_parse(argc, argv, &c);
     if (exit_code >= 0) return exit_code;
+    exit_code = c.resume ? CLI_OK : check_out(&c.settings);
+    if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);

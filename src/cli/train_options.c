@@ -20,7 +20,7 @@ static const char help[] =
     "\n"
     "      --data PATH            text, .jsonl with \"text\", token shards (.bin), or a folder of them;\n"
     "                             may be given several times\n"
-    "      --out DIR              the folder of the run\n"
+    "      --out DIR              the folder of the run: new or empty, but for what the run reads\n"
     "      --settings FILE        settings from a file, such as another run's settings.json; options\n"
     "                             on the command line come over them\n"
     "      --resume DIR           go on with a run, with the settings it has; options that are given\n"

@@ -7,6 +7,7 @@
 #include "convert/folder_export.h"
 #include "convert/gguf_export.h"
 #include "formats/mapped_file.h"
+#include "formats/output.h"
 #include "model/config.h"
 #include "model/folder_writer.h"
 #include "text/gguf_tokenizer.h"
@@ -38,6 +39,32 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
+
+/* Before anything is read: whoever may not write there need not wait. */
+static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
+                                 const char *tokenizer, dsmoe_error *error)
+{
+    const char *inputs[] = {c->from, tokenizer, options ? options->imatrix : NULL};
+    const dsmoe_output output = {.path = c->to,
+                                 .kind = DSMOE_OUTPUT_MODEL,
+                                 .replace = options && options->replace,
+                                 .inputs = inputs,
+                                 .n_inputs = sizeof inputs / sizeof *inputs};
+    return c->to_gguf ? dsmoe_output_check(&output, error)
+                      : dsmoe_output_folder_check(c->to, NULL, 0, error);
+}
+
+/* Of a split model every part is an input. */
+static dsmoe_status check_parts(const conversion *c, dsmoe_error *error)
+{
+    const gguf *file = c->model->gguf;
+    for (size_t i = 0; file && i < gguf_count(file); i++)
+        if (output_same_file(c->to, gguf_tensor_path(file, gguf_at(file, i))))
+            return status_fail(error, DSMOE_ERROR_IO,
+                               "%s: is one of the inputs, a part of the model; choose another name",
+                               c->to);
+    return DSMOE_OK;
+}
 
 /* Whether some matrices become blocks. */
 static bool quantises(const mixture *m) { return !m->as_is && dtype_is_block(m->type); }
@@ -139,6 +166,7 @@ static dsmoe_status take_gguf(conversion *c, dsmoe_error *error)
 static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error *error)
 {
     const gguf_export e = {.path = c->to,
+                           .replace = c->options.replace,
                            .source = &c->source,
                            .mixture = c->mixture,
                            .name = c->name,
@@ -172,6 +200,7 @@ static dsmoe_status write_folder(const conversion *c, dsmoe_error *error)
 static dsmoe_status convert(conversion *c, dsmoe_error *error)
 {
     STATUS_TRY(dsmoe_model_open(c->from, &c->model, error));
+    if (c->options.replace) STATUS_TRY(check_parts(c, error));
     STATUS_TRY(c->model->gguf ? take_gguf(c, error) : take_folder(c, error));
     STATUS_TRY(source_of_model(c->from, c->model, &c->source, error));
     if (!c->to_gguf) return write_folder(c, error);
@@ -194,7 +223,8 @@ dsmoe_status dsmoe_convert(const char *from, const char *to, const dsmoe_convert
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model or no target given");
     conversion c = {.from = from, .to = to, .file_type = -1};
     c.to_gguf = ends_with(to, strlen(to), ".gguf");
-    dsmoe_status status = take_options(&c, options, error);
+    dsmoe_status status = check_target(&c, options, NULL, error);
+    if (status == DSMOE_OK) status = take_options(&c, options, error);
     if (status == DSMOE_OK) status = convert(&c, error);
     conversion_free(&c);
     return status;
@@ -208,7 +238,9 @@ dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no configuration given");
     STATUS_TRY(config_check(config, error));
     conversion c = {.to = path, .to_gguf = true, .file_type = -1, .name = name_of(path)};
-    dsmoe_status status = c.name ? take_options(&c, options, error) : out_of_memory(&c, error);
+    dsmoe_status status =
+        c.name ? check_target(&c, options, tokenizer, error) : out_of_memory(&c, error);
+    if (status == DSMOE_OK) status = take_options(&c, options, error);
     if (status == DSMOE_OK) status = source_fresh(path, config, seed, &c.source, error);
     if (status == DSMOE_OK) status = write_gguf(&c, tokenizer, error);
     conversion_free(&c);

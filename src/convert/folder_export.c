@@ -148,25 +148,10 @@ static dsmoe_status write_tensors(export_job *job, dsmoe_error *error)
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-static dsmoe_status check_no_tokenizer(const folder_export *e, dsmoe_error *error)
-{
-    for (int i = 0; i < N_TOKENIZER_NAMES; i++) {
-        char *path = mapped_file_path(e->folder, tokenizer_names[i]);
-        if (!path) return out_of_memory(e, error);
-        bool there = access(path, F_OK) == 0;
-        free(path);
-        if (there)
-            return status_fail(error, DSMOE_ERROR_IO, "%s: already holds a tokenizer (%s)",
-                               e->folder, tokenizer_names[i]);
-    }
-    return DSMOE_OK;
-}
-
 static dsmoe_status write_tokenizer(export_job *job, dsmoe_error *error)
 {
     const folder_export *e = job->e;
     if (!e->tokenizer) return DSMOE_OK;
-    STATUS_TRY(check_no_tokenizer(e, error));
     tokenizer_files files;
     STATUS_TRY(tokenizer_files_open(&files, e->tokenizer, error));
     for (int i = 0; i < N_TOKENIZER_NAMES; i++) folder_writer_own(job->writer, tokenizer_names[i]);

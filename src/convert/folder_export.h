@@ -18,8 +18,8 @@ typedef struct folder_export {
     void *context;
 } folder_export;
 
-/* A folder that holds a model or a tokenizer already is left alone, which is an error. If the work
- * fails nothing is left. */
+/* A folder that holds a model already is left alone, which is an error; the caller has looked for
+ * other files. If the work fails nothing is left. */
 dsmoe_status folder_export_write(const folder_export *e, dsmoe_error *error);
 
 #endif

@@ -215,15 +215,13 @@ static dsmoe_status write_file(export_job *job, dsmoe_error *error)
     gguf_writer *writer = job->writer;
     job->writer = NULL; /* freed, whatever comes */
     dsmoe_status status = gguf_writer_finish(writer, error);
-    if (status != DSMOE_OK) unlink(job->e->path); /* it may be there, but not safely on the disk */
+    /* It may be there, but not safely on the disk; what it replaces may be there as well. */
+    if (status != DSMOE_OK && !job->e->replace) unlink(job->e->path);
     return status;
 }
 
 dsmoe_status gguf_export_write(const gguf_export *e, dsmoe_error *error)
 {
-    if (access(e->path, F_OK) == 0)
-        return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is there already; remove it first or choose another name", e->path);
     STATUS_TRY(check_expressible(e->source, error));
     export_job job = {.e = e};
     dsmoe_status status = write_file(&job, error);

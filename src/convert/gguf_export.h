@@ -7,6 +7,7 @@
 
 typedef struct gguf_export {
     const char *path;
+    bool replace; /* what is there under that name */
     source *source;
     mixture mixture;
     const char *name;       /* general.name */
@@ -20,8 +21,8 @@ typedef struct gguf_export {
     void *context;
 } gguf_export;
 
-/* What such a file cannot express is refused; the message names the key of config.json. A file that
- * is there already is left alone, which is an error. If the work fails nothing is left. */
+/* What such a file cannot express is refused; the message names the key of config.json. The caller
+ * has asked dsmoe_output_check. If the work fails nothing is left. */
 dsmoe_status gguf_export_write(const gguf_export *e, dsmoe_error *error);
 
 #endif

@@ -8,6 +8,7 @@
 #include "convert/imatrix.h"
 #include "convert/source.h"
 #include "formats/gguf_writer.h"
+#include "formats/output.h"
 #include "model/pass.h"
 
 enum { DEFAULT_CTX = 512, BATCH_MAX = 512, CTX_MAX = 1 << 24 };
@@ -222,18 +223,29 @@ static dsmoe_status write_all(const collector *c, gguf_writer *writer, dsmoe_err
     return DSMOE_OK;
 }
 
-static dsmoe_status write_file(const collector *c, const run *r, dsmoe_error *error)
+/* Before the tokens: whether the file can be written is known when nothing is lost yet. */
+static dsmoe_status begin_file(const collector *c, const run *r, gguf_writer **made,
+                               dsmoe_error *error)
 {
     const char *dataset = r->options->dataset ? r->options->dataset : "";
     const gguf_string datasets[] = {{dataset, strlen(dataset)}};
-    gguf_writer *writer;
-    STATUS_TRY(gguf_writer_create(c->path, &writer, error));
+    STATUS_TRY(gguf_writer_create(c->path, made, error));
+    gguf_writer *writer = *made;
     gguf_writer_string(writer, "general.type", "imatrix", 7);
     gguf_writer_strings(writer, "imatrix.datasets", datasets, 1);
     gguf_writer_u32(writer, "imatrix.chunk_count",
                     (uint32_t)((r->n_tokens + r->n_ctx - 1) / r->n_ctx));
     gguf_writer_u32(writer, "imatrix.chunk_size", (uint32_t)r->n_ctx);
-    dsmoe_status status = declare_all(c, writer, error);
+    STATUS_TRY(declare_all(c, writer, error));
+    return output_check_room(c->path, (double)gguf_writer_data_size(writer), error);
+}
+
+static dsmoe_status make_file(collector *c, const dsmoe_model *model, const run *r,
+                              dsmoe_error *error)
+{
+    gguf_writer *writer = NULL;
+    dsmoe_status status = begin_file(c, r, &writer, error);
+    if (status == DSMOE_OK) status = run_tokens(c, model, r, error);
     if (status == DSMOE_OK) status = write_all(c, writer, error);
     if (status == DSMOE_OK) return gguf_writer_finish(writer, error);
     gguf_writer_abandon(writer);
@@ -254,10 +266,12 @@ dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
                            "%" PRId64 " tokens in pieces of %" PRId64 " on %d threads cannot work",
                            n_tokens, r.n_ctx, options->n_threads);
     if (r.n_ctx > n_tokens) r.n_ctx = n_tokens;
+    const dsmoe_output output = {
+        .path = path, .kind = DSMOE_OUTPUT_IMATRIX, .replace = options->replace};
+    STATUS_TRY(dsmoe_output_check(&output, error));
     collector c = {.path = path};
     dsmoe_status status = collector_prepare(&c, model, error);
-    if (status == DSMOE_OK) status = run_tokens(&c, model, &r, error);
-    if (status == DSMOE_OK) status = write_file(&c, &r, error);
+    if (status == DSMOE_OK) status = make_file(&c, model, &r, error);
     if (status == DSMOE_OK && options->n_unused_experts)
         *options->n_unused_experts = count_unused_experts(&c);
     collector_free(&c);

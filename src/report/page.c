@@ -69,7 +69,8 @@ void page_open(FILE *html, const char *title, int refresh)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-          "<meta name=\"referrer\" content=\"no-referrer\">\n",
+          "<meta name=\"referrer\" content=\"no-referrer\">\n"
+          "<meta name=\"generator\" content=\"dsmoe " DSMOE_VERSION "\">\n",
           html);
     if (refresh > 0) fprintf(html, "<meta http-equiv=\"refresh\" content=\"%d\">\n", refresh);
     fputs("<title>", html);
