@@ -283,6 +283,42 @@ static void test_refusals(void **state)
     made_model_free(&made);
 }
 
+/* ---- where it may be written ------------------------------------------------------------------ */
+
+static bool not_reached(void *context, double done, double total)
+{
+    (void)context, (void)done, (void)total;
+    fail_msg("tokens went through the model before the output was looked at");
+    return false;
+}
+
+static void test_output_first(void **state)
+{
+    (void)state;
+    made_model made = uneven_model(false);
+    write_model(&made, in("a"));
+    dsmoe_model *model = open_model(in("a"));
+    static const int32_t tokens[] = {1, 2, 3};
+    dsmoe_imatrix_options early = {.progress = not_reached, .replace = true}, plain = {0},
+                          again = {.replace = true};
+    dsmoe_error error = {0};
+    copy_file(in("a/config.json"), in("text"));
+    static const char *const places[] = {"text", "a", "no/m.gguf"};
+    for (size_t i = 0; i < COUNT(places); i++) {
+        assert_int_equal(dsmoe_imatrix_make(model, tokens, 3, &early, in(places[i]), &error),
+                         DSMOE_ERROR_IO);
+        assert_non_null(strstr(error.message, in(places[i])));
+    }
+    make(model, tokens, 3, &plain, in("m.gguf"));
+    early.replace = false;
+    assert_int_equal(dsmoe_imatrix_make(model, tokens, 3, &early, in("m.gguf"), &error),
+                     DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "--force"));
+    make(model, tokens, 3, &again, in("m.gguf"));
+    dsmoe_model_free(model);
+    made_model_free(&made);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 typedef struct made_entry {
@@ -498,9 +534,10 @@ static void test_other_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_collected), TEST(test_threads),    TEST(test_unused_experts),
-        TEST(test_refusals),  TEST(test_importance), TEST(test_bad_files),
-        TEST(test_parse),     TEST(test_gain),       TEST(test_other_model),
+        TEST(test_collected),   TEST(test_threads),      TEST(test_unused_experts),
+        TEST(test_refusals),    TEST(test_importance),   TEST(test_bad_files),
+        TEST(test_parse),       TEST(test_output_first), TEST(test_gain),
+        TEST(test_other_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
