@@ -94,7 +94,7 @@ static void use_tokenizer(const gguf *file)
     if (status == DSMOE_OK) {
         tokenizer_text text = {made.json, made.json_length, "json"},
                        config = {made.config, made.config_length, "config"};
-        status = tokenizer_parse(&text, &config, &tokenizer, &error);
+        status = tokenizer_parse(&text, made.config ? &config : NULL, &tokenizer, &error);
     }
     if (status != DSMOE_OK) require_error(status, &error);
     dsmoe_tokenizer_free(tokenizer);

@@ -280,9 +280,40 @@ static void test_unreadable_files(void **state)
     remove(path);
 }
 
+/* Integers beyond int64 are reals there, and everything else is what it is elsewhere. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\": 1000000000000000019884624838656, \"b\": -12345678901234567890,"
+        "\"1234567890123456789012\": \"12345678901234567890123\\\"1\","
+        "\"c\": 9007199254740993, \"d\": 123456789012345678901.5,"
+        "\"e\": [12345678901234567890123]}";
+    json_node *node;
+    assert_int_equal(json_node_parse(text, sizeof text - 1, "t", &node, NULL), DSMOE_ERROR_FORMAT);
+    assert_int_equal(json_node_parse_wide(text, sizeof text - 1, "t", &node, NULL), DSMOE_OK);
+    assert_true(json_node_number(json_node_member(node, "a")) == 1e30);
+    assert_true(json_node_number(json_node_member(node, "b")) == -12345678901234567890.0);
+    assert_int_equal(json_node_integer(json_node_member(node, "c")), 9007199254740993);
+    assert_true(json_node_number(json_node_member(node, "d")) == 123456789012345678901.5);
+    assert_string_equal(json_node_string(json_node_member(node, "1234567890123456789012"), NULL),
+                        "12345678901234567890123\"1");
+    assert_int_equal(json_node_kind(json_node_item(json_node_member(node, "e"), 0)),
+                     JSON_KIND_REAL);
+    json_node_free(node);
+    static const char *const bad[] = {"12345678901234567890123a", "\"\\", "{\"a\": 1", "", "\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        dsmoe_error error = {0};
+        assert_int_equal(json_node_parse_wide(bad[i], strlen(bad[i]), "t", &node, &error),
+                         DSMOE_ERROR_FORMAT);
+        assert_null(node);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_every_kind_at_top_level),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_each_keeps_the_order_and_stops),

@@ -12,6 +12,7 @@
 #include "formats/mapped_file.h"
 #include "model/folder_writer.h"
 #include "model/row_pump.h"
+#include "text/tokenizer.h"
 #include "text/tokenizer_files.h"
 
 static const char *const tokenizer_names[] = {"tokenizer.json", "tokenizer_config.json"};
@@ -155,7 +156,11 @@ static dsmoe_status write_tokenizer(export_job *job, dsmoe_error *error)
     tokenizer_files files;
     STATUS_TRY(tokenizer_files_open(&files, e->tokenizer, error));
     for (int i = 0; i < N_TOKENIZER_NAMES; i++) folder_writer_own(job->writer, tokenizer_names[i]);
-    dsmoe_status status = tokenizer_files_write(&files, e->folder, error);
+    dsmoe_tokenizer *tokenizer = NULL; /* texts of a GGUF file may say anything */
+    dsmoe_status status =
+        tokenizer_parse(&files.text, files.config.bytes ? &files.config : NULL, &tokenizer, error);
+    dsmoe_tokenizer_free(tokenizer);
+    if (status == DSMOE_OK) status = tokenizer_files_write(&files, e->folder, error);
     tokenizer_files_close(&files);
     return status;
 }

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "formats/mapped_file.h"
@@ -70,6 +72,54 @@ dsmoe_status json_node_parse(const char *text, size_t length, const char *source
                                                               : why.text);
     *node = from_jansson(value);
     return DSMOE_OK;
+}
+
+/* Digits from text[at] on that no int64 may hold, and that no point or exponent follows. */
+static bool is_wide_integer(const char *text, size_t length, size_t at, size_t *end)
+{
+    enum { SAFE_DIGITS = 18 };
+    for (*end = at; *end < length && text[*end] >= '0' && text[*end] <= '9';) ++*end;
+    return *end - at > SAFE_DIGITS && (*end == length || !strchr(".eE", text[*end]));
+}
+
+/* Gives wide integers an exponent, by which they are reals. A copy to be freed; NULL without memory. */
+static char *widen_integers(const char *text, size_t length, size_t *widened)
+{
+    static const char exponent[] = "e0";
+    char *copy;
+    FILE *out = open_memstream(&copy, widened);
+    if (!out) return NULL;
+    bool in_string = false;
+    for (size_t i = 0, end; i < length; i++) {
+        if (!in_string && text[i] >= '0' && text[i] <= '9') {
+            bool wide = is_wide_integer(text, length, i, &end);
+            fwrite(text + i, 1, end - i, out);
+            if (wide) fputs(exponent, out);
+            i = end - 1;
+            continue;
+        }
+        fputc(text[i], out);
+        if (in_string && text[i] == '\\' && i + 1 < length)
+            fputc(text[++i], out);
+        else if (text[i] == '"')
+            in_string = !in_string;
+    }
+    bool whole = !ferror(out);
+    if (fclose(out) == 0 && whole) return copy;
+    free(copy);
+    return NULL;
+}
+
+dsmoe_status json_node_parse_wide(const char *text, size_t length, const char *source,
+                                  json_node **node, dsmoe_error *error)
+{
+    *node = NULL;
+    size_t widened;
+    char *copy = widen_integers(text, length, &widened);
+    if (!copy) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source);
+    dsmoe_status status = json_node_parse(copy, widened, source, node, error);
+    free(copy);
+    return status;
 }
 
 dsmoe_status json_node_read(const char *path, size_t max_size, json_node **node, dsmoe_error *error)
@@ -161,6 +211,11 @@ const json_node *json_node_member(const json_node *object, const char *key)
 {
     assert(json_is_object(to_jansson(object)));
     return from_jansson(json_object_get(to_jansson(object), key));
+}
+
+bool json_node_same(const json_node *a, const json_node *b)
+{
+    return json_equal(to_jansson(a), to_jansson(b));
 }
 
 dsmoe_status json_node_each(const json_node *object, json_visit_fn *visit, void *context,

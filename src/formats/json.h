@@ -25,6 +25,10 @@ typedef struct json_node json_node;
 /* `source` names the text in messages (a file's path). */
 dsmoe_status json_node_parse(const char *text, size_t length, const char *source, json_node **node,
                              dsmoe_error *error);
+/* The same of a text that may hold integers beyond int64, which become reals: public tools write
+ * 10^30 for "no limit". */
+dsmoe_status json_node_parse_wide(const char *text, size_t length, const char *source,
+                                  json_node **node, dsmoe_error *error);
 /* The whole file, at most `max_size` bytes. */
 dsmoe_status json_node_read(const char *path, size_t max_size, json_node **node,
                             dsmoe_error *error);
@@ -43,6 +47,10 @@ const char *json_node_string(const json_node *node, size_t *length);
 size_t json_node_count(const json_node *node); /* of an array's items or an object's members */
 const json_node *json_node_item(const json_node *array, size_t index);
 const json_node *json_node_member(const json_node *object, const char *key); /* NULL if absent */
+
+/* Whether two values are the same: all members and items, the order of members aside. An integer and
+ * a real are not. */
+bool json_node_same(const json_node *a, const json_node *b);
 
 /* Walks an object's members in the order of the text until `visit` fails. */
 typedef dsmoe_status json_visit_fn(void *context, const char *key, const json_node *value,

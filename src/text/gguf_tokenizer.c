@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/json_write.h"
+#include "text/gguf_frame.h"
 #include "text/gguf_keys.h"
 #include "text/gguf_pre_tokenizer.h"
 #include "text/unicode.h"
@@ -21,7 +22,8 @@ typedef struct metadata {
     gguf_array tokens, types, merges;
     int64_t bos, eos, padding; /* -1: none */
     bool add_bos, add_eos;
-    gguf_string json; /* a whole tokenizer.json; bytes are NULL if there is none */
+    gguf_string json;   /* a whole tokenizer.json; bytes are NULL if there is none */
+    gguf_string config; /* the same of tokenizer_config.json; empty: there is none */
     gguf_string chat_template;
 } metadata;
 
@@ -102,6 +104,7 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
                            gguf_path(m->file));
     STATUS_TRY(gguf_get_string(m->file, GGUF_KEY_JSON, &m->json, &found, error));
     if (!found) STATUS_TRY(check_kind(m->file, error));
+    STATUS_TRY(gguf_get_string(m->file, GGUF_KEY_CONFIG, &m->config, &found, error));
     STATUS_TRY(read_arrays(m, error));
     STATUS_TRY(read_id(m, GGUF_KEY_BOS, &m->bos, error));
     STATUS_TRY(read_id(m, GGUF_KEY_EOS, &m->eos, error));
@@ -165,9 +168,7 @@ static dsmoe_status put_added_tokens(FILE *text, const metadata *m, dsmoe_error 
         if (!is_added(type)) continue;
         fprintf(text, "%s\n    {\"id\": %zu, \"content\": ", separator, i);
         put_string(text, token);
-        fprintf(text,
-                ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false,"
-                " \"normalized\": true, \"special\": %s}",
+        fprintf(text, ", " GGUF_FRAME_ADDED ", \"special\": %s}",
                 type == GGUF_TOKEN_CONTROL ? "true" : "false");
         separator = ",";
     }
@@ -209,21 +210,11 @@ static dsmoe_status put_json(FILE *text, const metadata *m, dsmoe_error *error)
         fwrite(m->json.bytes, 1, m->json.length, text);
         return DSMOE_OK;
     }
-    fputs("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
-          "  \"added_tokens\": [",
-          text);
+    fputs("{\n  " GGUF_FRAME_HEAD ",\n  \"added_tokens\": [", text);
     STATUS_TRY(put_added_tokens(text, m, error));
     fprintf(text,
-            "\n  ],\n  \"normalizer\": {\"type\": \"Sequence\", \"normalizers\": []},\n"
-            "  \"pre_tokenizer\": %s,\n"
-            "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true,"
-            " \"trim_offsets\": false, \"use_regex\": true},\n"
-            "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true,"
-            " \"trim_offsets\": true, \"use_regex\": true},\n"
-            "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n"
-            "    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n"
-            "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-            "    \"byte_fallback\": false,\n    \"vocab\": {",
+            "\n  ],\n  " GGUF_FRAME_NORMALIZER ",\n  \"pre_tokenizer\": %s,\n  " GGUF_FRAME_ENDS
+            ",\n  \"model\": {\n    " GGUF_FRAME_MODEL ",\n    \"vocab\": {",
             gguf_pre_tokenizer_json);
     put_vocab(text, m);
     fputs("\n    },\n    \"merges\": [", text);
@@ -269,6 +260,10 @@ static dsmoe_status put_chat_template(FILE *text, const metadata *m, dsmoe_error
 /* The class of the released tokenizer obeys add_bos_token; others obey their post-processor. */
 static dsmoe_status put_config(FILE *text, const metadata *m, dsmoe_error *error)
 {
+    if (m->config.bytes) {
+        fwrite(m->config.bytes, 1, m->config.length, text);
+        return DSMOE_OK;
+    }
     fprintf(text, "{\n  \"add_bos_token\": %s,\n  \"add_eos_token\": %s",
             m->add_bos ? "true" : "false", m->add_eos ? "true" : "false");
     STATUS_TRY(put_token(text, m, "bos_token", m->bos, error));
@@ -308,7 +303,8 @@ dsmoe_status gguf_tokenizer_text_make(const gguf *file, gguf_tokenizer_text *tex
     metadata m = {.file = file};
     STATUS_TRY(read_metadata(&m, error));
     dsmoe_status status = write_text(&m, put_json, &text->json, &text->json_length, error);
-    if (status == DSMOE_OK)
+    bool has_config = !m.config.bytes || m.config.length > 0;
+    if (status == DSMOE_OK && has_config)
         status = write_text(&m, put_config, &text->config, &text->config_length, error);
     if (status != DSMOE_OK) gguf_tokenizer_text_free(text);
     return status;

@@ -3,7 +3,8 @@
  * Tokens, their kinds and the merges are arrays of the metadata; how a text is cut has only a name
  * there. There is one reader of tokenizers, and it reads JSON: so the arrays become the text of a
  * tokenizer.json. A tokenizer that those keys cannot express lies in the file as JSON besides
- * (tokenizer.huggingface.json), which then counts. */
+ * (tokenizer.huggingface.json), which then counts, and so does the text of a tokenizer_config.json
+ * (dsmoe.tokenizer_config): whoever changes the keys of such a file removes these two. */
 #ifndef DSMOE_TEXT_GGUF_TOKENIZER_H
 #define DSMOE_TEXT_GGUF_TOKENIZER_H
 
@@ -14,7 +15,7 @@
 typedef struct gguf_tokenizer_text {
     char *json; /* tokenizer.json */
     size_t json_length;
-    char *config; /* tokenizer_config.json */
+    char *config; /* tokenizer_config.json; NULL: none */
     size_t config_length;
 } gguf_tokenizer_text;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "text/fields.h"
+#include "text/gguf_frame.h"
 #include "text/gguf_keys.h"
 #include "text/gguf_pre_tokenizer.h"
 #include "text/gguf_tokenizer.h"
@@ -29,56 +30,68 @@ typedef struct writing {
 
 /* ---- can the keys say it all? -------------------------------------------------------------- */
 
-static bool same_json(const json_node *a, const json_node *b);
-
-static dsmoe_status same_member(void *context, const char *key, const json_node *value,
-                                dsmoe_error *error)
-{
-    const json_node *other = json_node_member(context, key);
-    if (other && same_json(value, other)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT, "%s differs", key);
-}
-
-/* Recursion is bounded by the depth that JSON may have. */
-static bool same_json(const json_node *a, const json_node *b)
-{
-    json_kind kind = json_node_kind(a);
-    if (kind != json_node_kind(b)) return false;
-    size_t lengths[2];
-    switch (kind) {
-    case JSON_KIND_NULL: return true;
-    case JSON_KIND_BOOL: return json_node_bool(a) == json_node_bool(b);
-    case JSON_KIND_INTEGER:
-    case JSON_KIND_REAL: return json_node_number(a) == json_node_number(b);
-    case JSON_KIND_STRING: {
-        const char *left = json_node_string(a, &lengths[0]);
-        const char *right = json_node_string(b, &lengths[1]);
-        return lengths[0] == lengths[1] && !memcmp(left, right, lengths[0]);
-    }
-    case JSON_KIND_ARRAY:
-        if (json_node_count(a) != json_node_count(b)) return false;
-        for (size_t i = 0; i < json_node_count(a); i++)
-            if (!same_json(json_node_item(a, i), json_node_item(b, i))) return false;
-        return true;
-    case JSON_KIND_OBJECT:
-        return json_node_count(a) == json_node_count(b) &&
-               json_node_each(a, same_member, (void *)b, NULL) == DSMOE_OK;
-    }
-    return false;
-}
-
 static bool flag(const json_node *object, const char *key)
 {
     const json_node *node = field_node(object, key);
     return node && json_node_kind(node) == JSON_KIND_BOOL && json_node_bool(node);
 }
 
-/* An added token that is found as it is written, and in no other way. */
-static bool is_plain(const json_node *added, const json_node *vocab)
+/* Bytes of the merges that are pairs, as "left right". */
+static size_t joined_size(const json_node *list)
 {
-    const char *content = json_node_string(json_node_member(added, "content"), NULL);
-    return !flag(added, "single_word") && !flag(added, "lstrip") && !flag(added, "rstrip") &&
-           !json_node_member(vocab, content);
+    size_t size = 0, length; /* no more than there is text, so the sum fits */
+    for (size_t i = 0; i < json_node_count(list); i++) {
+        const json_node *merge = json_node_item(list, i);
+        if (json_node_kind(merge) != JSON_KIND_ARRAY) continue;
+        for (size_t j = 0; j < 2; j++) {
+            json_node_string(json_node_item(merge, j), &length);
+            size += length + 1;
+        }
+    }
+    return size;
+}
+
+/* Members of an object that the frame must have as well, and others that it need not. */
+typedef struct frame_check {
+    const json_node *frame;
+    const char *const *lists; /* ended by NULL */
+} frame_check;
+
+static dsmoe_status check_member(void *context, const char *key, const json_node *value,
+                                 dsmoe_error *error)
+{
+    const frame_check *check = context;
+    for (const char *const *list = check->lists; *list; list++)
+        if (!strcmp(key, *list)) return DSMOE_OK;
+    const json_node *framed = json_node_member(check->frame, key);
+    if (framed && json_node_same(value, framed)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT, "%s differs", key);
+}
+
+/* All of the frame, all of the lists, and nothing else. */
+static bool fits_frame(const json_node *object, const json_node *frame, const char *const *lists)
+{
+    size_t n_lists = 0;
+    while (lists[n_lists]) n_lists++;
+    frame_check check = {frame, lists};
+    return json_node_count(object) == json_node_count(frame) + n_lists &&
+           json_node_each(object, check_member, &check, NULL) == DSMOE_OK;
+}
+
+/* Added tokens come back in the order of their ids, and none of them is in the vocabulary. */
+static bool added_fit(const json_node *added, const json_node *frame, const json_node *vocab)
+{
+    static const char *const own[] = {"id", "content", "special", NULL};
+    int64_t last = -1;
+    for (size_t i = 0; i < json_node_count(added); i++) {
+        const json_node *token = json_node_item(added, i);
+        int64_t id = json_node_integer(json_node_member(token, "id"));
+        const char *content = json_node_string(json_node_member(token, "content"), NULL);
+        if (id <= last || json_node_member(vocab, content) || !fits_frame(token, frame, own))
+            return false;
+        last = id;
+    }
+    return true;
 }
 
 static bool is_special_or_none(const writing *w, int32_t id)
@@ -86,23 +99,39 @@ static bool is_special_or_none(const writing *w, int32_t id)
     return id < 0 || dsmoe_tokenizer_is_special(w->tokenizer, id);
 }
 
-/* Whether the arrays and the name of the released pre-tokenizer make the same tokenizer again. */
+/* Whether `root` is what the arrays make with the frame of the released models. */
+static bool is_expressible(const writing *w, const json_node *frame)
+{
+    static const char *const lists[] = {"added_tokens", "pre_tokenizer", "model", NULL};
+    static const char *const model_lists[] = {"vocab", "merges", NULL};
+    const json_node *model = json_node_member(w->root, "model");
+    const json_node *added = field_node(w->root, "added_tokens");
+    const json_node *cuts = field_node(w->root, "pre_tokenizer");
+    return cuts && json_node_same(cuts, json_node_member(frame, "cuts")) && added &&
+           fits_frame(w->root, json_node_member(frame, "root"), lists) &&
+           fits_frame(model, json_node_member(frame, "model"), model_lists) &&
+           joined_size(json_node_member(model, "merges")) ==
+               0 && /* pairs would come back as strings */
+           added_fit(added, json_node_member(frame, "added"), json_node_member(model, "vocab")) &&
+           is_special_or_none(w, dsmoe_tokenizer_bos(w->tokenizer)) &&
+           is_special_or_none(w, dsmoe_tokenizer_eos(w->tokenizer));
+}
+
 static dsmoe_status check_expressible(const writing *w, bool *expressible, dsmoe_error *error)
 {
-    json_node *released;
-    STATUS_TRY(json_node_parse(gguf_pre_tokenizer_json, strlen(gguf_pre_tokenizer_json), w->path,
-                               &released, error));
-    const json_node *model = json_node_member(w->root, "model");
-    const json_node *vocab = json_node_member(model, "vocab");
-    const json_node *added = field_node(w->root, "added_tokens");
-    *expressible = same_json(json_node_member(w->root, "pre_tokenizer"), released) &&
-                   w->tokenizer->normalizer.n_steps == 0 && !flag(model, "ignore_merges") &&
-                   !field_node(model, "unk_token") &&
-                   is_special_or_none(w, dsmoe_tokenizer_bos(w->tokenizer)) &&
-                   is_special_or_none(w, dsmoe_tokenizer_eos(w->tokenizer));
-    for (size_t i = 0; added && i < json_node_count(added) && *expressible; i++)
-        *expressible = is_plain(json_node_item(added, i), vocab);
-    json_node_free(released);
+    char *text;
+    json_node *frame;
+    if (asprintf(&text,
+                 "{\"root\": {" GGUF_FRAME_HEAD "," GGUF_FRAME_NORMALIZER "," GGUF_FRAME_ENDS
+                 "}, \"model\": {" GGUF_FRAME_MODEL "}, \"added\": {" GGUF_FRAME_ADDED
+                 "}, \"cuts\": %s}",
+                 gguf_pre_tokenizer_json) < 0)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", w->path);
+    dsmoe_status status = json_node_parse(text, strlen(text), w->path, &frame, error);
+    free(text);
+    STATUS_TRY(status);
+    *expressible = is_expressible(w, frame);
+    json_node_free(frame);
     return DSMOE_OK;
 }
 
@@ -141,21 +170,6 @@ static dsmoe_status fill_tokens(writing *w, dsmoe_error *error)
         set_token(w, (int64_t)i, w->pads[i], (size_t)length, GGUF_TOKEN_UNUSED);
     }
     return DSMOE_OK;
-}
-
-/* Bytes of the merges that are pairs, as "left right". */
-static size_t joined_size(const json_node *list)
-{
-    size_t size = 0, length; /* no more than there is text, so the sum fits */
-    for (size_t i = 0; i < json_node_count(list); i++) {
-        const json_node *merge = json_node_item(list, i);
-        if (json_node_kind(merge) != JSON_KIND_ARRAY) continue;
-        for (size_t j = 0; j < 2; j++) {
-            json_node_string(json_node_item(merge, j), &length);
-            size += length + 1;
-        }
-    }
-    return size;
 }
 
 static void fill_merges(writing *w, const json_node *list)
@@ -217,7 +231,14 @@ static int32_t config_token(const writing *w, const char *key)
     return vocabulary_find_content(&w->tokenizer->bpe.vocabulary, content, length);
 }
 
-static void write_keys(const writing *w, gguf_string json, gguf_writer *writer)
+/* Texts of the folder; bytes are NULL where the keys say it all. */
+static void write_texts_as_they_are(gguf_string json, gguf_string config, gguf_writer *writer)
+{
+    if (json.bytes) gguf_writer_string(writer, GGUF_KEY_JSON, json.bytes, json.length);
+    gguf_writer_string(writer, GGUF_KEY_CONFIG, config.bytes ? config.bytes : "", config.length);
+}
+
+static void write_keys(const writing *w, gguf_writer *writer)
 {
     write_string(writer, GGUF_KEY_MODEL, "gpt2");
     write_string(writer, GGUF_KEY_PRE, GGUF_PRE_TOKENIZER_NAME);
@@ -232,14 +253,13 @@ static void write_keys(const writing *w, gguf_string json, gguf_writer *writer)
     const json_node *form = w->config ? field_node(w->config, "chat_template") : NULL;
     if (form && json_node_kind(form) == JSON_KIND_STRING)
         write_string(writer, GGUF_KEY_TEMPLATE, json_node_string(form, NULL));
-    if (json.bytes) gguf_writer_string(writer, GGUF_KEY_JSON, json.bytes, json.length);
 }
 
 /* With the texts open and read. */
 static dsmoe_status write_texts(writing *w, const tokenizer_files *files, gguf_writer *writer,
                                 dsmoe_error *error)
 {
-    bool expressible;
+    bool expressible = false;
     if (w->n_tokens > VOCABULARY_MAX_IDS)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: a vocab_size of %zu is too large for a tokenizer, at most %d works",
@@ -250,8 +270,10 @@ static dsmoe_status write_texts(writing *w, const tokenizer_files *files, gguf_w
                            dsmoe_tokenizer_size(w->tokenizer), w->n_tokens);
     STATUS_TRY(check_expressible(w, &expressible, error));
     STATUS_TRY(make_arrays(w, error));
-    gguf_string json = {files->text.bytes, files->text.length};
-    write_keys(w, expressible ? (gguf_string){0} : json, writer);
+    write_keys(w, writer);
+    gguf_string json = {files->text.bytes, files->text.length},
+                config = {files->config.bytes, files->config.length};
+    write_texts_as_they_are(expressible ? (gguf_string){0} : json, config, writer);
     return DSMOE_OK;
 }
 
@@ -267,7 +289,8 @@ dsmoe_status gguf_tokenizer_write(const char *path, int64_t vocab_size, gguf_wri
     if (status == DSMOE_OK)
         status = json_node_parse(text->bytes, text->length, text->source, &root, error);
     if (status == DSMOE_OK && beside)
-        status = json_node_parse(beside->bytes, beside->length, beside->source, &config, error);
+        status =
+            json_node_parse_wide(beside->bytes, beside->length, beside->source, &config, error);
     writing w = {.path = path,
                  .tokenizer = tokenizer,
                  .root = root,

@@ -145,8 +145,8 @@ dsmoe_status tokenizer_parse(const tokenizer_text *text, const tokenizer_text *c
     if (status == DSMOE_OK)
         status = json_node_parse(text->bytes, text->length, text->source, &root, error);
     if (status == DSMOE_OK && config)
-        status =
-            json_node_parse(config->bytes, config->length, config->source, &config_root, error);
+        status = json_node_parse_wide(config->bytes, config->length, config->source, &config_root,
+                                      error);
     if (status == DSMOE_OK)
         status = assemble(t, root, config_root, config ? config->source : NULL, error);
     json_node_free(root);
