@@ -343,6 +343,7 @@ typedef enum dsmoe_dtype {
 } dsmoe_dtype;
 enum { DSMOE_N_DTYPES = 10 };
 DSMOE_API const char *dsmoe_dtype_name(dsmoe_dtype dtype); /* "f32", "f16", "q4_k", … */
+DSMOE_API double dsmoe_dtype_bits(dsmoe_dtype dtype); /* that a number takes, scales included */
 
 /* generation_config.json: how the makers of a model want it sampled. */
 typedef struct dsmoe_generation_config {
@@ -453,6 +454,10 @@ typedef struct dsmoe_convert_options {
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are written */
     void *context;
     bool replace; /* a model that is there under the name of a .gguf file: see dsmoe_output */
+    /* Receives, if it is not NULL, how many of the matrices that should be weighed by the imatrix are
+     * not in it, and how many there are. If it has none of them, or in another size, it was made for
+     * another model, which is an error. */
+    int64_t *n_without_importance, *n_weighed;
 } dsmoe_convert_options;
 /* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
  * .gguf, else a new or empty folder in the public layout (float types only). Config, tokenizer and weights

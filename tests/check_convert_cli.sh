@@ -87,6 +87,36 @@ one_message q8_0 "f32, f16 or bf16"
 run 0 convert "$scratch/q8.gguf" "$scratch/d" --type f16
 shows f16
 
+# ---- what is quantised already: done, with a word of warning
+run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q4.gguf" --type q4_0
+one_message "$scratch/q8.gguf" "quantised already (q8_0)" "adds its own error"
+run 0 quantize "$scratch/q8-q4.gguf" "$scratch/q4-q8.gguf" --type q8_0
+one_message "$scratch/q8-q4.gguf" "quantised already (q4_0)" "larger and no better"
+run 0 convert "$scratch/q8.gguf" "$scratch/q8-bf16" --type bf16
+one_message "$scratch/q8.gguf" "quantised already (q8_0)" "larger and no better"
+run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q8.gguf" --type q8_0
+one_message "$scratch/q8.gguf" "quantised already (q8_0)" "copied as they are"
+run 0 convert "$scratch/q8.gguf" "$scratch/q8-copy.gguf"
+silent
+run 1 quantize "$scratch/nothing.gguf" "$scratch/x.gguf" --type q8_0
+one_message "$scratch/nothing.gguf"
+
+# ---- an imatrix of another model
+run 0 init --preset tiny --layers 3 --tokenizer "$data/text_cli" "$scratch/three"
+run 0 quantize "$scratch/three" "$scratch/three.gguf" --type q8_0 --imatrix "$scratch/i.gguf"
+one_message "$scratch/i.gguf" "10 of 31 matrices are not in it"
+
+# ---- names in any case
+run 0 quantize "$scratch/a" "$scratch/upper.gguf" --type Q4_K_M --imatrix "$scratch/i.gguf"
+cmp -s "$scratch/upper.gguf" "$scratch/q4.gguf" || complain "another file for Q4_K_M"
+run 0 convert "$scratch/a" "$scratch/upper" --type BF16
+run 0 init --preset TINY --layers 1 --type Q8_0 "$scratch/upper-init.gguf"
+run 0 init --preset Tiny --layers 1 --dtype F16 "$scratch/upper-init"
+run 0 generate -m "$scratch/a" -p "$words" -n 2 --temp 0 --kv-type Q8_0
+run 0 eval -m "$scratch/a" -f "$scratch/text" -c 64 --kv-type F16
+run 0 train --data "$scratch/text" --preset TINY --schedule Cosine --steps 1 --batch 1 --seq 8 --vocab-size 280 \
+    --out "$scratch/upper-run" --quiet
+
 # ---- what is there stays
 run 1 convert "$scratch/a" "$scratch/q8.gguf"
 one_message "$scratch/q8.gguf" already

@@ -131,6 +131,22 @@ static void test_options_take_every_form(void **state)
     assert_int_equal(p.code, CLI_OK);
 }
 
+/* Known names in any case; texts stay as they are. */
+static void test_options_take_names_in_any_case(void **state)
+{
+    (void)state;
+    char name[] = "--type=Q4_K_M", text[] = "--text=Q4_\xc3\x84";
+    const char *type = NULL, *kept = NULL;
+    const option_row rows[] = {
+        {"--type", NULL, OPTION_NAME, &type, 0, 0},
+        {"--text", NULL, OPTION_TEXT, &kept, 0, 0},
+    };
+    char *argv[] = {"test", name, text};
+    assert_int_equal(options_parse("test", "help\n", rows, 2, 3, argv, NULL), -1);
+    assert_string_equal(type, "q4_k_m");
+    assert_string_equal(kept, "Q4_\xc3\x84");
+}
+
 static void test_options_refuse_nonsense(void **state)
 {
     (void)state;
@@ -588,6 +604,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_take_every_form),
+        cmocka_unit_test(test_options_take_names_in_any_case),
         cmocka_unit_test(test_options_refuse_nonsense),
         cmocka_unit_test(test_options_know_each_other),
         cmocka_unit_test(test_options_in_a_field),

@@ -288,7 +288,7 @@ static void test_refusals(void **state)
 static bool not_reached(void *context, double done, double total)
 {
     (void)context, (void)done, (void)total;
-    fail_msg("tokens went through the model before the output was looked at");
+    fail_msg("the work began before all was known to be in order");
     return false;
 }
 
@@ -299,7 +299,7 @@ static void test_output_first(void **state)
     write_model(&made, in("a"));
     dsmoe_model *model = open_model(in("a"));
     static const int32_t tokens[] = {1, 2, 3};
-    dsmoe_imatrix_options early = {.progress = not_reached, .replace = true}, plain = {0},
+    dsmoe_imatrix_options early = {.progress = not_reached, .replace = true}, first = {0},
                           again = {.replace = true};
     dsmoe_error error = {0};
     copy_file(in("a/config.json"), in("text"));
@@ -309,7 +309,7 @@ static void test_output_first(void **state)
                          DSMOE_ERROR_IO);
         assert_non_null(strstr(error.message, in(places[i])));
     }
-    make(model, tokens, 3, &plain, in("m.gguf"));
+    make(model, tokens, 3, &first, in("m.gguf"));
     early.replace = false;
     assert_int_equal(dsmoe_imatrix_make(model, tokens, 3, &early, in("m.gguf"), &error),
                      DSMOE_ERROR_IO);
@@ -520,10 +520,18 @@ static void test_other_model(void **state)
     static const made_entry entries[] = {{"blk.0.attn_q.weight.in_sum2", 1, {3}, sums},
                                          {"blk.0.attn_q.weight.counts", 1, {1}, count}};
     write_file(in("m.gguf"), "imatrix", entries, COUNT(entries));
-    dsmoe_convert_options options = {.type = "q4_k", .imatrix = in("m.gguf")};
+    static const made_entry strange[] = {{"blk.9.attn_q.weight.in_sum2", 1, {3}, sums},
+                                         {"blk.9.attn_q.weight.counts", 1, {1}, count}};
+    write_file(in("n.gguf"), "imatrix", strange, COUNT(strange));
+    const char *const files[] = {in("m.gguf"), in("n.gguf")};
     dsmoe_error error = {0};
-    assert_int_equal(dsmoe_convert(in("a"), in("q.gguf"), &options, &error), DSMOE_ERROR_FORMAT);
-    assert_non_null(strstr(error.message, "another model"));
+    for (size_t i = 0; i < COUNT(files); i++) {
+        dsmoe_convert_options options = {
+            .type = "q4_k", .imatrix = files[i], .progress = not_reached};
+        assert_int_equal(dsmoe_convert(in("a"), in("q.gguf"), &options, &error),
+                         DSMOE_ERROR_FORMAT);
+        assert_non_null(strstr(error.message, "another model"));
+    }
     assert_false(tiny_exists(in("q.gguf")));
     assert_false(tiny_exists(in("q.gguf.partial")));
     made_model_free(&made);

@@ -8,6 +8,12 @@ const char *dsmoe_dtype_name(dsmoe_dtype dtype)
     return (unsigned)dtype < N_DTYPES ? dtype_table[dtype].name : "unknown";
 }
 
+double dsmoe_dtype_bits(dsmoe_dtype dtype)
+{
+    if ((unsigned)dtype >= N_DTYPES) return 0;
+    return 8.0 * dtype_table[dtype].bytes / dtype_table[dtype].block;
+}
+
 bool dtype_from_name(const char *name, dsmoe_dtype *type)
 {
     for (int i = 0; i < N_DTYPES; i++)

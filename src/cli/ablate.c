@@ -399,9 +399,9 @@ int command_ablate(int argc, char **argv)
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &data, 0, 0},
         {"--out", NULL, OPTION_TEXT, &options.out, 0, 0},
-        {"--scale", NULL, OPTION_TEXT, &options.scale, 0, 0},
+        {"--scale", NULL, OPTION_NAME, &options.scale, 0, 0},
         {"--seeds", NULL, OPTION_INTEGER, &options.n_seeds, 1, ABLATE_MAX_SEEDS},
-        {"--only", NULL, OPTION_TEXT, &options.only, 0, 0},
+        {"--only", NULL, OPTION_NAME, &options.only, 0, 0},
         {"--all", NULL, OPTION_FLAG, &options.all, 0, 0},
         {"--steps", NULL, OPTION_INTEGER, &options.steps, 1, 1e9},
         {"--batch", NULL, OPTION_INTEGER, &options.batch, 1, CLI_MAX_BATCH},

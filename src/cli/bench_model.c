@@ -364,7 +364,7 @@ int bench_model(int argc, char **argv)
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, most},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
-        {"--kv-type", NULL, OPTION_TEXT, &o.kv_type, 0, 0},
+        {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
     };

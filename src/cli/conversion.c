@@ -118,12 +118,76 @@ int conversion_summary(conversion *c)
     return CLI_OK;
 }
 
+/* ---- from one model to another ---------------------------------------------------------------- */
+
+typedef struct source_view {
+    const char *command, *from;
+    dsmoe_dtype has; /* the type of most bytes */
+    int wanted;      /* a dsmoe_dtype; -1: as it is */
+} source_view;
+
+static bool is_quantised(dsmoe_dtype type) { return dsmoe_dtype_bits(type) < 16; }
+
+/* The type that a name stands for, of a mixture that of most matrices; -1: none. */
+static int named_type(const char *name)
+{
+    if (!name) return -1;
+    if (!strcmp(name, "q4_k_m")) return DSMOE_Q4_K;
+    for (int i = 0; i < DSMOE_N_DTYPES; i++)
+        if (!strcmp(name, dsmoe_dtype_name((dsmoe_dtype)i))) return i;
+    return -1;
+}
+
+/* False if it is not a model, which the conversion will tell. */
+static bool view_source(source_view *view)
+{
+    dsmoe_model *model;
+    double bytes[DSMOE_N_DTYPES] = {0};
+    if (dsmoe_model_open(view->from, &model, NULL) != DSMOE_OK) return false;
+    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++) {
+        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
+        bytes[t.dtype] += (double)t.size;
+        if (bytes[t.dtype] > bytes[view->has]) view->has = t.dtype;
+    }
+    dsmoe_model_free(model);
+    return true;
+}
+
+static void warn_of_quantised(const void *context, double unused)
+{
+    (void)unused;
+    const source_view *v = context;
+    if (v->wanted < 0 || !is_quantised(v->has)) return;
+    const char *type = dsmoe_dtype_name((dsmoe_dtype)v->wanted);
+    double more = dsmoe_dtype_bits((dsmoe_dtype)v->wanted) - dsmoe_dtype_bits(v->has);
+    fprintf(stderr, "dsmoe %s: %s is quantised already (%s): ", v->command, v->from,
+            dsmoe_dtype_name(v->has));
+    if (v->wanted == (int)v->has)
+        fprintf(stderr, "matrices of that type are copied as they are\n");
+    else if (more > 0)
+        fprintf(stderr, "as %s it is larger and no better\n", type);
+    else
+        fprintf(stderr, "%s adds its own error; better start from the model before that\n", type);
+}
+
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
 {
     dsmoe_error error;
+    source_view view = {.command = c->command, .from = from, .wanted = named_type(options.type)};
+    int64_t n_without = 0, n_weighed = 0;
+    if (view_source(&view)) c->announce = warn_of_quantised;
+    c->context = &view;
     options.progress = conversion_progress;
     options.context = c;
+    options.n_without_importance = &n_without;
+    options.n_weighed = &n_weighed;
     if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
         return conversion_failure(c, &error);
-    return conversion_summary(c);
+    int exit_code = conversion_summary(c);
+    if (n_without > 0)
+        fprintf(stderr,
+                "dsmoe %s: %s: %lld of %lld matrices are not in it and were quantised without "
+                "it; was it made for this model?\n",
+                c->command, options.imatrix, (long long)n_without, (long long)n_weighed);
+    return exit_code;
 }

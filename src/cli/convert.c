@@ -35,7 +35,7 @@ int command_convert(int argc, char **argv)
     dsmoe_convert_options options = {0};
     int64_t n_threads = dsmoe_machine_threads();
     const option_row rows[] = {
-        {"--type", NULL, OPTION_TEXT, &options.type, 0, 0},
+        {"--type", NULL, OPTION_NAME, &options.type, 0, 0},
         {"--force", NULL, OPTION_FLAG, &options.replace, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &n_threads, 1, CLI_MAX_THREADS},
     };

@@ -310,7 +310,7 @@ int command_eval(int argc, char **argv)
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 2, INT32_MAX},
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
-        {"--kv-type", NULL, OPTION_TEXT, &options.kv_type_name, 0, 0},
+        {"--kv-type", NULL, OPTION_NAME, &options.kv_type_name, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},

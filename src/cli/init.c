@@ -88,11 +88,11 @@ static const char *source(const init_command *c) { return c->preset ? c->preset 
 static int parse_options(init_command *c, int argc, char **argv)
 {
     const option_row own[] = {
-        {"--preset", NULL, OPTION_TEXT, &c->preset, 0, 0},
+        {"--preset", NULL, OPTION_NAME, &c->preset, 0, 0},
         {"--config", NULL, OPTION_TEXT, &c->config_path, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 1, 1 << 24},
-        {"--type", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
-        {"--dtype", NULL, OPTION_TEXT, &c->dtype_name, 0, 0},
+        {"--type", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
+        {"--dtype", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
         {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},

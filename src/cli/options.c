@@ -75,6 +75,14 @@ static bool parse_duration(const char *text, double min, double max, double *sec
     return true;
 }
 
+/* Letters of ASCII alone, whatever the locale. */
+static const char *lower_case(char *text)
+{
+    for (char *at = text; *at; at++)
+        if (*at >= 'A' && *at <= 'Z') *at = (char)(*at - 'A' + 'a');
+    return text;
+}
+
 /* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
 static int store_value(const char *command, const char *name, const option_row *row,
                        const char *text)
@@ -91,10 +99,13 @@ static int store_value(const char *command, const char *name, const option_row *
                              "%s must be a time such as 90 (seconds), 45m or 2h30m, not '%s'", name,
                              text);
         return CLI_OK;
+    case OPTION_NAME: *(const char **)row->value = lower_case((char *)text); return CLI_OK;
     case OPTION_FIELD:
+    case OPTION_NAME_FIELD:
         if (strlen(text) >= (size_t)row->max)
             return cli_usage(command, "%s has more than %.0f bytes", name, row->max - 1);
         strncpy(row->value, text, (size_t)row->max);
+        if (row->kind == OPTION_NAME_FIELD) lower_case(row->value);
         return CLI_OK;
     case OPTION_LIST: {
         option_words *list = row->value;

@@ -35,7 +35,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--ctx-size", "-c", OPTION_INTEGER, &o->n_ctx, 0, 1 << 30},
         {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
-        {"--kv-type", NULL, OPTION_TEXT, &o->kv_type, 0, 0},
+        {"--kv-type", NULL, OPTION_NAME, &o->kv_type, 0, 0},
         {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
         {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
         {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},

@@ -90,7 +90,9 @@ static struct {
 } line;
 
 #define SETTING(name) &line.options.settings.name
-#define FIELD(name) OPTION_FIELD, line.options.settings.name, 0, sizeof line.options.settings.name
+#define PLACE(name) line.options.settings.name, 0, sizeof line.options.settings.name
+#define FIELD(name) OPTION_FIELD, PLACE(name)
+#define NAME(name) OPTION_NAME_FIELD, PLACE(name)
 
 enum { MANY = 1000000000 }; /* steps */
 /* Settings go straight to their place. */
@@ -103,7 +105,7 @@ static const option_row own_rows[] = {
     {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
-    {"--preset", NULL, FIELD(preset)},
+    {"--preset", NULL, NAME(preset)},
     {"--config", NULL, FIELD(config)},
     {"--init", NULL, FIELD(init)},
     {"--tokenizer", NULL, FIELD(tokenizer)},
@@ -114,7 +116,7 @@ static const option_row own_rows[] = {
     {"--seq", NULL, OPTION_INTEGER, SETTING(seq), 1, 1 << 20},
     {"--accumulate", NULL, OPTION_INTEGER, SETTING(accumulate), 1, 65536},
     {"--lr", NULL, OPTION_NUMBER, SETTING(lr), 0, 10},
-    {"--schedule", NULL, FIELD(schedule)},
+    {"--schedule", NULL, NAME(schedule)},
     {"--warmup", NULL, OPTION_INTEGER, SETTING(warmup), 0, MANY},
     {"--weight-decay", NULL, OPTION_NUMBER, SETTING(weight_decay), 0, 0.999999},
     {"--beta1", NULL, OPTION_NUMBER, SETTING(beta1), 0, 0.999999},
@@ -135,7 +137,7 @@ static const option_row own_rows[] = {
     {"--sample-prompt", NULL, FIELD(sample_prompt)},
     {"--save-every", NULL, OPTION_INTEGER, SETTING(save_every), 0, MANY},
     {"--keep", NULL, OPTION_INTEGER, SETTING(keep), 1, 1e6},
-    {"--dtype", NULL, FIELD(dtype)},
+    {"--dtype", NULL, NAME(dtype)},
     {"--log-every", NULL, OPTION_INTEGER, SETTING(log_every), 1, MANY},
     {"--report-every", NULL, OPTION_INTEGER, SETTING(report_every), 1, MANY},
 };

@@ -175,6 +175,8 @@ static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error
                            .generation_length = c->generation.length,
                            .file_type = c->file_type,
                            .imatrix = c->imatrix,
+                           .n_without_importance = c->options.n_without_importance,
+                           .n_weighed = c->options.n_weighed,
                            .n_threads = c->options.n_threads,
                            .progress = c->options.progress,
                            .context = c->options.context};

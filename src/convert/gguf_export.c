@@ -170,6 +170,36 @@ static dsmoe_status write_bytes(void *to, const void *bytes, size_t size, dsmoe_
     return gguf_writer_write(to, bytes, size, error);
 }
 
+/* An embedding is looked up, not multiplied with; of a tied one the inputs are under its name. */
+static bool is_weighed(const export_job *job, const target *t)
+{
+    bool tied = job->e->source->config.tie_word_embeddings;
+    return dtype_is_block(t->type) && strcmp(t->name, tied ? "output.weight" : "token_embd.weight");
+}
+
+/* Before anything is written: an imatrix of another model is refused at once. */
+static dsmoe_status check_imatrix(const export_job *job, dsmoe_error *error)
+{
+    const gguf_export *e = job->e;
+    int64_t n_weighed = 0, n_known = 0;
+    for (size_t i = 0; i < job->n_targets; i++) {
+        const target *t = &job->targets[i];
+        bool known = false;
+        if (!is_weighed(job, t)) continue;
+        STATUS_TRY(
+            imatrix_knows(e->imatrix, t->name, t->n_parts, t->parts[0]->n_in, &known, error));
+        n_weighed++;
+        n_known += known;
+    }
+    if (n_weighed > 0 && n_known == 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: made for another model: it has none of the %lld matrices here",
+                           imatrix_path(e->imatrix), (long long)n_weighed);
+    if (e->n_without_importance) *e->n_without_importance = n_weighed - n_known;
+    if (e->n_weighed) *e->n_weighed = n_weighed;
+    return DSMOE_OK;
+}
+
 /* Importances of the largest tensor. */
 static dsmoe_status prepare_importance(export_job *job, dsmoe_error *error)
 {
@@ -205,6 +235,7 @@ static dsmoe_status write_targets(export_job *job, dsmoe_error *error)
 static dsmoe_status write_file(export_job *job, dsmoe_error *error)
 {
     STATUS_TRY(list_targets(job, error));
+    if (job->e->imatrix) STATUS_TRY(check_imatrix(job, error));
     STATUS_TRY(gguf_writer_create(job->e->path, &job->writer, error));
     STATUS_TRY(export_keys_write(job->e, most_common(job), job->writer, error));
     STATUS_TRY(declare_targets(job, error));

@@ -16,8 +16,9 @@ typedef struct gguf_export {
     size_t generation_length;
     int64_t file_type;      /* general.file_type of the source, to be kept if types are; -1: none */
     const imatrix *imatrix; /* NULL: none */
-    int n_threads;          /* at least 1 */
-    dsmoe_progress_fn *progress; /* may be NULL */
+    int64_t *n_without_importance, *n_weighed; /* as in dsmoe_convert_options; may be NULL */
+    int n_threads;                             /* at least 1 */
+    dsmoe_progress_fn *progress;               /* may be NULL */
     void *context;
 } gguf_export;
 

@@ -177,18 +177,31 @@ static void column_importance(const entry *e, double n_tokens, int64_t column, f
     }
 }
 
+static dsmoe_status find_checked(const imatrix *m, const char *name, int64_t n_matrices,
+                                 int64_t n_in, entry *e, bool *found, dsmoe_error *error)
+{
+    *found = find_entry(m, name, e);
+    if (!*found || (e->n_matrices == n_matrices && e->n_in == n_in)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: made for another model: %s has %lld x %lld columns there, %lld x %lld "
+                       "here",
+                       imatrix_path(m), name, (long long)e->n_matrices, (long long)e->n_in,
+                       (long long)n_matrices, (long long)n_in);
+}
+
+dsmoe_status imatrix_knows(const imatrix *m, const char *name, int64_t n_matrices, int64_t n_in,
+                           bool *known, dsmoe_error *error)
+{
+    entry e;
+    return find_checked(m, name, n_matrices, n_in, &e, known, error);
+}
+
 dsmoe_status imatrix_importance(const imatrix *m, const char *name, int64_t n_matrices,
                                 int64_t n_in, float *out, bool *found, dsmoe_error *error)
 {
     entry e;
-    *found = find_entry(m, name, &e);
+    STATUS_TRY(find_checked(m, name, n_matrices, n_in, &e, found, error));
     if (!*found) return DSMOE_OK;
-    if (e.n_matrices != n_matrices || e.n_in != n_in)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: made for another model: %s has %lld x %lld columns there, %lld x "
-                           "%lld here",
-                           imatrix_path(m), name, (long long)e.n_matrices, (long long)e.n_in,
-                           (long long)n_matrices, (long long)n_in);
     double n_tokens = total_count(&e);
     *found = n_tokens > 0;
     for (int64_t column = 0; *found && column < n_in; column++)

@@ -42,6 +42,10 @@ const char *imatrix_path(const imatrix *m);
 dsmoe_status imatrix_check_intact(const imatrix *m, dsmoe_error *error);
 int64_t imatrix_count(const imatrix *m); /* of matrix names */
 
+/* Whether the file knows a matrix; other sizes than its are an error. */
+dsmoe_status imatrix_knows(const imatrix *m, const char *name, int64_t n_matrices, int64_t n_in,
+                           bool *known, dsmoe_error *error);
+
 /* The importance of each column for quantize_row, out [n_matrices, n_in]: the mean square of what
  * goes in. An expert leans on the mean of its layer's experts as if IMATRIX_PRIOR_TOKENS more
  * tokens had gone through it, so that one that no token chose has that mean. *found is false, and
