@@ -97,6 +97,12 @@ one_message "$model"
 mkdir "$scratch/empty"
 run 0 convert "$scratch/a.gguf" "$scratch/empty"
 
+ln -s a.gguf "$scratch/link.gguf" # a link gives way, what it leads to stays
+cp "$scratch/a.gguf" "$scratch/first"
+run 0 quantize "$model" "$scratch/link.gguf" --type q8_0 --force
+[ ! -L "$scratch/link.gguf" ] || complain "the link is still there"
+cmp -s "$scratch/a.gguf" "$scratch/first" || complain "what the link led to has changed"
+
 # ---- imatrix
 writes_a_file "$scratch/i.gguf" imatrix -m "$model" -f "$scratch/text" -o OUT -c 64 --chunks 1
 never_an_input "$scratch/text" imatrix -m "$model" -f IN -o OUT

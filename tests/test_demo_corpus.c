@@ -271,9 +271,10 @@ static void only_a_demo_is_replaced(void **state)
     snprintf(folder, sizeof folder, "%s/demo", directory);
     snprintf(treasure, sizeof treasure, "%s/treasure", directory);
     assert_int_equal(demo_folder_prepare(folder), CLI_OK);
-    static const char *const files[] = {"settings.json", "report.html", "metrics.jsonl",
-                                        "events.out.tfevents.1", "notes.txt"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const files[] = {
+        "settings.json", "report.html",         "metrics.jsonl",  "events.out.tfevents.1",
+        "notes.txt",     "tokenizer-notes.txt", "report.html.txt"};
+    for (int i = 0; i < 7; i++) {
         snprintf(name, sizeof name, "%s/%s", folder, files[i]);
         make_file(name);
     }
@@ -286,6 +287,11 @@ static void only_a_demo_is_replaced(void **state)
     for (int i = 0; i < 4; i++) assert_false(exists(folder, files[i]));
     assert_false(exists(folder, "corpus"));
     assert_true(exists(folder, "notes.txt") && exists(folder, "demo.txt"));
+    for (int i = 5; i < 7; i++) {
+        assert_true(exists(folder, files[i]));
+        snprintf(name, sizeof name, "%s/%s", folder, files[i]);
+        unlink(name);
+    }
     assert_true(exists(treasure, "gold"));
 
     /* without its mark it is somebody's */

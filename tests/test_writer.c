@@ -18,6 +18,7 @@
 
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
+#include "formats/partial_file.h"
 #include "formats/safetensors_writer.h"
 #include "scratch.h"
 
@@ -394,6 +395,29 @@ static void test_in_the_way(void **state)
     assert_example();
 }
 
+/* Two at the same time would write into each other's file. */
+static void test_two_writers(void **state)
+{
+    (void)state;
+    remove(path);
+    partial_file first, second;
+    dsmoe_error error = {0};
+    assert_int_equal(partial_file_create(&first, path, &error), DSMOE_OK);
+    assert_int_equal(partial_file_write(&first, "first", 5, &error), DSMOE_OK);
+    assert_int_equal(partial_file_create(&second, path, &error), DSMOE_ERROR_IO);
+    assert_says(&error, DSMOE_ERROR_IO, "another process is writing");
+    assert_int_equal(partial_file_finish(&first, &error), DSMOE_OK);
+    FILE *file = fopen(path, "r");
+    char text[16] = "";
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_string_equal(text, "first");
+    assert_int_equal(partial_file_create(&second, path, &error), DSMOE_OK); /* once it is done */
+    partial_file_abandon(&second);
+    remove(path);
+}
+
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 static void test_json_numbers(void **state)
@@ -432,12 +456,12 @@ static void test_json_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_header),       cmocka_unit_test(test_declarations),
-        cmocka_unit_test(test_amounts),      cmocka_unit_test(test_slow_disk),
-        cmocka_unit_test(test_full_disk),    cmocka_unit_test(test_last_steps),
-        cmocka_unit_test(test_in_the_way),   cmocka_unit_test(test_file_size_limit),
-        cmocka_unit_test(test_json_numbers),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_header),          cmocka_unit_test(test_declarations),
+        cmocka_unit_test(test_amounts),         cmocka_unit_test(test_slow_disk),
+        cmocka_unit_test(test_full_disk),       cmocka_unit_test(test_last_steps),
+        cmocka_unit_test(test_in_the_way),      cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_file_size_limit), cmocka_unit_test(test_json_numbers),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,20 @@ static const char marker_rest[] =
     "dsmoe demo, run in this folder again, replaces all these and leaves other files alone.\n";
 
 /* What a demo and its run make; folders with all that is in them. */
-static const char *const made[] = {"corpus",        "sample.ids",     ".preparing",
-                                   "checkpoints",   "latest",         "best",
-                                   "config.json",   "tokenizer*",     "data.cache*",
-                                   "settings.json", "metrics.jsonl*", "events.out.tfevents.*",
-                                   "report.html*"};
+static const char *const made[] = {"corpus",
+                                   "sample.ids",
+                                   ".preparing",
+                                   "checkpoints",
+                                   "latest",
+                                   "best",
+                                   "config.json",
+                                   "tokenizer.json",
+                                   "tokenizer_config.json",
+                                   "data.cache",
+                                   "settings.json",
+                                   "metrics.jsonl",
+                                   "events.out.tfevents.*",
+                                   "report.html"};
 enum { N_MADE = sizeof made / sizeof *made };
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
@@ -48,10 +58,16 @@ static int remove_tree(const char *path)
                        strerror(errno));
 }
 
+/* One of these, or what is left of it where writing was interrupted. */
 static bool is_made(const char *name)
 {
+    static const char partial[] = ".partial";
+    char whole[NAME_MAX + 1];
+    snprintf(whole, sizeof whole, "%s", name);
+    size_t length = strlen(whole), n = sizeof partial - 1;
+    if (length > n && !strcmp(whole + length - n, partial)) whole[length - n] = '\0';
     for (int i = 0; i < N_MADE; i++)
-        if (fnmatch(made[i], name, 0) == 0) return true;
+        if (fnmatch(made[i], whole, 0) == 0) return true;
     return false;
 }
 

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/folder.h"
@@ -19,9 +21,35 @@ static dsmoe_status fail(const partial_file *file, const char *what, int reason,
                        strerror(reason));
 }
 
+/* Whether the name still leads to the open file: another process may have finished it meanwhile. */
+static bool is_still(const char *partial, int descriptor)
+{
+    struct stat named, opened;
+    return lstat(partial, &named) == 0 && fstat(descriptor, &opened) == 0 &&
+           named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
+static dsmoe_status open_partial(partial_file *file, const char *partial, dsmoe_error *error)
+{
+    for (;;) {
+        /* A link of that name was not left behind by us: writing through it could hit anything. */
+        file->descriptor = open(partial, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, (mode_t)0666);
+        if (file->descriptor < 0) return fail(file, "create", errno, error);
+        if (flock(file->descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            return status_fail(error, DSMOE_ERROR_IO, "%s: another process is writing the file",
+                               file->path);
+        if (is_still(partial, file->descriptor)) break;
+        close(file->descriptor);
+    }
+    file->lock = fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0);
+    if (file->lock < 0 || ftruncate(file->descriptor, 0) != 0)
+        return fail(file, "create", errno, error);
+    return DSMOE_OK;
+}
+
 dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error)
 {
-    *file = (partial_file){.descriptor = -1};
+    *file = (partial_file){.descriptor = -1, .lock = -1};
     static const char suffix[] = ".partial";
     size_t length = strlen(path);
     file->path = strdup(path);
@@ -33,11 +61,8 @@ dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_err
     }
     memcpy(partial, path, length);
     memcpy(partial + length, suffix, sizeof suffix);
-    /* A link of that name was not left behind by us: writing through it could hit anything. */
-    file->descriptor =
-        open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, (mode_t)0666);
-    if (file->descriptor < 0) {
-        dsmoe_status status = fail(file, "create", errno, error);
+    dsmoe_status status = open_partial(file, partial, error);
+    if (status != DSMOE_OK) {
         free(partial);
         partial_file_abandon(file);
         return status;
@@ -103,9 +128,10 @@ void partial_file_abandon(partial_file *file)
     if (!file->path) return;
     if (file->descriptor >= 0) close(file->descriptor);
     if (file->partial) unlink(file->partial);
+    if (file->lock >= 0) close(file->lock);
     free(file->partial);
     free(file->path);
-    *file = (partial_file){.descriptor = -1};
+    *file = (partial_file){.descriptor = -1, .lock = -1};
 }
 
 static dsmoe_status write_whole(const char *path, const char *bytes, size_t size,

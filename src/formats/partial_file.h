@@ -13,10 +13,12 @@
 typedef struct partial_file {
     char *path, *partial; /* the name to be, and the name until then */
     int descriptor;       /* -1 once closed */
+    int lock;             /* the same file, open until it has its name: others keep away; or -1 */
     size_t size;          /* written so far */
 } partial_file;
 
-/* A partial file that an earlier program left behind is overwritten. */
+/* A partial file that an earlier program left behind is overwritten; one that is being written is an
+ * error. A file system without locks lets two write. */
 dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error);
 dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t size,
                                 dsmoe_error *error);
