@@ -132,7 +132,7 @@ run 0 eval -m "$base" -f "$ids" --ids --json --kv-type f32
 run 0 eval -m "$base" -f "$ids" --ids --json --kv-type f16
 awk -v a="$(number cross_entropy)" -v b="$exact" \
     'BEGIN { d = a - b; exit !(d != 0 && d < 0.01 && d > -0.01) }' || complain "f16 is not near f32"
-for wrong in bf16 q4_0 F16 ''; do
+for wrong in bf16 q4_0 f17 ''; do
     run 2 eval -m "$base" -f "$ids" --ids --kv-type "$wrong"
     usage --kv-type
 done

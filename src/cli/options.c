@@ -216,11 +216,13 @@ static bool is_set(const option_row *row)
 {
     switch (row->kind) {
     case OPTION_FLAG: return *(const bool *)row->value;
-    case OPTION_TEXT: return *(const char *const *)row->value != NULL;
+    case OPTION_TEXT:
+    case OPTION_NAME: return *(const char *const *)row->value != NULL;
     case OPTION_INTEGER: return *(const int64_t *)row->value != 0;
     case OPTION_NUMBER:
     case OPTION_DURATION: return *(const double *)row->value != 0;
-    case OPTION_FIELD: return *(const char *)row->value != '\0';
+    case OPTION_FIELD:
+    case OPTION_NAME_FIELD: return *(const char *)row->value != '\0';
     case OPTION_LIST: return ((const option_words *)row->value)->count > 0;
     }
     return false;

@@ -1,6 +1,7 @@
 /* folder_writer.c - a model folder in the public layout, file by file. */
 #include "model/folder_writer.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,15 +62,33 @@ static safetensors_dtype file_dtype(dsmoe_dtype dtype)
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-/* A tokenizer may have come first. */
+/* Names that are written here, and names that a reader would take for a part of the model. */
+static bool is_model_file(const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    size_t length = strlen(name), n = sizeof suffix - 1;
+    return !strcmp(name, "config.json") || !strcmp(name, generation_name) ||
+           !strcmp(name, index_name) || (length >= n && !strcmp(name + length - n, suffix));
+}
+
 static dsmoe_status make_folder(folder_writer *w, dsmoe_error *error)
 {
-    static const char *const own[] = {"tokenizer.json", "tokenizer_config.json"};
-    STATUS_TRY(dsmoe_output_folder_check(w->folder, own, sizeof own / sizeof *own, error));
     w->created = mkdir(w->folder, 0777) == 0;
-    if (w->created || errno == EEXIST) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the folder: %s", w->folder,
-                       strerror(errno));
+    if (w->created) return DSMOE_OK;
+    if (errno != EEXIST)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the folder: %s", w->folder,
+                           strerror(errno));
+    DIR *list = opendir(w->folder);
+    if (!list)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot use the folder: %s", w->folder,
+                           strerror(errno));
+    dsmoe_status status = DSMOE_OK;
+    for (struct dirent *entry; status == DSMOE_OK && (entry = readdir(list));)
+        if (is_model_file(entry->d_name))
+            status = status_fail(error, DSMOE_ERROR_IO, "%s: already holds a model (%.64s)",
+                                 w->folder, entry->d_name);
+    closedir(list);
+    return status;
 }
 
 static void free_writer(folder_writer *w)

@@ -21,8 +21,8 @@ void folder_writer_file_name(int file, int n_files, char name[FOLDER_WRITER_NAME
 
 typedef struct folder_writer folder_writer;
 
-/* Makes the folder, or sees that the one that is there is empty or has only a tokenizer. A tensor
- * larger than shard_size has a file of its own. */
+/* Makes the folder, or sees that the one that is there has no model in it. A tensor larger than
+ * shard_size has a file of its own. */
 dsmoe_status folder_writer_create(const char *folder, size_t shard_size, folder_writer **writer,
                                   dsmoe_error *error);
 /* Before the first byte of data: a matrix or a vector of a float type. Sizes of all tensors
