@@ -42,9 +42,10 @@ static dsmoe_status open_partial(partial_file *file, const char *partial, dsmoe_
         close(file->descriptor);
     }
     file->lock = fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0);
-    if (file->lock < 0 || ftruncate(file->descriptor, 0) != 0)
-        return fail(file, "create", errno, error);
-    return DSMOE_OK;
+    if (file->lock >= 0 && ftruncate(file->descriptor, 0) == 0) return DSMOE_OK;
+    dsmoe_status status = fail(file, "create", errno, error);
+    unlink(partial); /* ours, as is the lock */
+    return status;
 }
 
 dsmoe_status partial_file_create(partial_file *file, const char *path, dsmoe_error *error)
