@@ -36,14 +36,17 @@ static dsmoe_status look(void *context, const document *d, dsmoe_error *error)
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     static const document_form forms[] = {DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD};
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        fuzz_input in = {.size = size, .form = forms[i]};
+    enum { N_FORMS = sizeof forms / sizeof *forms };
+    for (size_t i = 0; i < 2 * N_FORMS; i++) { /* with bad bytes as they are, and replaced */
+        document_form form = forms[i % N_FORMS];
+        fuzz_input in = {.size = size, .form = form};
         char name[] = "fuzz";
-        document_source source = {.path = name, .form = forms[i], .size = size};
+        document_source source = {
+            .path = name, .form = form, .size = size, .replace = i >= N_FORMS};
         dsmoe_error error = {0};
         dsmoe_status status = document_each_in(&source, bytes, size, look, &in, &error);
         if (status != DSMOE_OK) require_error(status, &error);
-        require(forms[i] != DOCUMENT_TEXT || (status == DSMOE_OK && in.n_documents <= 1));
+        require(form != DOCUMENT_TEXT || (status == DSMOE_OK && in.n_documents <= 1));
     }
     return 0;
 }

@@ -665,6 +665,43 @@ DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
                                          bool add_generation_prompt, int32_t **ids, size_t *n_ids,
                                          dsmoe_error *error);
 
+/* ---- files to learn from -------------------------------------------------------------------- */
+
+enum { DSMOE_PATH = 1024 };
+
+/* What becomes of bytes in a text that are not UTF-8 (or are NUL). A file that is binary, which means a
+ * NUL among its first 8000 bytes, is left out whatever is asked for. */
+typedef enum dsmoe_bad_bytes {
+    DSMOE_BAD_BYTES_REPLACE = 0, /* each is read as U+FFFD, as editors show it; a file in which they
+                                    are more than three in ten is left out, as it is not text */
+    DSMOE_BAD_BYTES_KEEP = 1,    /* they are learnt as they are; in JSON lines they are an error */
+    DSMOE_BAD_BYTES_SKIP = 2,    /* the whole file is left out */
+} dsmoe_bad_bytes;
+/* "replace", "keep" or "skip"; false for any other name. */
+DSMOE_API bool dsmoe_bad_bytes_find(const char *name, dsmoe_bad_bytes *bad_bytes);
+
+typedef enum dsmoe_left_out {
+    DSMOE_LEFT_OUT_BINARY,    /* not text, or a .bin file that is not a shard of tokens */
+    DSMOE_LEFT_OUT_BAD_BYTES, /* because of DSMOE_BAD_BYTES_SKIP */
+    DSMOE_LEFT_OUT_EMPTY,
+    DSMOE_LEFT_OUT_LINK,    /* leads nowhere, or to a folder that the link lies in */
+    DSMOE_LEFT_OUT_SPECIAL, /* a device, a FIFO, a socket */
+    DSMOE_LEFT_OUT_TWICE,   /* a file or folder that was reached before by another name */
+    DSMOE_N_LEFT_OUT,
+} dsmoe_left_out;
+
+/* What was found at the paths of some data. Hidden files of folders are not counted at all. */
+typedef struct dsmoe_data_files {
+    int64_t n_files, n_bytes; /* that are read */
+    int64_t n_left_out[DSMOE_N_LEFT_OUT], n_bytes_left_out;
+    char first_left_out[DSMOE_PATH]; /* "" if there is none */
+    dsmoe_bad_bytes bad_bytes;
+    int64_t n_bad_files, n_bad_bytes; /* files that are read and have bad bytes, and those bytes */
+    char first_bad[DSMOE_PATH];
+} dsmoe_data_files;
+/* One line that says what was left out or replaced and why, cut to `size`; "" if nothing was. */
+DSMOE_API void dsmoe_data_files_describe(const dsmoe_data_files *files, char *text, size_t size);
+
 /* Trains a byte-level BPE tokenizer of `vocab_size` tokens on the documents of the paths (see
  * dsmoe_dataset_options) and writes tokenizer.json and tokenizer_config.json into `folder`, which is
  * made if need be. The last two ids are the special tokens that begin and end a text. The same text
@@ -676,8 +713,11 @@ typedef struct dsmoe_tokenizer_train_options {
     int64_t vocab_size; /* 0: 8192, or as many as the text allows */
     int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
     int n_threads;      /* 0: all processors */
-    /* Receive, if they are not NULL, the bytes that were looked at and the tokens they now have. */
+    dsmoe_bad_bytes bad_bytes;
+    /* Receive, if they are not NULL, the bytes that were looked at and the tokens they now have, and
+     * what was found at the paths. */
     int64_t *n_text_bytes, *n_text_tokens;
+    dsmoe_data_files *files;
 } dsmoe_tokenizer_train_options;
 DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options *options,
                                              const char *folder, dsmoe_progress_fn *progress,
@@ -693,9 +733,10 @@ typedef struct dsmoe_dataset dsmoe_dataset;
 typedef struct dsmoe_dataset_options {
     const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
                                  "output") on its lines, a shard of tokens (.bin), or a folder with
-                                 such files, looked through in the order of their names
-                                 without following links */
+                                 such files, looked through in the order of their names.
+                                 Links are followed; a file that is reached twice is read once */
     int n_paths;
+    dsmoe_bad_bytes bad_bytes;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
     const char *cache;                /* the folder for the cache file */
     int64_t vocab_size;               /* every token is below it */
@@ -719,6 +760,8 @@ typedef struct dsmoe_dataset_info {
     int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
 } dsmoe_dataset_info;
 DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
+/* What was found at the paths; lives as long as the data. */
+DSMOE_API const dsmoe_data_files *dsmoe_dataset_files(const dsmoe_dataset *dataset);
 DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind);
 
 /* n training sequences from number `first` on, an endless row: every n_train of them are a new random
@@ -839,7 +882,7 @@ DSMOE_API dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer);
 
 /* ---- a training run ------------------------------------------------------------------------ */
 
-enum { DSMOE_PATH = 1024, DSMOE_MAX_DATA = 16 };
+enum { DSMOE_MAX_DATA = 16 };
 
 /* All that decides what a run computes; it is saved with the run as settings.json, and can be read
  * from such a file. A run is a folder:
@@ -849,6 +892,7 @@ enum { DSMOE_PATH = 1024, DSMOE_MAX_DATA = 16 };
 typedef struct dsmoe_run_settings {
     char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" after the last */
     char out[DSMOE_PATH];
+    char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */

@@ -27,7 +27,7 @@ usage --out
 run 2 ablate --data "$corpus" --out ""
 usage --out
 for wrong in "--scale huge" "--only gshard,nothing" "--seeds 0" "--steps 0" "--lr -1" "--lr nan" \
-    "--vocab-size 100" "--no-such-option" "--only gshard --all" \
+    "--vocab-size 100" "--bad-bytes drop" "--no-such-option" "--only gshard --all" \
     "--steps 1000000000 --batch 65536 --seq 1048576"; do
     # shellcheck disable=SC2086  # an option and its value
     run 2 ablate --data "$corpus" --out "$dir" $wrong

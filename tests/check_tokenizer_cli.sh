@@ -48,6 +48,22 @@ run 0 tokenizer train --data "$scratch/text" "$scratch/fox.jsonl" --data "$scrat
     --out "$scratch/two" --vocab-size 310 --max-bytes 20000 --force
 shows "310 tokens" "20.0 kB looked at"
 
+# ---- what is not text is left out, with a line that says so; a bad byte or a link is no reason
+mkdir "$scratch/mixed"
+cp "$scratch/text/fox.txt" "$scratch/mixed/latin.txt"
+printf 'caf\351\n' >>"$scratch/mixed/latin.txt"
+ln -s ../text/fox.txt "$scratch/mixed/link.txt"
+printf '\211PNG\0\0' >"$scratch/mixed/picture.png"
+run 0 tokenizer train --data "$scratch/mixed" --out "$scratch/mixed.out" --vocab-size 300
+one_message "1 of 3 files left out (6 bytes)" "1 not text" "$scratch/mixed/picture.png" \
+    "1 byte is not UTF-8 and read as U+FFFD" latin.txt
+run 0 tokenizer train --data "$scratch/mixed" --bad-bytes skip --out "$scratch/skipped" --vocab-size 300
+one_message "2 of 3 files left out" "1 not UTF-8 throughout"
+cmp -s "$scratch/one/deep/tokenizer.json" "$scratch/skipped/tokenizer.json" ||
+    complain "a link is not read as the file it leads to"
+run 2 tokenizer train --data "$scratch/mixed" --bad-bytes drop --out "$scratch/none"
+usage --bad-bytes drop
+
 # ---- what was learned works
 run 0 tokenize -m "$scratch/one/deep" -p "the quick brown fox, and more"
 tokens=$(cat "$out")

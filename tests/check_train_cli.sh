@@ -25,7 +25,7 @@ shows usage: --data --out --config --preset --init --tokenizer --vocab-size --st
     --accumulate --lr --schedule --warmup --weight-decay --clip --aux-loss-alpha --device-groups \
     --device-loss-alpha --recompute --seed --held-out --eval-every --eval-sequences --sample-every \
     --sample-prompt --save-every --keep --log-every --settings --resume --stop-after --threads \
-    --quiet example "dsmoe train"
+    --bad-bytes --quiet example "dsmoe train"
 silent
 run 0 --help
 shows "train "
@@ -36,7 +36,7 @@ usage --out
 run 2 train --no-such-option
 usage no-such-option
 for wrong in "--steps 0" "--steps many" "--lr nan" "--lr -1" "--held-out 1" "--keep 0" "-t 0" \
-    "--schedule linear" "--stop-after 0" "surplus" "--vocab-size 10"; do
+    "--schedule linear" "--stop-after 0" "surplus" "--vocab-size 10" "--bad-bytes drop"; do
     # shellcheck disable=SC2086  # several arguments
     run 2 train --data "$scratch/text" --out "$scratch/no" $wrong
     usage "${wrong##* }"
@@ -54,6 +54,15 @@ one_message huge
 echo '{"lr": "fast"}' >"$scratch/wrong.json"
 run 1 train --data "$scratch/text" --out "$scratch/no" --settings "$scratch/wrong.json"
 one_message wrong.json lr
+
+# ---- data that cannot all be read says so, in one line, also with --quiet
+mkdir "$scratch/mixed"
+sed '7s/$/ caf\o351/' "$scratch/text/sums.txt" >"$scratch/mixed/sums.txt"
+printf '\0\0' >"$scratch/mixed/a.o"
+# shellcheck disable=SC2086  # several arguments
+run 0 train $small --data "$scratch/mixed" --out "$scratch/mixed.run" --quiet
+one_message "1 of 3 files left out (2 bytes): 1 not text" "$scratch/mixed/a.o" "1 byte is not UTF-8" \
+    "$scratch/mixed/sums.txt"
 
 # ---- a run
 # shellcheck disable=SC2086  # several arguments

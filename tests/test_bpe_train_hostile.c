@@ -22,7 +22,8 @@ static int64_t count_bytes(const char *name, double max_bytes)
     int64_t n_bytes, n_counted = 0;
     read_pre_tokenizer(train_pre_tokenizer, strlen(train_pre_tokenizer), &pre);
     train_count_options options = {.pre = &pre, .max_bytes = max_bytes, .n_threads = 2};
-    assert_int_equal(document_list_open(&source, 1, &list, NULL), DSMOE_OK);
+    assert_int_equal(document_list_open(&source, 1, DSMOE_BAD_BYTES_REPLACE, &list, NULL),
+                     DSMOE_OK);
     assert_int_equal(train_count(&list, &options, &words, &n_bytes, NULL), DSMOE_OK);
     for (size_t i = 0; i < words.count; i++)
         n_counted += words.words[i].count * words.words[i].length;

@@ -22,11 +22,19 @@
 
 /* ---- helpers -------------------------------------------------------------------------------- */
 
+static dsmoe_bad_bytes asked; /* of the test at work */
+
+static int fresh(void **state)
+{
+    asked = DSMOE_BAD_BYTES_REPLACE;
+    return empty_directory(state);
+}
+
 static document_list open_paths(const char *const *paths, int n_paths)
 {
     document_list list;
     dsmoe_error error = {0};
-    if (document_list_open(paths, n_paths, &list, &error) != DSMOE_OK)
+    if (document_list_open(paths, n_paths, asked, &list, &error) != DSMOE_OK)
         fail_msg("%s", error.message);
     return list;
 }
@@ -41,12 +49,12 @@ static void assert_refused(const char *given, dsmoe_status status, const char *s
 {
     document_list list;
     dsmoe_error error = {0};
-    dsmoe_status found = document_list_open(&given, 1, &list, &error);
+    dsmoe_status found = document_list_open(&given, 1, asked, &list, &error);
     if (found != status) fail_msg("status %d: %s", found, error.message);
     if (!strstr(error.message, given) || !strstr(error.message, says))
         fail_msg("'%s' does not name the file and say '%s'", error.message, says);
     assert_null(list.sources);
-    assert_int_equal(document_list_open(&given, 1, &list, NULL), status);
+    assert_int_equal(document_list_open(&given, 1, asked, &list, NULL), status);
 }
 
 /* "path:kind path:kind …", paths within the scratch folder. */
@@ -60,6 +68,18 @@ static void assert_sources(const document_list *list, const char *expected)
                  source->path + strlen(directory) + 1, list->kinds[source->kind]);
     }
     assert_string_equal(found, expected);
+}
+
+/* What dsmoe_data_files_describe says, without the scratch folder's name. */
+static void assert_left_out(const document_list *list, const char *expected)
+{
+    char text[4096], *at;
+    dsmoe_data_files_describe(&list->files, text, sizeof text);
+    while ((at = strstr(text, directory))) {
+        size_t length = strlen(directory) + 1;
+        memmove(at, at + length, strlen(at + length) + 1);
+    }
+    assert_string_equal(text, expected);
 }
 
 /* All documents, each in brackets; tokens as numbers. */
@@ -132,7 +152,7 @@ static void test_folder_order_and_kinds(void **state)
     document_list list = open_directory();
     assert_sources(&list, "Zoo.txt:Zoo b.jsonl:b c/A.c:c c/deep/z.h:c c/list.c:c c.txt:c "
                           "\xc3\xa4.txt:\xc3\xa4");
-    assert_int_equal(list.n_left_out, 0);
+    assert_left_out(&list, "");
     assert_int_equal(list.n_kinds, 4);
     assert_int_equal(list.sources[0].size, strlen("upper case sorts first"));
     assert_int_equal(list.sources[1].form, DOCUMENT_JSONL);
@@ -158,7 +178,9 @@ static void test_given_files(void **state)
     const char *const given[] = {in_directory("x/one.two.txt"), in_directory(".rc"),
                                  in_directory("other"), in_directory("x")};
     document_list list = open_paths(given, 4);
-    assert_sources(&list, "x/one.two.txt:one.two .rc:.rc other:other x/one.two.txt:one.two");
+    assert_sources(&list, "x/one.two.txt:one.two .rc:.rc other:other");
+    assert_left_out(&list, "1 of 4 files left out (1 byte): 1 found twice; the first is "
+                           "x/one.two.txt");
     document_list_close(&list);
 }
 
@@ -210,26 +232,101 @@ static void test_what_is_left_out(void **state)
     write_text("good.txt", "text");
     write_data("picture.png", "\x89PNG\r\n\x1a\n\0\0", 10);
     write_data("nul.txt", "eight ok\0", 9);
-    write_data("latin.txt", "caf\xe9 au lait", 12);
-    write_data("cut.txt", "\xe4\xbd", 2);
-    write_data("surrogate.txt", "\xed\xa0\x80", 3);
-    write_data("overlong.txt", "\xc0\xaf", 2);
-    write_data("beyond.txt", "\xf4\x90\x80\x80", 4);
+    write_data("beyond.txt", "\xf4\x90\x80\x80", 4); /* nothing but bad bytes */
     write_data("weights.bin", "not tokens", 10);
     write_data("empty.txt", "", 0);
-    assert_int_equal(symlink("good.txt", in_directory("link.txt")), 0);
-    assert_int_equal(symlink(".", in_directory("loop")), 0);
-    assert_int_equal(symlink("/", in_directory("root")), 0);
     assert_int_equal(symlink("nowhere", in_directory("dangling")), 0);
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
     make_socket("socket");
     document_list list = open_directory();
     assert_sources(&list, "good.txt:good");
-    assert_int_equal(list.n_left_out, 15);
+    assert_left_out(&list,
+                    "8 of 9 files left out (33 bytes): 4 not text, 1 empty, 1 links that lead "
+                    "nowhere or back, 2 not files; the first is beyond.txt");
     document_list_close(&list);
 }
 
-/* The same files are errors where someone gave their names. */
+/* A link to a file or a folder stands for it; what is reached twice is read once; there is an end. */
+static void test_links(void **state)
+{
+    (void)state;
+    make_folder("d");
+    make_folder("d/in");
+    make_folder("elsewhere");
+    write_text("d/good.txt", "text");
+    write_text("elsewhere/far.txt", "far");
+    assert_int_equal(symlink("../../elsewhere/far.txt", in_directory("d/in/link.txt")), 0);
+    assert_int_equal(symlink("../elsewhere", in_directory("d/other")), 0);
+    assert_int_equal(symlink("../d", in_directory("elsewhere/round")), 0);
+    assert_int_equal(symlink("good.txt", in_directory("d/same.txt")), 0);
+    assert_int_equal(symlink(".", in_directory("d/in/loop")), 0);
+    assert_int_equal(symlink("..", in_directory("d/in/up")), 0);
+    assert_int_equal(symlink("/", in_directory("d/root")), 0);
+    write_text("elsewhere/new.txt", "new");
+    const char *given = in_directory("d");
+    document_list list = open_paths(&given, 1);
+    assert_sources(&list, "d/good.txt:good d/in/link.txt:in d/other/new.txt:other");
+    assert_left_out(&list,
+                    "6 of 9 files left out (7 bytes): 3 links that lead nowhere or back, 3 found "
+                    "twice; the first is d/in/loop");
+    document_list_close(&list);
+}
+
+/* One byte that is not UTF-8 is no reason to lose a file. */
+static void test_bad_bytes(void **state)
+{
+    (void)state;
+    write_data("latin.txt", "caf\xe9 au lait", 12);
+    write_data("cut.txt", "more text \xe4\xbd", 12);
+    write_text("good.txt", "text");
+    write_data("lines.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\xff\"}\n", 27);
+    document_list list = open_directory();
+    assert_sources(&list, "cut.txt:cut good.txt:good latin.txt:latin lines.jsonl:lines");
+    assert_left_out(&list,
+                    "4 bytes are not UTF-8 and read as U+FFFD, in 3 files; the first is cut.txt");
+    document_list_close(&list);
+    assert_documents("latin.txt", "[caf\xef\xbf\xbd au lait]");
+    assert_documents("cut.txt", "[more text \xef\xbf\xbd\xef\xbf\xbd]");
+    assert_documents("lines.jsonl", "[a][b\xef\xbf\xbd]");
+    asked = DSMOE_BAD_BYTES_KEEP;
+    assert_documents("latin.txt", "[caf\xe9 au lait]");
+    assert_bad_line("{\"text\":\"a\"}\n{\"text\":\"b\xff\"}\n", "line 2", "bad JSON");
+    assert_int_equal(unlink(in_directory("bad.jsonl")), 0);
+    asked = DSMOE_BAD_BYTES_SKIP;
+    list = open_directory();
+    assert_sources(&list, "good.txt:good");
+    assert_left_out(&list, "3 of 4 files left out (51 bytes): 3 not UTF-8 throughout; the first is "
+                           "cut.txt");
+    document_list_close(&list);
+    assert_refused(in_directory("latin.txt"), DSMOE_ERROR_FORMAT, "1 not UTF-8 throughout");
+}
+
+/* Far from the start a NUL is a bad byte like others; a text of another encoding can be kept. */
+static void test_what_is_binary(void **state)
+{
+    (void)state;
+    static char text[9000];
+    memset(text, 'x', sizeof text);
+    text[8500] = '\0';
+    write_data("log.txt", text, sizeof text);
+    memset(text, 0xe9, sizeof text / 2);
+    write_data("greek.txt", text, 8500);
+    document_list list = open_directory();
+    assert_sources(&list, "log.txt:log");
+    assert_left_out(&list,
+                    "1 of 2 files left out (8500 bytes): 1 not text; the first is greek.txt; 1 "
+                    "byte is not UTF-8 and read as U+FFFD, in 1 file; the first is log.txt");
+    document_list_close(&list);
+    asked = DSMOE_BAD_BYTES_KEEP;
+    list = open_directory();
+    assert_sources(&list, "greek.txt:greek log.txt:log");
+    document_list_close(&list);
+    asked = (dsmoe_bad_bytes)3;
+    assert_int_equal(document_list_open((const char *const[]){directory}, 1, asked, &list, NULL),
+                     DSMOE_ERROR_ARGUMENT);
+}
+
+/* The same rules for files that were given by name, but there must be something to read. */
 static void test_given_badly(void **state)
 {
     (void)state;
@@ -241,18 +338,64 @@ static void test_given_badly(void **state)
     write_data("hollow/latin.txt", "\xe9", 1);
     assert_int_equal(mkfifo(in_directory("fifo"), 0600), 0);
     assert_int_equal(symlink("circle", in_directory("circle")), 0);
-    assert_refused(in_directory("latin.txt"), DSMOE_ERROR_FORMAT, "byte 0xe9 at offset 3");
-    assert_refused(in_directory("nul.txt"), DSMOE_ERROR_FORMAT, "byte 0x00 at offset 18");
-    assert_refused(in_directory("weights.bin"), DSMOE_ERROR_FORMAT, "not a shard of tokens");
-    assert_refused(in_directory("empty.txt"), DSMOE_ERROR_FORMAT, "empty");
-    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "only 1 other");
+    assert_documents("latin.txt", "[caf\xef\xbf\xbd au lait]");
+    assert_refused(in_directory("nul.txt"), DSMOE_ERROR_FORMAT, "1 not text");
+    assert_refused(in_directory("weights.bin"), DSMOE_ERROR_FORMAT, "no shard of tokens");
+    assert_refused(in_directory("empty.txt"), DSMOE_ERROR_FORMAT, "1 empty");
+    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "hollow/latin.txt");
     assert_refused(in_directory("fifo"), DSMOE_ERROR_IO, "not a regular file");
     assert_refused(in_directory("circle"), DSMOE_ERROR_IO, "cannot open");
     assert_refused(in_directory("absent"), DSMOE_ERROR_IO, "No such file");
-    document_list list;
+    const char *const both[] = {in_directory("nul.txt"), in_directory("latin.txt")};
+    document_list list = open_paths(both, 2);
+    assert_sources(&list, "latin.txt:latin");
+    assert_int_equal(list.files.n_left_out[DSMOE_LEFT_OUT_BINARY], 1);
+    document_list_close(&list);
     dsmoe_error error = {0};
-    assert_int_equal(document_list_open(NULL, 0, &list, &error), DSMOE_ERROR_ARGUMENT);
+    assert_int_equal(document_list_open(NULL, 0, asked, &list, &error), DSMOE_ERROR_ARGUMENT);
     assert_true(error.message[0] != '\0');
+}
+
+/* A file that is written to while it is read. */
+static void test_changing_files(void **state)
+{
+    (void)state;
+    write_text("a.txt", "some text");
+    const char *given = in_directory("a.txt");
+    document_list list = open_paths(&given, 1);
+    gathered g = {0};
+    dsmoe_error error = {0};
+    write_text("a.txt", "some");
+    assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "a.txt: the file had 9 bytes and now has 4"));
+    assert_int_equal(unlink(in_directory("a.txt")), 0);
+    assert_int_equal(document_each(&list.sources[0], gather, &g, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "a.txt: cannot open"));
+    document_list_close(&list);
+}
+
+static dsmoe_status shrink(void *context, const document *d, dsmoe_error *error)
+{
+    (void)error;
+    assert_int_equal(truncate(context, 10), 0);
+    size_t sum = 0;
+    for (size_t i = 0; i < d->length; i++) sum += (unsigned char)d->text[i]; /* no SIGBUS */
+    return sum > 0 ? DSMOE_OK : DSMOE_ERROR_ARGUMENT;
+}
+
+static void test_shrinking_file(void **state)
+{
+    (void)state;
+    static char text[50000];
+    memset(text, 'x', sizeof text);
+    write_data("a.txt", text, sizeof text);
+    const char *given = in_directory("a.txt");
+    document_list list = open_paths(&given, 1);
+    dsmoe_error error = {0};
+    assert_int_equal(document_each(&list.sources[0], shrink, list.sources[0].path, &error),
+                     DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "a.txt: the file became shorter"));
+    document_list_close(&list);
 }
 
 /* Root may read everything: then the rest of the test runs as a user without a name. */
@@ -363,7 +506,6 @@ static void test_broken_lines(void **state)
         {"not json", "bad JSON"},
         {"{\"text\":\"a\",\"text\":\"b\"}", "duplicate"},
         {"{\"text\":\"\\u0000\"}", "NUL"},
-        {"{\"text\":\"\xff\"}", "bad JSON"},
         {"[\"text\"]", "must be an object, not an array"},
         {"\"text\"", "must be an object, not a string"},
         {"{}", "neither \"text\" nor"},
@@ -419,21 +561,14 @@ static void test_shards(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fresh, clear_directory)
     const struct CMUnitTest tests[] = {
-        TEST(test_folder_order_and_kinds),
-        TEST(test_given_files),
-        TEST(test_many_kinds),
-        TEST(test_what_is_left_out),
-        TEST(test_given_badly),
-        TEST(test_unreadable),
-        TEST(test_odd_names),
-        TEST(test_deep_folders),
-        TEST(test_text_files),
-        TEST(test_json_lines),
-        TEST(test_broken_lines),
-        TEST(test_visitor_fails),
-        TEST(test_shards),
+        TEST(test_folder_order_and_kinds), TEST(test_given_files),   TEST(test_many_kinds),
+        TEST(test_what_is_left_out),       TEST(test_links),         TEST(test_bad_bytes),
+        TEST(test_what_is_binary),         TEST(test_given_badly),   TEST(test_changing_files),
+        TEST(test_shrinking_file),         TEST(test_unreadable),    TEST(test_odd_names),
+        TEST(test_deep_folders),           TEST(test_text_files),    TEST(test_json_lines),
+        TEST(test_broken_lines),           TEST(test_visitor_fails), TEST(test_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

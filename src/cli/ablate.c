@@ -21,6 +21,8 @@ static const char help[] =
     "\n"
     "      --data PATH       text, JSON lines, token shards or a folder of these; may be given\n"
     "                        several times\n"
+    "      --bad-bytes NAME  bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
+    "                        skip files that have any; binary files are always left out\n"
     "      --out DIR         the folder for all of it, new or empty; the same command goes on where\n"
     "                        it stopped\n"
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
@@ -125,6 +127,7 @@ static int open_tokenizer(ablation *a)
         for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
         dsmoe_tokenizer_train_options options = {.paths = data,
                                                  .n_paths = a->n_data,
+                                                 .bad_bytes = a->bad_bytes,
                                                  .vocab_size = a->vocab_size,
                                                  .n_threads = (int)a->options->n_threads};
         progress bar = progress_start("tokenizer", "bytes");
@@ -143,6 +146,7 @@ static int open_dataset(ablation *a)
     for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
     dsmoe_dataset_options options = {.paths = data,
                                      .n_paths = a->n_data,
+                                     .bad_bytes = a->bad_bytes,
                                      .tokenizer = a->tokenizer,
                                      .cache = a->out,
                                      .vocab_size = dsmoe_tokenizer_size(a->tokenizer),
@@ -154,6 +158,7 @@ static int open_dataset(ablation *a)
     dsmoe_status status = dsmoe_dataset_open(&options, show_progress, &bar, &a->dataset, &error);
     progress_finish(&bar);
     if (status != DSMOE_OK) return failure_or_interrupted(&error);
+    cli_warn_of_files("ablate", dsmoe_dataset_files(a->dataset));
     return CLI_OK;
 }
 
@@ -220,6 +225,7 @@ static int run_settings(const ablation *a, int entry, int seed, dsmoe_run_settin
     const char *name = ablate_models[entry].name;
     *s = dsmoe_run_settings_default();
     memcpy(s->data, a->data, sizeof s->data);
+    snprintf(s->bad_bytes, sizeof s->bad_bytes, "%s", a->options->bad_bytes);
     if (!ablate_path(a, out, "runs/%s-seed%d", name, seed + 1) ||
         !ablate_path(a, tokenizer, "tokenizer") || !ablate_path(a, config, "configs/%s.json", name))
         return CLI_FAILURE;
@@ -336,6 +342,9 @@ static int take_options(ablation *a)
     a->scale = ablate_scale_find(o->scale);
     if (!a->scale)
         return cli_usage("ablate", "--scale is tiny, small or medium, not '%s'", o->scale);
+    if (!dsmoe_bad_bytes_find(o->bad_bytes, &a->bad_bytes))
+        return cli_usage("ablate", "--bad-bytes must be replace, keep or skip, not '%s'",
+                         o->bad_bytes);
     a->steps = o->steps ? o->steps : a->scale->steps;
     a->batch = o->batch ? o->batch : a->scale->batch;
     a->seq = o->seq ? o->seq : a->scale->seq;
@@ -394,10 +403,11 @@ static int compare(ablation *a)
 
 int command_ablate(int argc, char **argv)
 {
-    ablate_options options = {.scale = "tiny", .n_seeds = 3};
+    ablate_options options = {.scale = "tiny", .bad_bytes = "replace", .n_seeds = 3};
     option_words data = {options.data, DSMOE_MAX_DATA, 0};
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &data, 0, 0},
+        {"--bad-bytes", NULL, OPTION_TEXT, &options.bad_bytes, 0, 0},
         {"--out", NULL, OPTION_TEXT, &options.out, 0, 0},
         {"--scale", NULL, OPTION_NAME, &options.scale, 0, 0},
         {"--seeds", NULL, OPTION_INTEGER, &options.n_seeds, 1, ABLATE_MAX_SEEDS},

@@ -20,7 +20,7 @@ enum {
 
 typedef struct ablate_options {
     const char *data[DSMOE_MAX_DATA];
-    const char *out, *scale, *only;
+    const char *out, *scale, *only, *bad_bytes;
     int64_t n_seeds, n_threads;
     int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
     double lr;                             /* the same */
@@ -61,6 +61,7 @@ typedef struct ablation {
     char out[DSMOE_PATH];
     char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* absolute */
     int n_data;
+    dsmoe_bad_bytes bad_bytes;
     int64_t steps, batch, seq, vocab_size;
     double lr;
     dsmoe_tokenizer *tokenizer;

@@ -44,6 +44,7 @@ static char *format_settings(const ablation *a)
     fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", a->steps,
             a->batch, a->seq);
     fprintf(file, "--lr %.9g\n--vocab-size %" PRId64 "\n", a->lr, a->vocab_size);
+    fprintf(file, "--bad-bytes %s\n", a->options->bad_bytes);
     for (int i = 0; i < a->n_data; i++) fprintf(file, "--data %s\n", a->data[i]);
     if (fclose(file) == 0) return text;
     free(text);

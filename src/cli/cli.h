@@ -40,6 +40,8 @@ int cli_usage(const char *command, const char *format, ...) __attribute__((forma
 int cli_failure(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Warns on stderr if the model was not made for so many tokens. */
+/* A line if not all of the data is learnt from, or not as it is. */
+void cli_warn_of_files(const char *command, const dsmoe_data_files *files);
 void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx);
 
 /* A whole decimal number within [min, max]; false otherwise. */

@@ -47,6 +47,13 @@ int cli_failure(const char *command, const char *format, ...)
     return CLI_FAILURE;
 }
 
+void cli_warn_of_files(const char *command, const dsmoe_data_files *files)
+{
+    char line[2 * DSMOE_PATH + 512];
+    dsmoe_data_files_describe(files, line, sizeof line);
+    if (*line) cli_failure(command, "data: %s", line);
+}
+
 void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx)
 {
     if (n_ctx > config->max_position_embeddings)

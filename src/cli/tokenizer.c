@@ -33,6 +33,8 @@ static const char train_help[] =
     "\n"
     "      --data PATH      text: a file, JSON lines (.jsonl) with \"text\", or a folder of such\n"
     "                       files; may be given several times, and further words are paths too\n"
+    "      --bad-bytes NAME bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
+    "                       skip files that have any; binary files are always left out\n"
     "      --out DIR        the folder for the two files: new or empty\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
     "      --vocab-size N   tokens in all (8192, or what the text allows): 256 bytes, what is\n"
@@ -51,14 +53,16 @@ enum { MAX_PATHS = 64 };
 typedef struct train_command {
     const char *paths[MAX_PATHS];
     int n_paths;
-    const char *folder;
+    const char *folder, *bad_bytes_name;
     bool force;
+    dsmoe_bad_bytes bad_bytes;
     int64_t vocab_size, max_bytes, n_threads;
     /* What the work tells of itself. */
     progress bar;
     bool merging;
     double done, n_bytes;
     int64_t n_text_bytes, n_text_tokens;
+    dsmoe_data_files files;
 } train_command;
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -85,6 +89,7 @@ static int parse(train_command *c, int argc, char **argv)
     option_words words = {c->paths, MAX_PATHS, 0}; /* of both kinds, in their order */
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &words, 0, 0},
+        {"--bad-bytes", NULL, OPTION_TEXT, &c->bad_bytes_name, 0, 0},
         {"--out", NULL, OPTION_TEXT, &c->folder, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 258, 1 << 20},
@@ -97,6 +102,9 @@ static int parse(train_command *c, int argc, char **argv)
     c->n_paths = words.count;
     if (c->n_paths == 0)
         return cli_usage(command, "which text? --data names a file or a folder of it");
+    if (!dsmoe_bad_bytes_find(c->bad_bytes_name, &c->bad_bytes))
+        return cli_usage(command, "--bad-bytes must be replace, keep or skip, not '%s'",
+                         c->bad_bytes_name);
     if (!c->folder || !*c->folder) return cli_usage(command, "to which folder? --out names it");
     exit_code = check_folder(c);
     return exit_code == CLI_OK ? -1 : exit_code;
@@ -126,13 +134,18 @@ static int train(train_command *c)
                                              .vocab_size = c->vocab_size,
                                              .max_bytes = c->max_bytes,
                                              .n_threads = (int)c->n_threads,
+                                             .bad_bytes = c->bad_bytes,
+                                             .files = &c->files,
                                              .n_text_bytes = &c->n_text_bytes,
                                              .n_text_tokens = &c->n_text_tokens};
     dsmoe_error error;
     c->bar = progress_start("reading", "bytes");
     dsmoe_status status = dsmoe_tokenizer_train(&options, c->folder, show_progress, c, &error);
     progress_finish(&c->bar);
-    if (status == DSMOE_OK) return CLI_OK;
+    if (status == DSMOE_OK) {
+        cli_warn_of_files(command, &c->files);
+        return CLI_OK;
+    }
     if (cli_interrupted()) {
         cli_failure(command, "interrupted; nothing is written");
         return CLI_INTERRUPTED;
@@ -210,7 +223,8 @@ static void print_facts(const train_command *c, const dsmoe_tokenizer *tokenizer
 
 static int tokenizer_train(int argc, char **argv)
 {
-    train_command c = {.max_bytes = 100000000, .n_threads = dsmoe_machine_threads()};
+    train_command c = {
+        .max_bytes = 100000000, .n_threads = dsmoe_machine_threads(), .bad_bytes_name = "replace"};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     cli_catch_interrupt();

@@ -20,6 +20,8 @@ static const char help[] =
     "\n"
     "      --data PATH            text, .jsonl with \"text\", token shards (.bin), or a folder of them;\n"
     "                             may be given several times\n"
+    "      --bad-bytes NAME       bytes that are not UTF-8: replace them by U+FFFD (default), keep them,\n"
+    "                             or skip files that have any; binary files are always left out\n"
     "      --out DIR              the folder of the run: new or empty, but for what the run reads\n"
     "      --settings FILE        settings from a file, such as another run's settings.json; options\n"
     "                             on the command line come over them\n"
@@ -98,6 +100,7 @@ enum { MANY = 1000000000 }; /* steps */
 /* Settings go straight to their place. */
 static const option_row own_rows[] = {
     {"--data", NULL, OPTION_LIST, &line.data, 0, 0},
+    {"--bad-bytes", NULL, FIELD(bad_bytes)},
     {"--out", NULL, FIELD(out)},
     {"--settings", NULL, OPTION_TEXT, &line.settings_file, 0, 0},
     {"--resume", NULL, OPTION_TEXT, &line.options.resume, 0, 0},
@@ -279,6 +282,10 @@ static int check(const bool given[N_ROWS])
                          s->schedule);
     if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "f16") && strcmp(s->dtype, "bf16"))
         return cli_usage("train", "--dtype must be f32, f16 or bf16, not '%s'", s->dtype);
+    dsmoe_bad_bytes bad_bytes;
+    if (!dsmoe_bad_bytes_find(s->bad_bytes, &bad_bytes))
+        return cli_usage("train", "--bad-bytes must be replace, keep or skip, not '%s'",
+                         s->bad_bytes);
     if (line.options.resume)
         return *line.options.resume ? -1
                                     : cli_usage("train", "which run? --resume names its folder");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "formats/document_text.h"
 #include "formats/documents.h"
 #include "formats/json.h"
 #include "formats/mapped_file.h"
@@ -139,15 +140,31 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-static dsmoe_status each_line(const char *text, size_t length, const char *path,
+/* The same for a line that may have bad bytes, which are replaced. */
+static dsmoe_status read_bad_line(const char *line, size_t length, const char *path, size_t number,
+                                  line_visit *v, dsmoe_error *error)
+{
+    size_t n_bad = document_bad_bytes(line, length);
+    if (n_bad == 0) return read_line(line, length, path, number, v, error);
+    char *made = document_replace_bad(line, length, n_bad, &length);
+    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    dsmoe_status status = read_line(made, length, path, number, v, error);
+    free(made);
+    return status;
+}
+
+static dsmoe_status each_line(const document_source *source, const char *text, size_t length,
                               document_visit_fn *visit, void *context, dsmoe_error *error)
 {
+    const char *path = source->path;
     line_visit v = {.visit = visit, .context = context};
     size_t number = 1;
     for (size_t at = 0; at < length; number++) {
         const char *line = text + at, *end = memchr(line, '\n', length - at);
         size_t n = end ? (size_t)(end - line) : length - at;
-        if (!is_blank(line, n)) STATUS_TRY(read_line(line, n, path, number, &v, error));
+        if (!is_blank(line, n))
+            STATUS_TRY(
+                (source->replace ? read_bad_line : read_line)(line, n, path, number, &v, error));
         at += n + 1;
     }
     return DSMOE_OK;
@@ -166,6 +183,20 @@ static dsmoe_status visit_shard(const void *bytes, size_t size, const char *path
     return visit(context, &tokens, error);
 }
 
+static dsmoe_status visit_text(const document_source *source, const char *text, size_t length,
+                               document_visit_fn *visit, void *context, dsmoe_error *error)
+{
+    char *made = NULL;
+    if (source->replace) {
+        made = document_replace_bad(text, length, document_bad_bytes(text, length), &length);
+        if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source->path);
+    }
+    document whole = {.text = made ? made : text, .length = length};
+    dsmoe_status status = length > 0 ? visit(context, &whole, error) : DSMOE_OK;
+    free(made);
+    return status;
+}
+
 dsmoe_status document_each_in(const document_source *source, const void *bytes, size_t size,
                               document_visit_fn *visit, void *context, dsmoe_error *error)
 {
@@ -176,18 +207,25 @@ dsmoe_status document_each_in(const document_source *source, const void *bytes, 
         text += 3;
         size -= 3;
     }
-    if (source->form == DOCUMENT_JSONL)
-        return each_line(text, size, source->path, visit, context, error);
-    document whole = {.text = text, .length = size};
-    return size > 0 ? visit(context, &whole, error) : DSMOE_OK;
+    if (source->form == DOCUMENT_JSONL) return each_line(source, text, size, visit, context, error);
+    return visit_text(source, text, size, visit, context, error);
 }
 
 dsmoe_status document_each(const document_source *source, document_visit_fn *visit, void *context,
                            dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open(&file, source->path, error));
-    dsmoe_status status = document_each_in(source, file.bytes, file.size, visit, context, error);
+    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
+    dsmoe_status status =
+        file.size == source->size
+            ? document_each_in(source, file.bytes, file.size, visit, context, error)
+            : status_fail(
+                  error, DSMOE_ERROR_IO,
+                  "%s: the file had %zu bytes and now has %zu; try again when nobody writes "
+                  "to it",
+                  source->path, source->size, file.size);
+    /* Bytes that are gone read as zeros: what is wrong with them is not the news. */
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
     mapped_file_close(&file);
     return status;
 }

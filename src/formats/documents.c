@@ -3,11 +3,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/utf8.h"
+#include "formats/document_text.h"
+#include "formats/file_set.h"
 #include "formats/mapped_file.h"
 #include "formats/token_shard.h"
 
@@ -16,40 +18,12 @@ enum { MAX_DEPTH = 64 }; /* of folders in folders; links cannot make it endless,
 typedef struct finder {
     document_list *list;
     size_t capacity;
+    file_set seen; /* files and folders that were reached */
 } finder;
 
 static dsmoe_status no_memory(const char *path, dsmoe_error *error)
 {
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-}
-
-/* ---- what is text -------------------------------------------------------------------------- */
-
-/* Bytes of the character that the text begins with; 0 if it is none, or NUL, which no text has. */
-static size_t character_length(const unsigned char *text, size_t length)
-{
-    return text[0] ? utf8_character(text, length) : 0;
-}
-
-/* How many bytes from the start are text; eight at a time where all are ASCII. */
-static size_t text_length(const unsigned char *text, size_t length)
-{
-    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-    size_t at = 0;
-    while (at < length) {
-        uint64_t word;
-        if (length - at >= sizeof word) {
-            memcpy(&word, text + at, sizeof word);
-            if (!(word & tops) && !((word - ones) & tops)) { /* no high bit, no NUL */
-                at += sizeof word;
-                continue;
-            }
-        }
-        size_t n = character_length(text + at, length - at);
-        if (n == 0) break;
-        at += n;
-    }
-    return at;
 }
 
 /* ---- kinds --------------------------------------------------------------------------------- */
@@ -62,7 +36,7 @@ static char *kind_name(const char *name, bool is_folder)
     char *suffix = is_folder ? NULL : strrchr(kind, '.');
     if (suffix && suffix != kind) *suffix = '\0';
     for (size_t at = 0, length = strlen(kind); at < length;) {
-        size_t n = character_length((const unsigned char *)kind + at, length - at);
+        size_t n = document_character((const unsigned char *)kind + at, length - at);
         if (n == 0 || (n == 1 && ((unsigned char)kind[at] < 0x20 || kind[at] == 0x7f)))
             kind[at] = '?';
         at += n ? n : 1;
@@ -103,69 +77,102 @@ static document_form form_of(const char *path)
     return DOCUMENT_TEXT;
 }
 
-/* Whether a file has the form that its name promises. In a folder another form is no error: who
- * gives a folder of sources does not mean the pictures in it. */
-static dsmoe_status check_form(const char *path, document_form form, const mapped_file *file,
-                               bool given, bool *fits, dsmoe_error *error)
+/* Takes note of something that is not read. */
+static void leave_out(finder *f, const char *path, size_t size, dsmoe_left_out reason)
+{
+    dsmoe_data_files *files = &f->list->files;
+    files->n_left_out[reason]++;
+    files->n_bytes_left_out += (int64_t)size;
+    if (!*files->first_left_out)
+        snprintf(files->first_left_out, sizeof files->first_left_out, "%s", path);
+}
+
+/* Why a text is not read; DSMOE_N_LEFT_OUT if it is. JSON lines are not binary by a look at their
+ * bytes: a line that is none is an error when its turn comes. */
+static dsmoe_left_out check_text(const mapped_file *file, document_form form, size_t n_bad,
+                                 dsmoe_bad_bytes bad_bytes)
+{
+    bool by_share = bad_bytes == DSMOE_BAD_BYTES_REPLACE;
+    if (form == DOCUMENT_TEXT && document_is_binary(file->bytes, file->size, n_bad, by_share))
+        return DSMOE_LEFT_OUT_BINARY;
+    return n_bad > 0 && bad_bytes == DSMOE_BAD_BYTES_SKIP ? DSMOE_LEFT_OUT_BAD_BYTES
+                                                          : DSMOE_N_LEFT_OUT;
+}
+
+/* Looks into a file: why it is not read, or how many bad bytes it has. A .bin file that begins as a
+ * shard must be one. */
+static dsmoe_status look_into(const finder *f, const mapped_file *file, const char *path,
+                              document_form form, dsmoe_left_out *reason, size_t *n_bad,
+                              dsmoe_error *error)
 {
     token_shard shard;
-    *fits = true;
-    switch (form) {
-    case DOCUMENT_JSONL: break; /* a line that is none is an error when its turn comes */
-    case DOCUMENT_SHARD:
-        *fits = token_shard_has_magic(file->bytes, file->size);
-        if (*fits || given) return token_shard_parse(file->bytes, file->size, path, &shard, error);
-        break;
-    case DOCUMENT_TEXT: {
-        size_t length = text_length(file->bytes, file->size);
-        *fits = length == file->size;
-        if (!*fits && given)
-            return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: not UTF-8 text: byte 0x%02x at offset %zu", path,
-                               file->bytes[length], length);
-        break;
+    *reason = DSMOE_N_LEFT_OUT;
+    *n_bad = 0;
+    if (form == DOCUMENT_SHARD) {
+        if (token_shard_has_magic(file->bytes, file->size))
+            return token_shard_parse(file->bytes, file->size, path, &shard, error);
+        *reason = DSMOE_LEFT_OUT_BINARY;
+        return DSMOE_OK;
     }
-    }
-    return DSMOE_OK;
+    *n_bad = document_bad_bytes(file->bytes, file->size);
+    *reason = check_text(file, form, *n_bad, f->list->files.bad_bytes);
+    return mapped_file_intact(file) ? DSMOE_OK : mapped_file_lost(path, error);
+}
+
+/* Makes room for one more source. */
+static bool reserve_source(finder *f)
+{
+    document_list *list = f->list;
+    if (list->n_sources < f->capacity) return true;
+    size_t capacity = f->capacity ? 2 * f->capacity : 16;
+    document_source *sources = capacity <= SIZE_MAX / sizeof *sources
+                                   ? realloc(list->sources, capacity * sizeof *sources)
+                                   : NULL;
+    if (!sources) return false;
+    list->sources = sources;
+    f->capacity = capacity;
+    return true;
 }
 
 static dsmoe_status add_source(finder *f, const char *path, document_form form, size_t size,
-                               const char *kind, dsmoe_error *error)
+                               size_t n_bad, const char *kind, dsmoe_error *error)
 {
     document_list *list = f->list;
-    if (list->n_sources == f->capacity) {
-        size_t capacity = f->capacity ? 2 * f->capacity : 16;
-        document_source *sources = capacity <= SIZE_MAX / sizeof *sources
-                                       ? realloc(list->sources, capacity * sizeof *sources)
-                                       : NULL;
-        if (!sources) return no_memory(path, error);
-        list->sources = sources;
-        f->capacity = capacity;
-    }
-    document_source source = {.path = strdup(path), .form = form, .size = size};
+    dsmoe_data_files *files = &list->files;
+    if (!reserve_source(f)) return no_memory(path, error);
+    document_source source = {
+        .path = strdup(path),
+        .form = form,
+        .size = size,
+        .replace = n_bad > 0 && files->bad_bytes == DSMOE_BAD_BYTES_REPLACE,
+    };
     source.kind = source.path ? add_kind(list, kind) : -1;
     if (source.kind < 0) {
         free(source.path);
         return no_memory(path, error);
     }
     list->sources[list->n_sources++] = source;
+    files->n_files++;
+    files->n_bytes += (int64_t)size;
+    files->n_bad_bytes += (int64_t)n_bad;
+    if (n_bad > 0 && files->n_bad_files++ == 0)
+        snprintf(files->first_bad, sizeof files->first_bad, "%s", path);
     return DSMOE_OK;
 }
 
-/* A regular file, `given` by its name or found in a folder. */
-static dsmoe_status add_file(finder *f, const char *path, bool given, const char *kind,
-                             dsmoe_error *error)
+/* A regular file with something in it. */
+static dsmoe_status add_file(finder *f, const char *path, const char *kind, dsmoe_error *error)
 {
     document_form form = form_of(path);
     mapped_file file;
-    STATUS_TRY(mapped_file_open(&file, path, error));
-    bool fits;
-    size_t size = file.size;
-    dsmoe_status status = check_form(path, form, &file, given, &fits, error);
+    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    dsmoe_left_out reason;
+    size_t n_bad, size = file.size;
+    dsmoe_status status = look_into(f, &file, path, form, &reason, &n_bad, error);
     mapped_file_close(&file);
     if (status != DSMOE_OK) return status;
-    if (fits) return add_source(f, path, form, size, kind, error);
-    f->list->n_left_out++;
+    if (reason == DSMOE_N_LEFT_OUT) return add_source(f, path, form, size, n_bad, kind, error);
+    leave_out(f, path, size, reason);
     return DSMOE_OK;
 }
 
@@ -228,29 +235,70 @@ static dsmoe_status names_read(const char *folder, name_list *list, dsmoe_error 
 static dsmoe_status add_folder(finder *f, const char *folder, const char *kind, int depth,
                                dsmoe_error *error);
 
+/* Whether a link leads to the folder it lies in, or to one above that: there would be no end. */
+static bool leads_back(const char *link)
+{
+    char *target = realpath(link, NULL), *name = strdup(link);
+    char *slash = name ? strrchr(name, '/') : NULL;
+    if (slash) *slash = '\0';
+    char *folder = slash ? realpath(*name ? name : "/", NULL) : NULL;
+    size_t length = target ? strlen(target) : 0;
+    if (length == 1) length = 0; /* "/" */
+    bool back = target && folder && !strncmp(target, folder, length) &&
+                (folder[length] == '/' || folder[length] == '\0');
+    free(target);
+    free(folder);
+    free(name);
+    return back;
+}
+
+/* What an entry of a folder, or what its link leads to, is, and whether it is to be read. */
+static dsmoe_status examine(finder *f, const char *path, struct stat *info, bool *reads,
+                            dsmoe_error *error)
+{
+    *reads = false;
+    if (lstat(path, info) != 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot examine the file: %s", path,
+                           strerror(errno));
+    size_t size = S_ISREG(info->st_mode) ? (size_t)info->st_size : 0;
+    if (S_ISLNK(info->st_mode)) {
+        if (stat(path, info) != 0 || (S_ISDIR(info->st_mode) && leads_back(path))) {
+            leave_out(f, path, 0, DSMOE_LEFT_OUT_LINK);
+            return DSMOE_OK;
+        }
+        size = S_ISREG(info->st_mode) ? (size_t)info->st_size : 0;
+    }
+    bool is_new;
+    if (!file_set_add(&f->seen, info, &is_new)) return no_memory(path, error);
+    if (!is_new)
+        leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);
+    else if (!S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode))
+        leave_out(f, path, 0, DSMOE_LEFT_OUT_SPECIAL);
+    else if (S_ISREG(info->st_mode) && size == 0)
+        leave_out(f, path, 0, DSMOE_LEFT_OUT_EMPTY);
+    else
+        *reads = true;
+    return DSMOE_OK;
+}
+
 /* One entry of a folder. Without a kind the folder is one that was given: the entry is the kind. */
 static dsmoe_status add_entry(finder *f, const char *folder, const char *name, const char *kind,
                               int depth, dsmoe_error *error)
 {
     char *path = mapped_file_path(folder, name), *own_kind = NULL;
     struct stat info;
-    dsmoe_status status = DSMOE_OK;
+    bool reads = false;
     if (!path) return no_memory(folder, error);
-    if (lstat(path, &info) != 0) {
-        status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot examine the file: %s", path,
-                             strerror(errno));
-        goto done;
+    dsmoe_status status = examine(f, path, &info, &reads, error);
+    if (status == DSMOE_OK && reads) {
+        bool is_folder = S_ISDIR(info.st_mode);
+        if (!kind && !(kind = own_kind = kind_name(name, is_folder)))
+            status = no_memory(path, error);
+        else if (is_folder)
+            status = add_folder(f, path, kind, depth + 1, error);
+        else
+            status = add_file(f, path, kind, error);
     }
-    bool is_folder = S_ISDIR(info.st_mode);
-    if (!kind && !(kind = own_kind = kind_name(name, is_folder)))
-        status = no_memory(path, error);
-    else if (is_folder)
-        status = add_folder(f, path, kind, depth + 1, error);
-    else if (S_ISREG(info.st_mode) && info.st_size > 0)
-        status = add_file(f, path, false, kind, error);
-    else
-        f->list->n_left_out++;
-done:
     free(own_kind);
     free(path);
     return status;
@@ -278,46 +326,69 @@ static dsmoe_status add_given_file(finder *f, const char *path, dsmoe_error *err
     const char *slash = strrchr(path, '/');
     char *kind = kind_name(slash ? slash + 1 : path, false);
     if (!kind) return no_memory(path, error);
-    dsmoe_status status = add_file(f, path, true, kind, error);
+    dsmoe_status status = add_file(f, path, kind, error);
     free(kind);
     return status;
 }
 
 static dsmoe_status add_given_folder(finder *f, const char *path, dsmoe_error *error)
 {
-    const document_list *list = f->list;
-    size_t n_sources = list->n_sources, n_left_out = list->n_left_out, length = strlen(path);
+    size_t length = strlen(path);
     char *folder = strdup(path);
     if (!folder) return no_memory(path, error);
     while (length > 1 && folder[length - 1] == '/') folder[--length] = '\0';
     dsmoe_status status = add_folder(f, folder, NULL, 0, error);
     free(folder);
-    if (status != DSMOE_OK || list->n_sources > n_sources) return status;
-    return status_fail(
-        error, DSMOE_ERROR_FORMAT,
-        "%s: nothing to read in this folder: no UTF-8 text, no .jsonl and no shard of "
-        "tokens (.bin), only %zu other files",
-        path, list->n_left_out - n_left_out);
+    return status;
 }
 
-dsmoe_status document_list_open(const char *const *paths, int n_paths, document_list *list,
-                                dsmoe_error *error)
+/* A given path: unlike an entry of a folder it must be there, and be a file or a folder. */
+static dsmoe_status add_given(finder *f, const char *path, dsmoe_error *error)
 {
-    *list = (document_list){0};
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the file: %s", path,
+                           strerror(errno));
+    if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: not a regular file", path);
+    bool is_new;
+    if (!file_set_add(&f->seen, &info, &is_new)) return no_memory(path, error);
+    if (!is_new) {
+        leave_out(f, path, S_ISREG(info.st_mode) ? (size_t)info.st_size : 0, DSMOE_LEFT_OUT_TWICE);
+        return DSMOE_OK;
+    }
+    if (S_ISDIR(info.st_mode)) return add_given_folder(f, path, error);
+    if (info.st_size > 0) return add_given_file(f, path, error);
+    leave_out(f, path, 0, DSMOE_LEFT_OUT_EMPTY);
+    return DSMOE_OK;
+}
+
+static dsmoe_status nothing_found(const char *path, int n_paths, const document_list *list,
+                                  dsmoe_error *error)
+{
+    char why[512];
+    dsmoe_data_files_describe(&list->files, why, sizeof why);
+    return status_fail(
+        error, DSMOE_ERROR_FORMAT,
+        "%s%s: nothing to read: no text, no .jsonl and no shard of tokens (.bin)%s%s", path,
+        n_paths > 1 ? " and the other paths" : "", *why ? "; " : "", why);
+}
+
+dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
+                                document_list *list, dsmoe_error *error)
+{
+    *list = (document_list){.files.bad_bytes = bad_bytes};
     if (n_paths < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no file or folder to read text from");
+    if (bad_bytes < DSMOE_BAD_BYTES_REPLACE || bad_bytes > DSMOE_BAD_BYTES_SKIP)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "bad_bytes must be 0 to 2, not %d",
+                           (int)bad_bytes);
     finder f = {.list = list};
     dsmoe_status status = DSMOE_OK;
-    for (int i = 0; i < n_paths && status == DSMOE_OK; i++) {
-        struct stat info;
-        if (stat(paths[i], &info) != 0)
-            status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot open the file: %s", paths[i],
-                                 strerror(errno));
-        else if (S_ISDIR(info.st_mode))
-            status = add_given_folder(&f, paths[i], error);
-        else
-            status = add_given_file(&f, paths[i], error);
-    }
+    for (int i = 0; i < n_paths && status == DSMOE_OK; i++) status = add_given(&f, paths[i], error);
+    if (status == DSMOE_OK && list->n_sources == 0)
+        status = nothing_found(paths[0], n_paths, list, error);
+    file_set_free(&f.seen);
     if (status != DSMOE_OK) document_list_close(list);
     return status;
 }

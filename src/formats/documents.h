@@ -6,9 +6,9 @@
  * .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
  * of a file is not part of its text.
  *
- * Folders are looked through in the order of names as bytes. Hidden files are passed over; links and
- * files that are neither UTF-8 text nor one of these forms are left out and counted, empty files too. A
- * file that cannot be read is an error, and so is one that was given by its own name and is no text. */
+ * Folders are looked through in the order of names as bytes, links followed; hidden files are passed
+ * over. What cannot be read as text is left out and counted (dsmoe_data_files), given by its own name
+ * or not. A file that may not be read is an error. */
 #ifndef DSMOE_FORMATS_DOCUMENTS_H
 #define DSMOE_FORMATS_DOCUMENTS_H
 
@@ -23,8 +23,9 @@ typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD } doc
 typedef struct document_source {
     char *path;
     document_form form;
-    size_t size; /* bytes of the file */
-    int kind;    /* index into `kinds` */
+    size_t size;  /* bytes of the file */
+    int kind;     /* index into `kinds` */
+    bool replace; /* it has bad bytes, and they become U+FFFD */
 } document_source;
 
 /* Kinds of text: the entries of the folder given (a file `c/list.c` in it is of kind "c"), or, where
@@ -34,14 +35,16 @@ enum { DOCUMENT_MAX_KINDS = 16 };
 
 typedef struct document_list {
     document_source *sources;
-    size_t n_sources, n_left_out;
+    size_t n_sources;
+    dsmoe_data_files files;
     char *kinds[DOCUMENT_MAX_KINDS];
     int n_kinds;
 } document_list;
 
-/* Finds the files; an empty list, or a path that is not there, is an error that names it. */
-dsmoe_status document_list_open(const char *const *paths, int n_paths, document_list *list,
-                                dsmoe_error *error);
+/* Finds the files. A path that is not there, and paths at which there is nothing to read, are errors that
+ * name them. */
+dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
+                                document_list *list, dsmoe_error *error);
 void document_list_close(document_list *list); /* allowed on zeros */
 
 /* One document: text, or the tokens of a shard (then text is NULL). Valid during the visit. Tokens
@@ -56,7 +59,8 @@ typedef struct document {
 typedef dsmoe_status document_visit_fn(void *context, const document *document, dsmoe_error *error);
 
 /* The documents of one source in their order until `visit` fails. Messages name the file, and the
- * line of JSON lines. Empty documents are left out. */
+ * line of JSON lines. Empty documents are left out. A file that is no longer as long as it was found,
+ * or becomes shorter meanwhile, is an error. */
 dsmoe_status document_each(const document_source *source, document_visit_fn *visit, void *context,
                            dsmoe_error *error);
 /* The same for the bytes of a file; `path` of the source names it in messages. */

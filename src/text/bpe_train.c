@@ -65,12 +65,14 @@ static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_byt
                                    .n_threads = j->n_threads,
                                    .progress = j->progress,
                                    .context = j->context};
-    dsmoe_status status = document_list_open(j->options->paths, j->options->n_paths, &list, error);
+    dsmoe_status status = document_list_open(j->options->paths, j->options->n_paths,
+                                             j->options->bad_bytes, &list, error);
     if (status == DSMOE_OK) status = read_pre_tokenizer(&pre, error);
     if (status == DSMOE_OK) status = train_count(&list, &options, words, n_bytes, error);
     if (status == DSMOE_OK && *n_bytes == 0)
         status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: no text to learn from",
                              j->options->paths[0]);
+    if (j->options->files) *j->options->files = list.files;
     document_list_close(&list);
     pre_tokenizer_free(&pre);
     return status;

@@ -289,7 +289,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
                                 double total, hash_state *h, dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open(&file, source->path, error));
+    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
     hash_add_number(h, (uint64_t)source->form);
     hash_add_number(h, (uint64_t)source->kind);
     hash_add_number(h, file.size);
@@ -300,6 +300,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
         if (o->progress && !o->progress(o->context, 0, total))
             status = status_fail(error, DSMOE_ERROR_IO, "stopped");
     }
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
     mapped_file_close(&file);
     return status;
 }
@@ -314,6 +315,7 @@ dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, ds
     if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
     hash_add_number(&h, tokenizer);
     hash_add_number(&h, (uint64_t)options->vocab_size);
+    hash_add_number(&h, (uint64_t)list->files.bad_bytes);
     for (int i = 0; i < list->n_kinds; i++)
         hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
     for (size_t i = 0; i < list->n_sources; i++)

@@ -21,6 +21,7 @@ static const uint64_t held_out_seed = 0x68656c642d6f7574u; /* the same for every
 struct dsmoe_dataset {
     data_cache cache;
     dsmoe_dataset_info info;
+    dsmoe_data_files files;
     uint64_t seed;
 };
 
@@ -115,7 +116,8 @@ dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options, dsmoe_prog
     *dataset = NULL;
     STATUS_TRY(check_options(options, error));
     document_list list;
-    STATUS_TRY(document_list_open(options->paths, options->n_paths, &list, error));
+    STATUS_TRY(
+        document_list_open(options->paths, options->n_paths, options->bad_bytes, &list, error));
     int n_threads = options->n_threads ? options->n_threads : threads_available();
     const data_build_options build = {.list = &list,
                                       .tokenizer = options->tokenizer,
@@ -127,6 +129,7 @@ dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options, dsmoe_prog
     dsmoe_dataset *made = calloc(1, sizeof *made);
     dsmoe_status status = made ? open_cache(made, &build, options->cache, error)
                                : status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
+    if (made) made->files = list.files;
     document_list_close(&list);
     if (status == DSMOE_OK) {
         made->seed = options->seed;
@@ -150,6 +153,11 @@ void dsmoe_dataset_free(dsmoe_dataset *dataset)
 /* ---- what there is ------------------------------------------------------------------------- */
 
 dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset) { return dataset->info; }
+
+const dsmoe_data_files *dsmoe_dataset_files(const dsmoe_dataset *dataset)
+{
+    return &dataset->files;
+}
 
 const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind)
 {

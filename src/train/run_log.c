@@ -54,7 +54,7 @@ void run_emit(const run *r, const dsmoe_run_event *event)
 
 void run_message(const run *r, const char *format, ...)
 {
-    char text[2048];
+    char text[4096];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -125,9 +125,12 @@ static void put_config(FILE *text, const dsmoe_config *c)
 static void put_data(FILE *text, const run *r)
 {
     const dsmoe_dataset_info *d = &r->data;
+    const dsmoe_data_files *files = dsmoe_dataset_files(r->dataset);
     fprintf(text, ",\"data\":{\"n_tokens\":%" PRId64, d->n_tokens);
     put_integer(text, "n_documents", d->n_documents);
     put_integer(text, "n_bytes", d->n_bytes);
+    put_integer(text, "n_bytes_left_out", files->n_bytes_left_out);
+    put_integer(text, "n_bad_bytes", files->n_bad_bytes);
     put_integer(text, "n_train", d->n_train);
     put_integer(text, "n_held_out", d->n_held_out);
     put_integer(text, "sequence_length", d->sequence_length);

@@ -30,7 +30,8 @@ static dsmoe_status find_text(const run *r, bool *has_text, dsmoe_error *error)
     const char *paths[DSMOE_MAX_DATA];
     int n_paths = list_data(&r->settings, paths);
     document_list list = {0};
-    dsmoe_status status = document_list_open(paths, n_paths, &list, error);
+    dsmoe_status status =
+        document_list_open(paths, n_paths, settings_bad_bytes(&r->settings), &list, error);
     *has_text = false;
     for (size_t i = 0; status == DSMOE_OK && i < list.n_sources; i++)
         *has_text = *has_text || list.sources[i].form != DOCUMENT_SHARD;
@@ -75,7 +76,8 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
     dsmoe_tokenizer_train_options options = {.paths = paths,
                                              .n_paths = list_data(&r->settings, paths),
                                              .vocab_size = r->settings.vocab_size,
-                                             .n_threads = r->options.n_threads};
+                                             .n_threads = r->options.n_threads,
+                                             .bad_bytes = settings_bad_bytes(&r->settings)};
     run_progress progress = {r, "training a tokenizer"};
     dsmoe_status status =
         dsmoe_tokenizer_train(&options, r->folder, run_show_progress, &progress, error);
@@ -198,6 +200,14 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
 
 /* ---- the data -------------------------------------------------------------------------------- */
 
+/* What of the data is not learnt from, or not as it is. */
+static void tell_files(const run *r)
+{
+    char line[2 * DSMOE_PATH + 512];
+    dsmoe_data_files_describe(dsmoe_dataset_files(r->dataset), line, sizeof line);
+    if (*line) run_message(r, "data: %s", line);
+}
+
 static dsmoe_status prepare_data(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -205,6 +215,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     dsmoe_dataset_options options = {
         .paths = paths,
         .n_paths = list_data(s, paths),
+        .bad_bytes = settings_bad_bytes(s),
         .tokenizer = r->tokenizer,
         .cache = r->folder,
         .vocab_size = r->config.vocab_size,
@@ -220,6 +231,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
         run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, error);
     STATUS_TRY(status);
     r->data = dsmoe_dataset_get_info(r->dataset);
+    tell_files(r);
     if (r->saved_step < 0 || r->state.data_hash == r->data.hash) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_FORMAT,

@@ -47,6 +47,7 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
  * change: the hash in the checkpoint tells. */
 const setting settings_table[] = {
     {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
+    TEXT(bad_bytes, FIXED),
     TEXT(out, FIXED),
     TEXT(tokenizer, FIXED),
     TEXT(config, FIXED),
@@ -109,6 +110,7 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
     dsmoe_trainer_options trainer = dsmoe_trainer_options_default();
     return (dsmoe_run_settings){
         .model = dsmoe_model_sizes_default(),
+        .bad_bytes = "replace",
         .steps = 1000,
         .batch = trainer.n_sequences,
         .seq = trainer.sequence_length,
@@ -206,6 +208,11 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: patience counts evaluations, but eval_every or held_out is 0",
                            source);
+    dsmoe_bad_bytes bad_bytes;
+    if (!dsmoe_bad_bytes_find(s->bad_bytes, &bad_bytes))
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: bad_bytes is '%s', not replace, keep or skip", source,
+                           s->bad_bytes);
     int64_t n;
     if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -369,6 +376,13 @@ dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settin
                             dsmoe_error *error)
 {
     return partial_file_write_text(folder, "settings.json", put_file, settings, error);
+}
+
+dsmoe_bad_bytes settings_bad_bytes(const dsmoe_run_settings *s)
+{
+    dsmoe_bad_bytes bad_bytes = DSMOE_BAD_BYTES_REPLACE;
+    dsmoe_bad_bytes_find(s->bad_bytes, &bad_bytes);
+    return bad_bytes;
 }
 
 dsmoe_schedule settings_schedule(const dsmoe_run_settings *s)
