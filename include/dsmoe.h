@@ -713,6 +713,8 @@ typedef struct dsmoe_tokenizer_train_options {
     int64_t vocab_size; /* 0: 8192, or as many as the text allows */
     int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
     int n_threads;      /* 0: all processors */
+    double held_out;    /* share of the text that is not looked at: that which a dataset of the same
+                           paths, bad_bytes and held_out holds out */
     dsmoe_bad_bytes bad_bytes;
     /* Receive, if they are not NULL, the bytes that were looked at and the tokens they now have, and
      * what was found at the paths. */
@@ -726,25 +728,32 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
 /* ---- data to train on ---------------------------------------------------------------------- */
 
 /* Documents as one long row of tokens, each ended by EOS (and begun by BOS, if the tokenizer's prompts
- * are), cut into sequences of equal length. They
- * are tokenised once into a cache file, which is mapped, and made anew when a source's content, the
- * tokenizer or the form of the cache changes. */
+ * are), cut into sequences of equal length. They are tokenised once into a cache file, which is mapped,
+ * and made again when a source's content, held_out, the tokenizer or the form of the cache changes.
+ *
+ * What is held out is never trained on. Which documents that are follows from the documents, their order
+ * and the share alone, whatever the seed, the sequence_length or the tokenizer: whole documents, of every
+ * kind of text, in a fixed random order; and where a document is larger than what is still wanted, a
+ * stretch at its end. They make a row of their own, so that no sequence has both. */
 typedef struct dsmoe_dataset dsmoe_dataset;
 typedef struct dsmoe_dataset_options {
     const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
                                  "output") on its lines, a shard of tokens (.bin), or a folder with
                                  such files, looked through in the order of their names.
                                  Links are followed; a file that is reached twice is read once */
-    int n_paths;
+    int n_paths; /* 0: the cache file as it is; an error if it is damaged, or was made with
+                                 another vocab_size or held_out */
     dsmoe_bad_bytes bad_bytes;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
     const char *cache;                /* the folder for the cache file */
     int64_t vocab_size;               /* every token is below it */
     int64_t sequence_length;
-    double held_out; /* share of the sequences that are never trained on; whatever the seed, the
-                        same ones; at least one if it is not 0 */
+    double held_out; /* share of the text that is never trained on; 0: none */
     uint64_t seed;   /* of the order */
     int n_threads;   /* 0: all processors */
+    uint64_t
+        expected_hash; /* not 0: the data must have this dsmoe_dataset_info.hash, as it is that of
+                               a run which goes on; a cache file with it is not replaced */
 } dsmoe_dataset_options;
 DSMOE_API dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options,
                                           dsmoe_progress_fn *progress, void *context,
@@ -754,6 +763,7 @@ DSMOE_API void dsmoe_dataset_free(dsmoe_dataset *dataset);
 typedef struct dsmoe_dataset_info {
     int64_t n_tokens, n_documents, n_bytes; /* bytes of text; 0 for shards of tokens */
     int64_t n_train, n_held_out;            /* sequences */
+    int64_t n_tokens_held_out;              /* of n_tokens */
     int64_t sequence_length;
     uint64_t hash;    /* of all tokens and the way they are cut: another number, other data */
     bool cache_built; /* this time, rather than found */
@@ -766,13 +776,15 @@ DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int 
 
 /* n training sequences from number `first` on, an endless row: every n_train of them are a new random
  * order of all. tokens and targets are [n, sequence_length]; the target of a token is the one after
- * it. A pure function of the data, the seed and `first`. */
-DSMOE_API void dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                   int32_t *tokens, int32_t *targets);
-/* The same for the held-out sequences `first` … first + n - 1 of n_held_out; `kinds` (may be NULL)
- * receives the kind of text that each begins in. */
-DSMOE_API void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                      int32_t *tokens, int32_t *targets, int *kinds);
+ * it. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
+ * is negative or the row would go beyond INT64_MAX. */
+DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                      int32_t *tokens, int32_t *targets);
+/* The same for the held-out sequences from `first` on, in a fixed random order; `kinds` (may be NULL)
+ * receives the kind of text that each begins in. Returns how many there are: fewer than n where
+ * n_held_out is reached, and 0 from there on or if a number is negative. */
+DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                         int32_t *tokens, int32_t *targets, int *kinds);
 /* Fails once the cache file became shorter while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);

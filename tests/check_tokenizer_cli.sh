@@ -8,7 +8,7 @@ run 0 tokenizer --help
 shows usage: example: "dsmoe tokenizer train"
 silent
 run 0 tokenizer train --help
-shows usage: example: --data --out --vocab-size --max-bytes --threads
+shows usage: example: --data --out --held-out --bad-bytes --vocab-size --max-bytes --threads
 silent
 run 2 tokenizer
 usage "dsmoe tokenizer train"
@@ -22,6 +22,8 @@ run 2 tokenizer train --data "$data" --out ""
 usage --out
 run 2 tokenizer train --data "$data" --out "$scratch/t" --vocab-size 257
 usage --vocab-size 258
+run 2 tokenizer train --data "$data" --out "$scratch/t" --held-out 1
+usage --held-out
 run 2 tokenizer train --data "$data" --out "$scratch/t" --max-bytes 0
 usage --max-bytes
 run 2 tokenizer train --data "$data" --out "$scratch/t" -t 0

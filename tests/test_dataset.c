@@ -15,7 +15,7 @@
 #include "formats/token_shard.h"
 #include "scratch.h"
 #include "train/data_build.h"
-#include "train/data_order.h"
+#include "base/data_order.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -258,15 +258,15 @@ static dsmoe_dataset *open_numbers(uint64_t seed, double held_out)
     return open_data(&options);
 }
 
-/* The number of a window, which must be whole. */
-static int window_of(const int32_t *tokens, const int32_t *targets)
+/* The number of a window of a row that begins with token `first`; it must be whole. */
+static int window_of(int first, const int32_t *tokens, const int32_t *targets)
 {
-    assert_int_equal(tokens[0] % LENGTH, 0);
+    assert_int_equal((tokens[0] - first) % LENGTH, 0);
     for (int i = 0; i < LENGTH; i++) {
         assert_int_equal(tokens[i], tokens[0] + i);
         assert_int_equal(targets[i], tokens[0] + i + 1);
     }
-    return tokens[0] / LENGTH;
+    return (tokens[0] - first) / LENGTH;
 }
 
 static void test_epochs(void **state)
@@ -274,15 +274,16 @@ static void test_epochs(void **state)
     (void)state;
     dsmoe_dataset *data = open_numbers(5, 0.2);
     dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
-    assert_int_equal(info.n_held_out, 20);
+    assert_int_equal(info.n_tokens_held_out, 200); /* the last ones */
+    assert_int_equal(info.n_held_out, 19);
     assert_int_equal(info.n_train, 80);
     bool held[N_WINDOWS] = {false};
     int32_t tokens[20 * LENGTH], targets[20 * LENGTH];
     int kinds[20];
-    dsmoe_dataset_held_out(data, 0, 20, tokens, targets, kinds);
-    for (int i = 0; i < 20; i++) {
-        int window = window_of(tokens + i * LENGTH, targets + i * LENGTH);
-        assert_false(held[window]);
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, 19, tokens, targets, kinds), 19);
+    for (int i = 0; i < 19; i++) {
+        int window = window_of(N_TOKENS - 200, tokens + i * LENGTH, targets + i * LENGTH);
+        assert_true(window < 19 && !held[window]);
         held[window] = true;
         assert_int_equal(kinds[i], 0);
     }
@@ -291,8 +292,8 @@ static void test_epochs(void **state)
         bool seen[N_WINDOWS] = {false};
         for (int i = 0; i < 80; i++) {
             dsmoe_dataset_train(data, epoch * 80 + i, 1, tokens, targets);
-            int window = order[epoch][i] = window_of(tokens, targets);
-            assert_true(!held[window] && !seen[window]);
+            int window = order[epoch][i] = window_of(0, tokens, targets);
+            assert_true(window < 80 && !seen[window]);
             seen[window] = true;
             n_same += epoch > 0 && order[epoch - 1][i] == window;
             n_in_order += i > 0 && order[epoch][i - 1] + 1 == window;
@@ -302,10 +303,10 @@ static void test_epochs(void **state)
     /* Several at once, over the end of an epoch. */
     dsmoe_dataset_train(data, 73, 20, tokens, targets);
     for (int i = 0; i < 20; i++)
-        assert_int_equal(window_of(tokens + i * LENGTH, targets + i * LENGTH),
+        assert_int_equal(window_of(0, tokens + i * LENGTH, targets + i * LENGTH),
                          i < 7 ? order[0][73 + i] : order[1][i - 7]);
     dsmoe_dataset_train(data, (int64_t)1 << 40, 1, tokens, targets); /* far beyond any run */
-    window_of(tokens, targets);
+    window_of(0, tokens, targets);
     dsmoe_dataset_free(data);
 }
 
@@ -314,9 +315,9 @@ static void test_seeds(void **state)
     (void)state;
     dsmoe_dataset *a = open_numbers(1, 0.1), *b = open_numbers(2, 0.1), *c = open_numbers(1, 0.1);
     int32_t tokens[3][90 * LENGTH], targets[90 * LENGTH];
-    dsmoe_dataset_held_out(a, 0, 10, tokens[0], targets, NULL);
-    dsmoe_dataset_held_out(b, 0, 10, tokens[1], targets, NULL);
-    assert_memory_equal(tokens[0], tokens[1], 10 * LENGTH * sizeof **tokens);
+    assert_int_equal(dsmoe_dataset_held_out(a, 0, 9, tokens[0], targets, NULL), 9);
+    assert_int_equal(dsmoe_dataset_held_out(b, 0, 9, tokens[1], targets, NULL), 9);
+    assert_memory_equal(tokens[0], tokens[1], 9 * LENGTH * sizeof **tokens);
     dsmoe_dataset_train(a, 0, 90, tokens[0], targets);
     dsmoe_dataset_train(b, 0, 90, tokens[1], targets);
     dsmoe_dataset_train(c, 0, 90, tokens[2], targets);
@@ -333,15 +334,49 @@ static void test_shares(void **state)
     (void)state;
     static const struct {
         double held_out;
-        int n;
-    } cases[] = {{0, 0}, {1e-9, 1}, {0.014, 1}, {0.016, 2}, {0.5, 50}, {0.99, 99}};
+        int n_train, n;
+    } cases[] = {{0, 100, 0}, {0.011, 99, 1}, {0.022, 98, 2}, {0.5, 50, 50}, {0.989, 1, 99}};
     for (size_t i = 0; i < COUNT(cases); i++) {
         dsmoe_dataset *data = open_numbers(0, cases[i].held_out);
         dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
         assert_int_equal(info.n_held_out, cases[i].n);
-        assert_int_equal(info.n_train, N_WINDOWS - cases[i].n);
+        assert_int_equal(info.n_train, cases[i].n_train);
         dsmoe_dataset_free(data);
     }
+}
+
+/* Whatever is asked for: held-out sequences never become others, nothing is written beyond them. */
+static void test_numbers_out_of_range(void **state)
+{
+    (void)state;
+    dsmoe_dataset *data = open_numbers(0, 0.1); /* 9 held out */
+    int32_t tokens[4 * LENGTH], targets[4 * LENGTH];
+    int kinds[4] = {7, 7, 7, 7};
+    static const struct {
+        int64_t first, n, found;
+    } cases[] = {{9, 1, 0}, {8, 4, 1},         {-1, 1, 0},        {0, -1, 0},
+                 {1, 0, 0}, {INT64_MAX, 4, 0}, {INT64_MIN, 4, 0}, {7, INT64_MAX, 2}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        memset(tokens, 0xff, sizeof tokens);
+        memset(targets, 0xff, sizeof targets);
+        int64_t found =
+            dsmoe_dataset_held_out(data, cases[i].first, cases[i].n, tokens, targets, kinds);
+        assert_int_equal(found, cases[i].found);
+        for (int64_t k = 0; k < found * LENGTH; k++) assert_true(tokens[k] >= N_TOKENS - 100);
+        for (int64_t k = found * LENGTH; k < 4 * LENGTH; k++)
+            assert_true(tokens[k] == -1 && targets[k] == -1);
+    }
+    assert_int_equal(kinds[2], 7);
+    tokens[0] = -1;
+    assert_int_equal(dsmoe_dataset_train(data, -1, 1, tokens, targets), 0);
+    assert_int_equal(dsmoe_dataset_train(data, 0, -1, tokens, targets), 0);
+    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX, 1, tokens, targets), 0);
+    assert_int_equal(tokens[0], -1);
+    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX - 1, 1, tokens, targets), 1);
+    dsmoe_dataset_free(data);
+    data = open_numbers(0, 0);
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, 1, tokens, targets, kinds), 0);
+    dsmoe_dataset_free(data);
 }
 
 static void test_kinds(void **state)
@@ -349,20 +384,28 @@ static void test_kinds(void **state)
     (void)state;
     make_folder("d");
     make_folder("d/code");
-    write_text("d/code/1.c", "aaaa");
-    write_text("d/code/2.c", "bbbb");
-    write_text("d/prose.txt", "cccccccccccccccccccc");
+    char a[201], c[401];
+    memset(a, 'a', 200);
+    memset(c, 'c', 400);
+    a[200] = c[400] = '\0';
+    write_text("d/code/1.c", a);
+    write_text("d/code/2.c", a);
+    write_text("d/prose.txt", c);
     dsmoe_dataset_options options = options_for("d");
-    options.held_out = 0.8;
+    options.held_out = 0.5;
     options.sequence_length = 5;
-    dsmoe_dataset *data = open_data(&options); /* windows at 0, 5, 10, …: aaaa bbbb cccc… */
-    int n = (int)dsmoe_dataset_get_info(data).n_held_out, kinds[8];
-    assert_true(n >= 4 && n <= 8);
-    int32_t tokens[8 * 5], targets[8 * 5];
-    dsmoe_dataset_held_out(data, 0, n, tokens, targets, kinds);
-    for (int i = 0; i < n; i++)
-        assert_string_equal(dsmoe_dataset_kind_name(data, kinds[i]),
-                            tokens[i * 5] == 'c' ? "prose" : "code");
+    dsmoe_dataset *data = open_data(&options);
+    int n = (int)dsmoe_dataset_get_info(data).n_held_out, kinds[100], n_prose = 0;
+    assert_true(n >= 75 && n <= 85);
+    int32_t tokens[100 * 5], targets[100 * 5];
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, n, tokens, targets, kinds), n);
+    for (int i = 0; i < n; i++) {
+        bool is_prose = tokens[i * 5 + 1] == 'c'; /* the first may be BOS or EOS */
+        if (targets[i * 5] != 'a' && targets[i * 5] != 'c') continue;
+        assert_string_equal(dsmoe_dataset_kind_name(data, kinds[i]), is_prose ? "prose" : "code");
+        n_prose += is_prose;
+    }
+    assert_true(n_prose > 30 && n_prose < 45);
     dsmoe_dataset_free(data);
 }
 
@@ -377,7 +420,7 @@ static void test_bad_options(void **state)
     o.cache = NULL;
     assert_data_refused(&o, bad, "cache", "");
     o = options_for("t.txt");
-    o.n_paths = 0;
+    o.n_paths = -1;
     assert_data_refused(&o, bad, "no file", "");
     static const double shares[] = {-0.1, 1, 1.5, NAN, INFINITY};
     for (size_t i = 0; i < COUNT(shares); i++) {
@@ -414,11 +457,11 @@ static void test_too_little(void **state)
     (void)state;
     write_text("t.txt", "ab"); /* between BOS and EOS */
     dsmoe_dataset_options o = options_for("t.txt");
-    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "has 4 tokens", "needs 5: give more text");
+    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "4 tokens are left", "needs 5: give more text");
     o.sequence_length = 3;
     dsmoe_dataset_free(open_data(&o));
     o.held_out = 0.01;
-    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "1 of 1 sequences", "none is left to train on");
+    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "the text is too short", "held_out");
     write_text("empty.jsonl", "\n{\"text\":\"\"}\n");
     o = options_for("empty.jsonl");
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "empty.jsonl", "no token");
@@ -488,6 +531,7 @@ int main(void)
         TEST(test_epochs),
         TEST(test_seeds),
         TEST(test_shares),
+        TEST(test_numbers_out_of_range),
         TEST(test_kinds),
         TEST(test_bad_options),
         TEST(test_too_little),

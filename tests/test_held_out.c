@@ -116,10 +116,11 @@ static void check_loss(int64_t length, double held_out, int64_t n)
 static void test_loss(void **state)
 {
     (void)state;
-    check_loss(12, 0.05, 0);    /* 25 sequences: three groups and one more */
+    check_loss(12, 0.05, 0);    /* 24 sequences: three groups */
+    check_loss(12, 0.0522, 0);  /* 26: two more */
     check_loss(12, 0.05, 3);    /* less than a group */
     check_loss(12, 0.05, 8);    /* exactly one */
-    check_loss(12, 0.001, 999); /* there is one only */
+    check_loss(12, 0.003, 999); /* there is one only */
     check_loss(300, 0.5, 0);    /* more tokens than go through the model at once */
     check_loss(1, 0.002, 0);
 }
@@ -136,7 +137,7 @@ static void test_default_options(void **state)
 
 /* ---- routing -------------------------------------------------------------------------------- */
 
-enum { LENGTH = 20, N_SEQUENCES = 15 };
+enum { LENGTH = 20, N_SEQUENCES = 14 };
 
 typedef struct seen_routing {
     int n_seen[N_MOE + 1][LENGTH * N_SEQUENCES]; /* by layer of the model and token */
@@ -211,7 +212,7 @@ static void test_progress(void **state)
     dsmoe_dataset *data = open_random(12, 0.05, VOCAB);
     progress_log log = {0};
     loss_of(data, (dsmoe_held_out_options){.progress = log_progress, .context = &log});
-    assert_true(log.n >= 4 && log.done == 25 && log.total == 25);
+    assert_true(log.n >= 4 && log.done == 24 && log.total == 24);
     double loss;
     dsmoe_error error = {0};
     for (int stop = 1; stop < log.n; stop++) {

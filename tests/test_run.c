@@ -244,7 +244,7 @@ static void test_preset(void **state)
     dsmoe_run_settings s = tiny_settings(directory, "preset");
     *s.config = '\0';
     s.seq = 600;
-    s.held_out = 0.2;
+    s.held_out = 0.4;
     witness w = {.stop_at_start = true};
     must_run(&s, (dsmoe_run_options){0}, &w);
     assert_int_equal(w.n_starts, 1);

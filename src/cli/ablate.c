@@ -42,7 +42,7 @@ static const char help[] =
     "example:\n"
     "  scripts/corpus.sh corpus && dsmoe ablate --data corpus --out ablation --seeds 3\n";
 
-static const double held_out = 0.01; /* share of the sequences */
+static const double held_out = 0.01; /* share of the text */
 
 enum { N_EVALS = 20, EVAL_SEQUENCES = 64, N_SAVES = 8 };
 
@@ -127,6 +127,7 @@ static int open_tokenizer(ablation *a)
         for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
         dsmoe_tokenizer_train_options options = {.paths = data,
                                                  .n_paths = a->n_data,
+                                                 .held_out = held_out,
                                                  .bad_bytes = a->bad_bytes,
                                                  .vocab_size = a->vocab_size,
                                                  .n_threads = (int)a->options->n_threads};

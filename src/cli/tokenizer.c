@@ -35,6 +35,8 @@ static const char train_help[] =
     "                       files; may be given several times, and further words are paths too\n"
     "      --bad-bytes NAME bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
     "                       skip files that have any; binary files are always left out\n"
+    "      --held-out X     share of the text to leave aside, the one that 'dsmoe train --held-out X'\n"
+    "                       on the same data holds out (0)\n"
     "      --out DIR        the folder for the two files: new or empty\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
     "      --vocab-size N   tokens in all (8192, or what the text allows): 256 bytes, what is\n"
@@ -56,6 +58,7 @@ typedef struct train_command {
     const char *folder, *bad_bytes_name;
     bool force;
     dsmoe_bad_bytes bad_bytes;
+    double held_out;
     int64_t vocab_size, max_bytes, n_threads;
     /* What the work tells of itself. */
     progress bar;
@@ -90,6 +93,7 @@ static int parse(train_command *c, int argc, char **argv)
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &words, 0, 0},
         {"--bad-bytes", NULL, OPTION_TEXT, &c->bad_bytes_name, 0, 0},
+        {"--held-out", NULL, OPTION_NUMBER, &c->held_out, 0, 0.9},
         {"--out", NULL, OPTION_TEXT, &c->folder, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 258, 1 << 20},
@@ -134,6 +138,7 @@ static int train(train_command *c)
                                              .vocab_size = c->vocab_size,
                                              .max_bytes = c->max_bytes,
                                              .n_threads = (int)c->n_threads,
+                                             .held_out = c->held_out,
                                              .bad_bytes = c->bad_bytes,
                                              .files = &c->files,
                                              .n_text_bytes = &c->n_text_bytes,

@@ -55,6 +55,7 @@ typedef struct document {
     const unsigned char *tokens;
     size_t n_tokens;
     int token_size;
+    bool is_rest; /* the end of a document whose beginning is elsewhere (document_split.h) */
 } document;
 typedef dsmoe_status document_visit_fn(void *context, const document *document, dsmoe_error *error);
 

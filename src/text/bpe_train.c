@@ -38,6 +38,10 @@ static dsmoe_status check_options(const dsmoe_tokenizer_train_options *o, const 
                            least, VOCABULARY_MAX_IDS, o->vocab_size);
     if (o->max_bytes < 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "max_bytes must not be negative");
+    if (!(o->held_out >= 0 && o->held_out < 1))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "held_out is a share of the text, from 0 to less than 1, not %g",
+                           o->held_out);
     if (o->n_threads < 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work", o->n_threads);
     return DSMOE_OK;
@@ -61,6 +65,7 @@ static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_byt
     document_list list = {0};
     pre_tokenizer pre = {0};
     train_count_options options = {.pre = &pre,
+                                   .held_out = j->options->held_out,
                                    .max_bytes = (double)j->max_bytes,
                                    .n_threads = j->n_threads,
                                    .progress = j->progress,

@@ -132,14 +132,15 @@ static dsmoe_status add_document(void *context, const document *d, dsmoe_error *
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static dsmoe_status count_documents(counter *c, const document_list *list, dsmoe_error *error)
+static dsmoe_status count_documents(counter *c, const document_list *list,
+                                    const document_split *split, dsmoe_error *error)
 {
     STATUS_TRY(report(c, error));
     for (size_t i = 0; i < list->n_sources; i++) {
         const document_source *source = &list->sources[i];
         if (source->form == DOCUMENT_SHARD) continue;
         c->size = (double)source->size;
-        STATUS_TRY(document_each(source, add_document, c, error));
+        STATUS_TRY(document_split_each(split, list, i, DOCUMENT_TRAIN, -1, add_document, c, error));
         c->before += c->size;
         c->seen_before = c->seen;
         c->size = 0;
@@ -159,6 +160,17 @@ static void plan_share(counter *c, const document_list *list)
     if (max_bytes < (double)SLICE_MAX * SLICES_OF_A_SAMPLE)
         c->slice_size = (size_t)(max_bytes / SLICES_OF_A_SAMPLE);
     if (c->slice_size < SLICE_MIN) c->slice_size = SLICE_MIN;
+}
+
+static dsmoe_status count_split(counter *c, const document_list *list, dsmoe_error *error)
+{
+    const train_count_options *o = c->options;
+    const document_watch watch = {o->progress, o->context, c->total};
+    document_split split;
+    STATUS_TRY(document_split_make(&split, list, o->held_out, &watch, error));
+    dsmoe_status status = count_documents(c, list, &split, error);
+    document_split_free(&split);
+    return status;
 }
 
 static dsmoe_status add_up(counter *c, train_words *words, dsmoe_error *error)
@@ -181,7 +193,7 @@ dsmoe_status train_count(const document_list *list, const train_count_options *o
         status = regex_scratch_create(&c.workers[i].scratch, error);
     if (status == DSMOE_OK) {
         plan_share(&c, list);
-        status = count_documents(&c, list, error);
+        status = count_split(&c, list, error);
     }
     if (status == DSMOE_OK) status = add_up(&c, words, error);
     *n_bytes = (int64_t)c.taken;

@@ -2,7 +2,7 @@
 #ifndef DSMOE_TEXT_TRAIN_COUNT_H
 #define DSMOE_TEXT_TRAIN_COUNT_H
 
-#include "formats/documents.h"
+#include "formats/document_split.h"
 #include "text/pre_tokenizer.h"
 #include "text/train_words.h"
 
@@ -12,6 +12,7 @@ enum { TRAIN_WORD_MAX = 64 }; /* bytes */
 
 typedef struct train_count_options {
     const pre_tokenizer *pre; /* no piece of it goes beyond a line end */
+    double held_out;          /* share of the text that is not looked at (document_split.h) */
     double max_bytes;         /* of text, taken evenly over all of it */
     int n_threads;
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes of the files */

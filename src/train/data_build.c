@@ -16,7 +16,7 @@
 #include "train/tokenizer_hash.h"
 
 enum {
-    BUILD_FORM = 1,           /* changes when other tokens come of the same text */
+    BUILD_FORM = 2,           /* changes when other tokens come of the same text */
     MAX_PIECES = 1024,        /* of a batch */
     PIECES_PER_THREAD = 8,    /* so that no thread waits long for the last one */
     BATCH_MIN = 2 << 20,      /* bytes of its text; no piece is larger */
@@ -93,6 +93,7 @@ typedef struct piece {
     size_t length;
     const document_source *source;
     bool begins, ends; /* its document: BOS comes before it, EOS next */
+    bool is_rest;      /* of a document whose beginning is trained on */
     int32_t *ids;
     size_t n_ids;
     dsmoe_status status;
@@ -110,6 +111,7 @@ typedef struct builder {
     const document_source *source;  /* whose documents are being visited */
     const document_source *written; /* whose tokens were written last */
     size_t n_written;               /* of its tokens */
+    document_part part;             /* that is being visited */
     double done_before, done;       /* bytes of the files before it, and of it */
     double total;
 } builder;
@@ -117,9 +119,11 @@ typedef struct builder {
 static dsmoe_status report(const builder *b, dsmoe_error *error)
 {
     const data_build_options *o = b->options;
-    double done = b->done_before + b->done;
-    if (!o->progress || o->progress(o->context, done < b->total ? done : b->total, b->total))
-        return DSMOE_OK;
+    double done = b->done_before + b->done, share = o->held_out;
+    if (done > b->total) done = b->total;
+    /* Each part goes through all files. */
+    done = b->part == DOCUMENT_TRAIN ? done - share * done : b->total - share * (b->total - done);
+    if (!o->progress || o->progress(o->context, done, b->total)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_IO, "stopped");
 }
 
@@ -168,7 +172,7 @@ static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
     if (p->ends && b->eos >= 0) STATUS_TRY(write_tokens(b, &b->eos, 1, error));
     b->done += (double)p->length;
     b->writer.n_bytes += (int64_t)p->length;
-    b->writer.n_documents += p->ends;
+    b->writer.n_documents += p->ends && !p->is_rest;
     return DSMOE_OK;
 }
 
@@ -188,8 +192,10 @@ static dsmoe_status flush(builder *b, dsmoe_error *error)
 
 /* ---- documents ----------------------------------------------------------------------------- */
 
-static dsmoe_status add_text(builder *b, const char *text, size_t length, dsmoe_error *error)
+static dsmoe_status add_text(builder *b, const document *d, dsmoe_error *error)
 {
+    const char *text = d->text;
+    size_t length = d->length;
     for (bool begins = true; length > 0; begins = false) {
         size_t n = data_piece_length(text, length);
         if (b->n_pieces == MAX_PIECES || n > b->text_capacity - b->text_length)
@@ -197,8 +203,12 @@ static dsmoe_status add_text(builder *b, const char *text, size_t length, dsmoe_
         char *copy = b->text + b->text_length;
         memcpy(copy, text, n);
         b->text_length += n;
-        b->pieces[b->n_pieces++] = (piece){
-            .text = copy, .length = n, .source = b->source, .begins = begins, .ends = n == length};
+        b->pieces[b->n_pieces++] = (piece){.text = copy,
+                                           .length = n,
+                                           .source = b->source,
+                                           .begins = begins,
+                                           .ends = n == length,
+                                           .is_rest = d->is_rest};
         text += n;
         length -= n;
     }
@@ -219,7 +229,7 @@ static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
         b->done += (double)n * d->token_size;
         if (begin % BETWEEN_REPORTS == 0) STATUS_TRY(report(b, error));
     }
-    b->writer.n_documents++;
+    b->writer.n_documents += !d->is_rest;
     return report(b, error);
 }
 
@@ -232,7 +242,7 @@ static dsmoe_status add_document(void *context, const document *d, dsmoe_error *
                            "%s: text needs a tokenizer; without one there can only be shards of "
                            "tokens (.bin)",
                            b->source->path);
-    return add_text(b, d->text, d->length, error);
+    return add_text(b, d, error);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -244,6 +254,20 @@ static double total_size(const document_list *list)
     return total;
 }
 
+static dsmoe_status build_part(builder *b, const document_split *split, document_part part,
+                               dsmoe_error *error)
+{
+    const document_list *list = b->options->list;
+    b->part = part;
+    b->written = NULL;
+    b->done_before = b->done = 0;
+    for (size_t i = 0; i < list->n_sources; i++) {
+        b->source = &list->sources[i];
+        STATUS_TRY(document_split_each(split, list, i, part, b->eos, add_document, b, error));
+    }
+    return flush(b, error);
+}
+
 static dsmoe_status build_all(builder *b, dsmoe_error *error)
 {
     const data_build_options *o = b->options;
@@ -251,11 +275,14 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu bytes of text",
                            b->text_capacity);
     STATUS_TRY(report(b, error));
-    for (size_t i = 0; i < o->list->n_sources; i++) {
-        b->source = &o->list->sources[i];
-        STATUS_TRY(document_each(b->source, add_document, b, error));
-    }
-    STATUS_TRY(flush(b, error));
+    const document_watch watch = {o->progress, o->context, b->total};
+    document_split split;
+    STATUS_TRY(document_split_make(&split, o->list, o->held_out, &watch, error));
+    dsmoe_status status = build_part(b, &split, DOCUMENT_TRAIN, error);
+    b->writer.n_train = b->writer.n_tokens;
+    if (status == DSMOE_OK) status = build_part(b, &split, DOCUMENT_HELD_OUT, error);
+    document_split_free(&split);
+    if (status != DSMOE_OK) return status;
     if (b->writer.n_tokens == 0)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s%s: no token in it; give files with text",
                            o->list->sources[0].path, o->list->n_sources > 1 ? " and others" : "");
@@ -266,7 +293,8 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
 dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,
                         dsmoe_error *error)
 {
-    builder b = {.options = options, .eos = -1, .total = total_size(options->list)};
+    const document_list *list = options->list;
+    builder b = {.options = options, .eos = -1, .total = total_size(list)};
     if (options->tokenizer) b.eos = dsmoe_tokenizer_eos(options->tokenizer);
     STATUS_TRY(data_cache_create(&b.writer, path, options->vocab_size, error));
     size_t wanted = (size_t)options->n_threads * PIECES_PER_THREAD * DATA_PIECE;
@@ -276,7 +304,7 @@ dsmoe_status data_build(const data_build_options *options, const char *path, uin
     dsmoe_status status = build_all(&b, error);
     if (status == DSMOE_OK)
         status =
-            data_cache_finish(&b.writer, key, options->list->kinds, options->list->n_kinds, error);
+            data_cache_finish(&b.writer, key, options->held_out, list->kinds, list->n_kinds, error);
     data_cache_abandon(&b.writer);
     free(b.text);
     free(b.pieces);
@@ -316,6 +344,7 @@ dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, ds
     hash_add_number(&h, tokenizer);
     hash_add_number(&h, (uint64_t)options->vocab_size);
     hash_add_number(&h, (uint64_t)list->files.bad_bytes);
+    hash_add(&h, &options->held_out, sizeof options->held_out);
     for (int i = 0; i < list->n_kinds; i++)
         hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
     for (size_t i = 0; i < list->n_sources; i++)

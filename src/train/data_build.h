@@ -2,22 +2,23 @@
 #ifndef DSMOE_TRAIN_DATA_BUILD_H
 #define DSMOE_TRAIN_DATA_BUILD_H
 
-#include "formats/documents.h"
+#include "formats/document_split.h"
 
 typedef struct data_build_options {
     const document_list *list;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
     int64_t vocab_size;
+    double held_out; /* share of the text */
     int n_threads;
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes of the files */
     void *context;
 } data_build_options;
 
 /* A number for all that decides what the cache holds: the files' content, forms and kinds in their
- * order, the tokenizer, vocab_size, and the rules of this file. */
+ * order, the tokenizer, vocab_size, held_out, and the rules of this file. */
 dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error);
 
-/* Writes the cache file. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
+/* Writes the cache file, what is trained on first. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
  * prompts will; shards are taken as they are. The same files for any number of threads. */
 dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,
                         dsmoe_error *error);

@@ -3,7 +3,7 @@
  *   header   1024 bytes: the public fields, zeros up to OWN_FIELDS, the fields below as 64-bit numbers,
  *            zeros, and in the last eight bytes the hash of all that lies before them
  *   tokens   2 or 4 bytes each
- *   list     n_ranges × (end, kind) as 32-bit numbers, then n_kinds names with a NUL behind each */
+ *   list     n_ranges × (end, kind) as 32-bit numbers, then n_kinds names with a NUL after each */
 #include "train/data_cache.h"
 
 #include <stdlib.h>
@@ -11,12 +11,14 @@
 
 enum { OWN_FIELDS = 64, HEADER_HASHED = TOKEN_SHARD_HEADER_SIZE - 8 };
 
-static const uint64_t signature = 0x00617461442d4d44u; /* "DM-Data" as bytes */
+static const uint64_t signature = 0x32617461442d4d44u; /* "DM-Data2" as bytes */
 
 enum {
     FIELD_SIGNATURE,
     FIELD_KEY,
     FIELD_VOCAB_SIZE,
+    FIELD_HELD_OUT, /* a double */
+    FIELD_TRAIN_TOKENS,
     FIELD_DOCUMENTS,
     FIELD_BYTES,
     FIELD_RANGES,
@@ -29,19 +31,34 @@ enum {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static bool read_header(data_cache *cache, uint64_t key, int64_t vocab_size,
-                        uint64_t fields[N_FIELDS])
+static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, size_t size,
+                                const char *source, uint64_t fields[N_FIELDS], dsmoe_error *error)
 {
-    const unsigned char *bytes = cache->file.bytes;
     uint64_t hash;
     token_shard *tokens = &cache->tokens;
-    if (token_shard_parse_head(bytes, cache->file.size, "", tokens, NULL) != DSMOE_OK) return false;
+    STATUS_TRY(token_shard_parse_head(bytes, size, source, tokens, error));
     memcpy(&hash, bytes + HEADER_HASHED, sizeof hash);
     memcpy(fields, bytes + OWN_FIELDS, N_FIELDS * sizeof *fields);
-    return hash == hash_bytes(bytes, HEADER_HASHED, 0) && fields[FIELD_SIGNATURE] == signature &&
-           fields[FIELD_KEY] == key && fields[FIELD_VOCAB_SIZE] == (uint64_t)vocab_size &&
-           tokens->token_size == token_shard_size_for(vocab_size) && tokens->n_tokens > 0 &&
-           fields[FIELD_DOCUMENTS] <= INT64_MAX && fields[FIELD_BYTES] <= INT64_MAX;
+    memcpy(&cache->held_out, &fields[FIELD_HELD_OUT], sizeof cache->held_out);
+    if (fields[FIELD_SIGNATURE] != signature)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: not a data cache, or one of another version of dsmoe", source);
+    if (hash != hash_bytes(bytes, HEADER_HASHED, 0) || fields[FIELD_VOCAB_SIZE] < 1 ||
+        fields[FIELD_VOCAB_SIZE] > INT32_MAX ||
+        tokens->token_size != token_shard_size_for((int64_t)fields[FIELD_VOCAB_SIZE]) ||
+        tokens->n_tokens < 1 || fields[FIELD_TRAIN_TOKENS] > tokens->n_tokens ||
+        !(cache->held_out >= 0 && cache->held_out < 1) ||
+        (cache->held_out == 0 && fields[FIELD_TRAIN_TOKENS] < tokens->n_tokens) ||
+        fields[FIELD_DOCUMENTS] > INT64_MAX || fields[FIELD_BYTES] > INT64_MAX)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the data cache's header is damaged",
+                           source);
+    cache->key = fields[FIELD_KEY];
+    cache->vocab_size = (int64_t)fields[FIELD_VOCAB_SIZE];
+    cache->n_train = (int64_t)fields[FIELD_TRAIN_TOKENS];
+    cache->token_hash = fields[FIELD_TOKEN_HASH];
+    cache->n_documents = (int64_t)fields[FIELD_DOCUMENTS];
+    cache->n_bytes = (int64_t)fields[FIELD_BYTES];
+    return DSMOE_OK;
 }
 
 static bool read_ranges(data_cache *cache, const unsigned char *list, size_t n_ranges)
@@ -73,17 +90,17 @@ static bool read_kinds(data_cache *cache, const unsigned char *names, size_t siz
     return size == 0;
 }
 
-static bool read_list(data_cache *cache, const uint64_t fields[N_FIELDS])
+static bool read_list(data_cache *cache, size_t file_size, const uint64_t fields[N_FIELDS])
 {
     /* No product below can overflow: tokens are fewer than 2^31, and ranges are no more than tokens. */
     const token_shard *tokens = &cache->tokens;
     size_t token_bytes = tokens->n_tokens * (size_t)tokens->token_size;
-    size_t behind = cache->file.size - TOKEN_SHARD_HEADER_SIZE;
-    if (behind < token_bytes || fields[FIELD_LIST_SIZE] != behind - token_bytes ||
+    size_t rest = file_size - TOKEN_SHARD_HEADER_SIZE; /* tokens and list */
+    if (rest < token_bytes || fields[FIELD_LIST_SIZE] != rest - token_bytes ||
         fields[FIELD_RANGES] < 1 || fields[FIELD_RANGES] > tokens->n_tokens)
         return false;
     const unsigned char *list = tokens->tokens + token_bytes;
-    size_t size = behind - token_bytes, n_ranges = (size_t)fields[FIELD_RANGES];
+    size_t size = rest - token_bytes, n_ranges = (size_t)fields[FIELD_RANGES];
     size_t range_bytes = n_ranges * sizeof(data_range);
     return range_bytes <= size && fields[FIELD_LIST_HASH] == hash_bytes(list, size, 0) &&
            fields[FIELD_TOKEN_HASH] == hash_bytes(tokens->tokens, token_bytes, 0) &&
@@ -91,20 +108,30 @@ static bool read_list(data_cache *cache, const uint64_t fields[N_FIELDS])
            read_ranges(cache, list, n_ranges);
 }
 
-bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size)
+dsmoe_status data_cache_parse(const void *bytes, size_t size, const char *source, data_cache *cache,
+                              dsmoe_error *error)
 {
-    *cache = (data_cache){.path = strdup(path)};
+    *cache = (data_cache){0};
     uint64_t fields[N_FIELDS];
-    if (!cache->path || mapped_file_open_guarded(&cache->file, path, NULL) != DSMOE_OK ||
-        !read_header(cache, key, vocab_size, fields) || !read_list(cache, fields) ||
-        token_shard_find_above(&cache->tokens, vocab_size) < cache->tokens.n_tokens) {
-        data_cache_close(cache);
-        return false;
-    }
-    cache->token_hash = fields[FIELD_TOKEN_HASH];
-    cache->n_documents = (int64_t)fields[FIELD_DOCUMENTS];
-    cache->n_bytes = (int64_t)fields[FIELD_BYTES];
-    return true;
+    STATUS_TRY(read_header(cache, bytes, size, source, fields, error));
+    if (read_list(cache, size, fields) &&
+        token_shard_find_above(&cache->tokens, cache->vocab_size) == cache->tokens.n_tokens)
+        return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the data cache is damaged", source);
+}
+
+dsmoe_status data_cache_open(data_cache *cache, const char *path, dsmoe_error *error)
+{
+    *cache = (data_cache){0};
+    mapped_file file;
+    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    dsmoe_status status = data_cache_parse(file.bytes, file.size, path, cache, error);
+    cache->file = file;
+    cache->path = strdup(path);
+    if (status == DSMOE_OK && !cache->path)
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    if (status != DSMOE_OK) data_cache_close(cache);
+    return status;
 }
 
 void data_cache_close(data_cache *cache)
@@ -208,7 +235,7 @@ dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size
     return DSMOE_OK;
 }
 
-/* The list behind the tokens; its hash and size go into the fields. */
+/* The list after the tokens; its hash and size go into the fields. */
 static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_kinds,
                                uint64_t fields[N_FIELDS], dsmoe_error *error)
 {
@@ -230,16 +257,18 @@ static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_k
     return DSMOE_OK;
 }
 
-static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
-                               dsmoe_error *error)
+static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, double held_out,
+                               char *const *kinds, int n_kinds, dsmoe_error *error)
 {
     STATUS_TRY(write_waiting(w, error));
     uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = signature,
                                  [FIELD_KEY] = key,
                                  [FIELD_VOCAB_SIZE] = (uint64_t)w->vocab_size,
+                                 [FIELD_TRAIN_TOKENS] = w->n_train,
                                  [FIELD_DOCUMENTS] = (uint64_t)w->n_documents,
                                  [FIELD_BYTES] = (uint64_t)w->n_bytes,
                                  [FIELD_TOKEN_HASH] = hash_end(&w->hash)};
+    memcpy(&fields[FIELD_HELD_OUT], &held_out, sizeof held_out);
     STATUS_TRY(write_list(w, kinds, n_kinds, fields, error));
     unsigned char header[TOKEN_SHARD_HEADER_SIZE];
     token_shard_fill_header(header, w->token_size, (int32_t)w->n_tokens);
@@ -249,10 +278,10 @@ static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, char *const *
     return partial_file_rewrite_head(&w->file, header, sizeof header, error);
 }
 
-dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
-                               dsmoe_error *error)
+dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, double held_out,
+                               char *const *kinds, int n_kinds, dsmoe_error *error)
 {
-    dsmoe_status status = write_rest(w, key, kinds, n_kinds, error);
+    dsmoe_status status = write_rest(w, key, held_out, kinds, n_kinds, error);
     if (status == DSMOE_OK) status = partial_file_finish(&w->file, error);
     data_cache_abandon(w);
     return status;

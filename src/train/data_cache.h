@@ -1,7 +1,8 @@
-/* data_cache.h - tokens of all documents in one file, mapped when it is used.
+/* data_cache.h - tokens of all documents in one file, mapped when it is used: first those that are
+ * trained on, then those that are held out.
  *
  * The file begins as a public shard of tokens does, and who reads as many tokens as its header says
- * finds them all. Behind the count the header has fields of our own; behind the tokens lies a list of
+ * finds them all. After the count the header has fields of our own; after the tokens lies a list of
  * the kinds of text. What the file was made from is one number, the key; hashes of header, tokens and
  * list tell whether it is still the file that was written. */
 #ifndef DSMOE_TRAIN_DATA_CACHE_H
@@ -21,7 +22,11 @@ typedef struct data_range {
 typedef struct data_cache {
     char *path;
     mapped_file file;
+    uint64_t key;
+    int64_t vocab_size;
+    double held_out;    /* the share that was asked for */
     token_shard tokens; /* all below vocab_size */
+    int64_t n_train;    /* so many of them are trained on */
     uint64_t token_hash;
     int64_t n_documents, n_bytes;
     data_range *ranges; /* up to the last token, ends rising */
@@ -30,9 +35,12 @@ typedef struct data_cache {
     int n_kinds;
 } data_cache;
 
-/* False if there is no such file, it was made from something else, or it is damaged: it must be made
- * anew. */
-bool data_cache_open(data_cache *cache, const char *path, uint64_t key, int64_t vocab_size);
+/* The cache in the bytes of a file, which must stay as long as it is used; the message says what is
+ * wrong with them. `source` names the file. The cache is to be closed, also after a failure. */
+dsmoe_status data_cache_parse(const void *bytes, size_t size, const char *source, data_cache *cache,
+                              dsmoe_error *error);
+/* The same for a file, which is mapped. */
+dsmoe_status data_cache_open(data_cache *cache, const char *path, dsmoe_error *error);
 void data_cache_close(data_cache *cache); /* allowed on zeros */
 /* Fails once the file became shorter while it was in use: tokens that were read since may be
  * zeros. */
@@ -48,6 +56,7 @@ typedef struct data_cache_writer {
     int token_size;
     size_t n_tokens;
     int64_t n_documents, n_bytes; /* for the writer's user to count */
+    size_t n_train;               /* and to say, when the first held-out token comes */
     hash_state hash;
     data_range *ranges;
     size_t n_ranges, range_capacity;
@@ -62,8 +71,8 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
 dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
                                dsmoe_error *error);
 /* On failure nothing is left but the file that was there before. */
-dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, char *const *kinds, int n_kinds,
-                               dsmoe_error *error);
+dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, double held_out,
+                               char *const *kinds, int n_kinds, dsmoe_error *error);
 /* Removes what was written. Allowed after finish, after a failed create, and on zeros. */
 void data_cache_abandon(data_cache_writer *w);
 

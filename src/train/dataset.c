@@ -1,9 +1,10 @@
-/* dataset.c - data to train on: a long row of tokens, cut into sequences of equal length.
+/* dataset.c - data to train on: two rows of tokens, to learn from and held out, each cut into sequences
+ * of equal length.
  *
- * With sequences of L tokens, window i holds tokens i·L … i·L + L: the first L are its inputs, the last
- * L its targets, so that a border token is a target of one window and an input of the next. A fixed
- * random order of all windows has the held-out ones first, the others behind them; every epoch takes
- * those in a random order of its own. */
+ * With sequences of L tokens, window i of a row holds its tokens i·L … i·L + L: the first L are the
+ * inputs, the last L the targets, so that a border token is a target of one window and an input of the
+ * next. Every epoch takes the windows to learn from in a random order of its own; those held out have a
+ * fixed random order, so that the first few are of all kinds of text. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "base/threads.h"
 #include "train/data_build.h"
 #include "train/data_cache.h"
-#include "train/data_order.h"
+#include "base/data_order.h"
 
 enum { THREADS_MAX = 1024, SEQUENCE_MAX = 1 << 24 };
 
@@ -31,6 +32,8 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
 {
     const dsmoe_status bad = DSMOE_ERROR_ARGUMENT;
     if (!o->cache) return status_fail(error, bad, "no folder for the cache file given");
+    if (o->n_paths < 0 || (o->n_paths > 0 && !o->paths))
+        return status_fail(error, bad, "no file or folder to read text from");
     if (o->vocab_size < 1 || o->vocab_size > INT32_MAX)
         return status_fail(error, bad, "vocab_size must be from 1 to %d, not %" PRId64, INT32_MAX,
                            o->vocab_size);
@@ -39,7 +42,7 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
                            SEQUENCE_MAX, o->sequence_length);
     if (!(o->held_out >= 0 && o->held_out < 1))
         return status_fail(error, bad,
-                           "held_out is a share of the sequences, from 0 to less than 1, not %g",
+                           "held_out is a share of the text, from 0 to less than 1, not %g",
                            o->held_out);
     if (o->n_threads < 0 || o->n_threads > THREADS_MAX)
         return status_fail(error, bad, "threads are 1 to %d, not %d", THREADS_MAX, o->n_threads);
@@ -52,59 +55,136 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
     return DSMOE_OK;
 }
 
-/* The cache file as it is, or made anew. */
-static dsmoe_status open_cache(dsmoe_dataset *d, const data_build_options *build,
-                               const char *folder, dsmoe_error *error)
+/* A number for the tokens and the way they are cut. */
+static uint64_t hash_of(const data_cache *cache, int64_t sequence_length)
+{
+    const uint64_t parts[] = {cache->token_hash, (uint64_t)cache->tokens.n_tokens,
+                              (uint64_t)cache->n_train, (uint64_t)sequence_length};
+    return hash_bytes(parts, sizeof parts, 0);
+}
+
+static bool is_made_from(const data_cache *cache, uint64_t key, const dsmoe_dataset_options *o)
+{
+    return cache->key == key && cache->vocab_size == o->vocab_size &&
+           cache->held_out == o->held_out;
+}
+
+/* The cache file for the documents of a list: the one that is there, or a new one. */
+static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options *o,
+                                  const data_build_options *build, const char *path,
+                                  dsmoe_error *error)
 {
     uint64_t key;
     STATUS_TRY(data_build_key(build, &key, error));
-    char *path = mapped_file_path(folder, "data.cache");
-    if (!path) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
-    dsmoe_status status = DSMOE_OK;
-    if (!data_cache_open(&d->cache, path, key, build->vocab_size)) {
-        d->info.cache_built = true;
-        status = data_build(build, path, key, error);
-        if (status == DSMOE_OK && !data_cache_open(&d->cache, path, key, build->vocab_size))
-            status = status_fail(error, DSMOE_ERROR_IO,
-                                 "%s: what was written does not come back; is something else "
-                                 "writing to this file, or the disk failing?",
-                                 path);
+    if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK) {
+        if (is_made_from(&d->cache, key, o)) return DSMOE_OK;
+        bool is_expected =
+            o->expected_hash && hash_of(&d->cache, o->sequence_length) == o->expected_hash;
+        data_cache_close(&d->cache);
+        if (is_expected)
+            return status_fail(error, DSMOE_ERROR_FORMAT,
+                               "%s: the text has changed since it was put into %s: bring it back, "
+                               "or move it away to go on with what is there",
+                               o->paths[0], path);
     }
+    d->info.cache_built = true;
+    STATUS_TRY(data_build(build, path, key, error));
+    if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK && is_made_from(&d->cache, key, o))
+        return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: what was written does not come back; is something else writing to "
+                       "this file, or the disk failing?",
+                       path);
+}
+
+/* The cache file without the documents it was made from. */
+static dsmoe_status open_alone(dsmoe_dataset *d, const dsmoe_dataset_options *o, const char *path,
+                               dsmoe_error *error)
+{
+    STATUS_TRY(data_cache_open(&d->cache, path, error));
+    if (d->cache.vocab_size != o->vocab_size)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: made for a vocab_size of %" PRId64 ", not %" PRId64, path,
+                           d->cache.vocab_size, o->vocab_size);
+    if (d->cache.held_out != o->held_out)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: made with a held_out of %g, not %g",
+                           path, d->cache.held_out, o->held_out);
+    return DSMOE_OK;
+}
+
+static dsmoe_status open_cache(dsmoe_dataset *d, const dsmoe_dataset_options *o,
+                               const data_build_options *build, dsmoe_error *error)
+{
+    char *path = mapped_file_path(o->cache, "data.cache");
+    if (!path) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", o->cache);
+    dsmoe_status status =
+        o->n_paths == 0 ? open_alone(d, o, path, error) : open_for_text(d, o, build, path, error);
     free(path);
     return status;
+}
+
+/* So many windows fit into a row. */
+static int64_t count_windows(int64_t n_tokens, int64_t length)
+{
+    return n_tokens > 0 ? (n_tokens - 1) / length : 0;
 }
 
 /* How many sequences there are, and how many of them are held out. */
 static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_error *error)
 {
     dsmoe_dataset_info *info = &d->info;
+    const int64_t length = o->sequence_length;
     info->n_tokens = (int64_t)d->cache.tokens.n_tokens;
+    info->n_tokens_held_out = info->n_tokens - d->cache.n_train;
     info->n_documents = d->cache.n_documents;
     info->n_bytes = d->cache.n_bytes;
     info->n_kinds = d->cache.n_kinds;
-    info->sequence_length = o->sequence_length;
-    int64_t n = (info->n_tokens - 1) / o->sequence_length;
-    if (n < 1)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the data has %" PRId64 " tokens, but one sequence of %" PRId64
-                           " needs %" PRId64 ": give more text or take shorter sequences",
-                           info->n_tokens, o->sequence_length, o->sequence_length + 1);
-    if (o->held_out > 0) {
-        info->n_held_out = (int64_t)((double)n * o->held_out + 0.5);
-        if (info->n_held_out < 1) info->n_held_out = 1;
-    }
-    info->n_train = n - info->n_held_out;
-    if (info->n_train < 1)
+    info->sequence_length = length;
+    info->n_train = count_windows(d->cache.n_train, length);
+    info->n_held_out = count_windows(info->n_tokens_held_out, length);
+    info->hash = hash_of(&d->cache, length);
+    if (o->expected_hash && info->hash != o->expected_hash)
         return status_fail(
-            error, DSMOE_ERROR_ARGUMENT,
-            "%" PRId64 " of %" PRId64 " sequences of %" PRId64
-            " tokens are held out, so none is left to train on: give more text, take "
-            "shorter sequences or hold less out",
-            info->n_held_out, n, o->sequence_length);
-    const uint64_t parts[] = {d->cache.token_hash, (uint64_t)info->n_tokens,
-                              (uint64_t)info->sequence_length, (uint64_t)info->n_held_out};
-    info->hash = hash_bytes(parts, sizeof parts, 0);
+            error, DSMOE_ERROR_FORMAT,
+            "%s: the text, sequence_length or held_out is not that of the run any "
+            "more, or the run was begun by a version of dsmoe that held out other text",
+            o->n_paths > 0 ? o->paths[0] : d->cache.path);
+    if (info->n_train < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the text is too short: %" PRId64
+                           " tokens are left to train on, but one "
+                           "sequence of %" PRId64 " needs %" PRId64
+                           ": give more text, take shorter sequences or hold less out",
+                           d->cache.n_train, length, length + 1);
+    if (o->held_out > 0 && info->n_held_out < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the text is too short: a held_out of %g holds out %" PRId64
+                           " tokens, but one sequence of %" PRId64 " needs %" PRId64
+                           ": give more text, take shorter sequences, or hold out more or nothing",
+                           o->held_out, info->n_tokens_held_out, length, length + 1);
     return DSMOE_OK;
+}
+
+static dsmoe_status open_files(dsmoe_dataset *d, const dsmoe_dataset_options *o,
+                               dsmoe_progress_fn *progress, void *context, dsmoe_error *error)
+{
+    document_list list = {0};
+    if (o->n_paths > 0)
+        STATUS_TRY(document_list_open(o->paths, o->n_paths, o->bad_bytes, &list, error));
+    int n_threads = o->n_threads ? o->n_threads : threads_available();
+    const data_build_options build = {
+        .list = &list,
+        .tokenizer = o->tokenizer,
+        .vocab_size = o->vocab_size,
+        .held_out = o->held_out,
+        .n_threads = n_threads < THREADS_MAX ? n_threads : THREADS_MAX,
+        .progress = progress,
+        .context = context,
+    };
+    d->files = list.files;
+    dsmoe_status status = open_cache(d, o, &build, error);
+    document_list_close(&list);
+    return status;
 }
 
 dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options, dsmoe_progress_fn *progress,
@@ -115,26 +195,11 @@ dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options, dsmoe_prog
                            "no options or no place for the data given");
     *dataset = NULL;
     STATUS_TRY(check_options(options, error));
-    document_list list;
-    STATUS_TRY(
-        document_list_open(options->paths, options->n_paths, options->bad_bytes, &list, error));
-    int n_threads = options->n_threads ? options->n_threads : threads_available();
-    const data_build_options build = {.list = &list,
-                                      .tokenizer = options->tokenizer,
-                                      .vocab_size = options->vocab_size,
-                                      .n_threads =
-                                          n_threads < THREADS_MAX ? n_threads : THREADS_MAX,
-                                      .progress = progress,
-                                      .context = context};
     dsmoe_dataset *made = calloc(1, sizeof *made);
-    dsmoe_status status = made ? open_cache(made, &build, options->cache, error)
-                               : status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
-    if (made) made->files = list.files;
-    document_list_close(&list);
-    if (status == DSMOE_OK) {
-        made->seed = options->seed;
-        status = cut(made, options, error);
-    }
+    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
+    made->seed = options->seed;
+    dsmoe_status status = open_files(made, options, progress, context, error);
+    if (status == DSMOE_OK) status = cut(made, options, error);
     if (status != DSMOE_OK) {
         dsmoe_dataset_free(made);
         return status;
@@ -166,45 +231,46 @@ const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind)
 
 /* ---- sequences ----------------------------------------------------------------------------- */
 
-/* The window at a place of the fixed order. */
-static int64_t window_at(const dsmoe_dataset *d, int64_t place)
-{
-    return data_order_at(d->info.n_train + d->info.n_held_out, held_out_seed, 0, place);
-}
-
-static void read_window(const dsmoe_dataset *d, int64_t window, int32_t *tokens, int32_t *targets)
+/* The window that begins with that token. */
+static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, int32_t *targets)
 {
     const int64_t length = d->info.sequence_length;
-    const size_t begin = (size_t)(window * length);
-    int32_t token = (int32_t)token_shard_token(&d->cache.tokens, begin);
+    int32_t token = (int32_t)token_shard_token(&d->cache.tokens, (size_t)begin);
     for (int64_t i = 0; i < length; i++) {
         tokens[i] = token;
-        token = (int32_t)token_shard_token(&d->cache.tokens, begin + (size_t)i + 1);
+        token = (int32_t)token_shard_token(&d->cache.tokens, (size_t)(begin + i + 1));
         targets[i] = token;
     }
 }
 
-void dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n, int32_t *tokens,
-                         int32_t *targets)
+int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n, int32_t *tokens,
+                            int32_t *targets)
 {
     const dsmoe_dataset_info *info = &dataset->info;
+    const int64_t length = info->sequence_length;
+    if (first < 0 || n < 0 || first > INT64_MAX - n) return 0;
     for (int64_t i = 0; i < n; i++) {
         int64_t epoch = (first + i) / info->n_train, place = (first + i) % info->n_train;
-        place = data_order_at(info->n_train, dataset->seed, (uint64_t)epoch, place);
-        read_window(dataset, window_at(dataset, info->n_held_out + place),
-                    tokens + i * info->sequence_length, targets + i * info->sequence_length);
+        int64_t window = data_order_at(info->n_train, dataset->seed, (uint64_t)epoch, place);
+        read_window(dataset, window * length, tokens + i * length, targets + i * length);
     }
+    return n;
 }
 
-void dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n, int32_t *tokens,
-                            int32_t *targets, int *kinds)
+int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                               int32_t *tokens, int32_t *targets, int *kinds)
 {
-    const int64_t length = dataset->info.sequence_length;
+    const dsmoe_dataset_info *info = &dataset->info;
+    const int64_t length = info->sequence_length;
+    if (first < 0 || n < 0 || first >= info->n_held_out) return 0;
+    if (n > info->n_held_out - first) n = info->n_held_out - first;
     for (int64_t i = 0; i < n; i++) {
-        int64_t window = window_at(dataset, first + i);
-        read_window(dataset, window, tokens + i * length, targets + i * length);
-        if (kinds) kinds[i] = data_cache_kind(&dataset->cache, window * length);
+        int64_t window = data_order_at(info->n_held_out, held_out_seed, 0, first + i);
+        int64_t begin = dataset->cache.n_train + window * length;
+        read_window(dataset, begin, tokens + i * length, targets + i * length);
+        if (kinds) kinds[i] = data_cache_kind(&dataset->cache, begin);
     }
+    return n;
 }
 
 dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error)

@@ -77,6 +77,7 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
                                              .n_paths = list_data(&r->settings, paths),
                                              .vocab_size = r->settings.vocab_size,
                                              .n_threads = r->options.n_threads,
+                                             .held_out = r->settings.held_out,
                                              .bad_bytes = settings_bad_bytes(&r->settings)};
     run_progress progress = {r, "training a tokenizer"};
     dsmoe_status status =

@@ -1,6 +1,6 @@
 /* data_order.h - a random order of 0 … n-1 as a function: no list of it is ever stored. */
-#ifndef DSMOE_TRAIN_DATA_ORDER_H
-#define DSMOE_TRAIN_DATA_ORDER_H
+#ifndef DSMOE_BASE_DATA_ORDER_H
+#define DSMOE_BASE_DATA_ORDER_H
 
 #include <stdint.h>
 

@@ -4,7 +4,7 @@
  * halves change places, and one gets a random number that depends on the other. Numbers from n on are
  * sent through it again until one below n comes out; that keeps it a permutation, and takes less than
  * four turns on average, since 4^b < 4·n. */
-#include "train/data_order.h"
+#include "base/data_order.h"
 
 #include <assert.h>
 

@@ -1,0 +1,195 @@
+/* document_split.c - which part of the documents is held out. */
+#include "formats/document_split.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/data_order.h"
+#include "formats/token_shard.h"
+
+enum {
+    STRETCH_MIN =
+        64, /* bytes at the end of a document; who owes less passes it on to the next kind */
+    BETWEEN_LOOKS = 64 << 20, /* bytes between two looks at whether to stop */
+};
+static const uint64_t order_seed = 0x68656c642d6f7574u; /* the same for every run */
+static const int64_t most_documents = (int64_t)1 << 31;
+
+/* ---- how long the documents are ------------------------------------------------------------ */
+
+typedef struct measure {
+    const document_watch *watch;
+    uint64_t *lengths; /* of all documents */
+    size_t count, capacity;
+    size_t since_look;
+} measure;
+
+static dsmoe_status look(measure *m, dsmoe_error *error)
+{
+    const document_watch *w = m->watch;
+    m->since_look = 0;
+    if (!w->progress || w->progress(w->context, 0, w->total)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO, "stopped");
+}
+
+static dsmoe_status add_length(measure *m, uint64_t length, dsmoe_error *error)
+{
+    if (m->count == (size_t)most_documents)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "more than %lld documents; give less text",
+                           (long long)most_documents);
+    if (m->count == m->capacity) {
+        size_t capacity = m->capacity ? 2 * m->capacity : 256, size;
+        uint64_t *lengths =
+            checked_mul_size(capacity, sizeof *lengths, &size) ? realloc(m->lengths, size) : NULL;
+        if (!lengths)
+            return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu documents",
+                               m->count);
+        m->lengths = lengths;
+        m->capacity = capacity;
+    }
+    m->lengths[m->count++] = length;
+    return DSMOE_OK;
+}
+
+static dsmoe_status measure_line(void *context, const document *d, dsmoe_error *error)
+{
+    measure *m = context;
+    STATUS_TRY(add_length(m, d->length, error));
+    m->since_look += d->length;
+    return m->since_look < BETWEEN_LOOKS ? DSMOE_OK : look(m, error);
+}
+
+static dsmoe_status measure_all(measure *m, document_split *split, const document_list *list,
+                                dsmoe_error *error)
+{
+    for (size_t i = 0; i < list->n_sources; i++) {
+        const document_source *source = &list->sources[i];
+        split->first[i] = m->count;
+        if (source->form == DOCUMENT_JSONL) {
+            STATUS_TRY(look(m, error));
+            STATUS_TRY(document_each(source, measure_line, m, error));
+        } else {
+            size_t head = source->form == DOCUMENT_SHARD ? TOKEN_SHARD_HEADER_SIZE : 0;
+            STATUS_TRY(add_length(m, source->size > head ? source->size - head : 0, error));
+        }
+    }
+    split->first[list->n_sources] = m->count;
+    return DSMOE_OK;
+}
+
+/* ---- which are chosen ---------------------------------------------------------------------- */
+
+/* The documents of one kind after the other. */
+typedef struct kind_index {
+    uint32_t *documents;
+    size_t begin[DOCUMENT_MAX_KINDS + 1];
+} kind_index;
+
+static bool index_kinds(kind_index *index, const document_split *split, const document_list *list)
+{
+    size_t n = split->first[list->n_sources], next[DOCUMENT_MAX_KINDS], size;
+    if (!checked_mul_size(n + 1, sizeof *index->documents, &size)) return false;
+    index->documents = malloc(size);
+    if (!index->documents) return false;
+    for (size_t i = 0; i < list->n_sources; i++)
+        index->begin[list->sources[i].kind + 1] += split->first[i + 1] - split->first[i];
+    for (int kind = 0; kind < DOCUMENT_MAX_KINDS; kind++) {
+        index->begin[kind + 1] += index->begin[kind];
+        next[kind] = index->begin[kind];
+    }
+    for (size_t i = 0; i < list->n_sources; i++)
+        for (uint64_t d = split->first[i]; d < split->first[i + 1]; d++)
+            index->documents[next[list->sources[i].kind]++] = (uint32_t)d;
+    return true;
+}
+
+static void hold(document_split *split, uint64_t number, uint64_t length)
+{
+    split->held[split->n_held++] = (document_held){number, length};
+}
+
+/* Holds out what is wanted of one kind; `owed` is what the kinds before could not give, or gave too
+ * much, and becomes that of the kinds up to this one. */
+static void choose_of_kind(document_split *split, const uint64_t *lengths,
+                           const uint32_t *documents, size_t n, int kind, double share,
+                           double *owed)
+{
+    double total = 0, most = share > 0.5 ? share : 0.5;
+    for (size_t i = 0; i < n; i++) total += (double)lengths[documents[i]];
+    double wanted = share * total + *owed;
+    double left = wanted < most * total ? wanted : most * total; /* the rest is for others */
+    double slack = 0.1 * (left < total - left ? left : total - left);
+    *owed = wanted - left;
+    for (size_t i = 0; i < n && left >= 1; i++) {
+        int64_t at = data_order_at((int64_t)n, order_seed, (uint64_t)kind, (int64_t)i);
+        uint64_t length = lengths[documents[at]];
+        bool fits = (double)length <= left + slack;
+        if (!fits && left < STRETCH_MIN) break;
+        hold(split, documents[at], fits ? length : (uint64_t)left);
+        left -= fits ? (double)length : left;
+    }
+    *owed += left;
+}
+
+/* A text too small for a stretch of any kind gives the end of its longest document. */
+static void choose_any(document_split *split, const uint64_t *lengths, size_t n, double owed)
+{
+    size_t longest = 0;
+    for (size_t i = 1; i < n; i++)
+        if (lengths[i] > lengths[longest]) longest = i;
+    if (n > 0) hold(split, longest, owed >= 1 ? (uint64_t)owed : 1);
+}
+
+static int compare_held(const void *a, const void *b)
+{
+    const document_held *x = a, *y = b;
+    return (x->document > y->document) - (x->document < y->document);
+}
+
+static dsmoe_status choose(document_split *split, const document_list *list,
+                           const uint64_t *lengths, double share, dsmoe_error *error)
+{
+    size_t n = split->first[list->n_sources], size;
+    kind_index index = {0};
+    if (checked_mul_size(n + 1, sizeof *split->held, &size)) split->held = malloc(size);
+    bool complete = split->held && index_kinds(&index, split, list);
+    double owed = 0;
+    for (int kind = 0; complete && kind < list->n_kinds; kind++)
+        choose_of_kind(split, lengths, index.documents + index.begin[kind],
+                       index.begin[kind + 1] - index.begin[kind], kind, share, &owed);
+    free(index.documents);
+    if (!complete)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu documents", n);
+    if (split->n_held == 0) choose_any(split, lengths, n, owed);
+    if (split->n_held > 0) {
+        qsort(split->held, split->n_held, sizeof *split->held, compare_held);
+        document_held *fitted = realloc(split->held, split->n_held * sizeof *fitted);
+        if (fitted) split->held = fitted;
+    }
+    return DSMOE_OK;
+}
+
+dsmoe_status document_split_make(document_split *split, const document_list *list, double share,
+                                 const document_watch *watch, dsmoe_error *error)
+{
+    *split = (document_split){0};
+    if (!(share > 0)) return DSMOE_OK;
+    measure m = {.watch = watch};
+    split->first = calloc(list->n_sources + 1, sizeof *split->first);
+    dsmoe_status status = split->first
+                              ? measure_all(&m, split, list, error)
+                              : status_fail(error, DSMOE_ERROR_MEMORY,
+                                            "out of memory for %zu files", list->n_sources);
+    if (status == DSMOE_OK) status = choose(split, list, m.lengths, share, error);
+    free(m.lengths);
+    if (status != DSMOE_OK) document_split_free(split);
+    return status;
+}
+
+void document_split_free(document_split *split)
+{
+    free(split->first);
+    free(split->held);
+    *split = (document_split){0};
+}
