@@ -706,7 +706,8 @@ DSMOE_API void dsmoe_data_files_describe(const dsmoe_data_files *files, char *te
  * dsmoe_dataset_options) and writes tokenizer.json and tokenizer_config.json into `folder`, which is
  * made if need be. The last two ids are the special tokens that begin and end a text. The same text
  * gives the same files, for any number of threads. A text that is too small for so many tokens is an
- * error that says how many it allows. `progress` (may be NULL) counts bytes, then merges. */
+ * error that says how many it allows. Shards of tokens beside text are an error, as they were made by
+ * another tokenizer. `progress` (may be NULL) counts bytes, then merges. */
 typedef struct dsmoe_tokenizer_train_options {
     const char *const *paths;
     int n_paths;

@@ -461,7 +461,7 @@ static void test_too_little(void **state)
     o.sequence_length = 3;
     dsmoe_dataset_free(open_data(&o));
     o.held_out = 0.01;
-    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "the text is too short", "held_out");
+    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "the text is too short", "hold less out");
     write_text("empty.jsonl", "\n{\"text\":\"\"}\n");
     o = options_for("empty.jsonl");
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "empty.jsonl", "no token");
@@ -507,6 +507,38 @@ static void test_bad_tokens(void **state)
     dsmoe_tokenizer_free(released);
 }
 
+/* Without its text the cache is taken as it is, if it is what is asked for. */
+static void test_cache_alone(void **state)
+{
+    (void)state;
+    write_text("t.txt", "some text that is long enough to hold out a part of it");
+    dsmoe_dataset_options o = options_for("t.txt");
+    o.held_out = 0.2;
+    dsmoe_dataset *data = open_data(&o);
+    dsmoe_dataset_info info = dsmoe_dataset_get_info(data);
+    dsmoe_dataset_free(data);
+    o.expected_hash = info.hash;
+    write_text("t.txt", "another text");
+    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "t.txt: the text has changed", "data.cache");
+    o.n_paths = 0;
+    o.paths = NULL;
+    data = open_data(&o);
+    dsmoe_dataset_info again = dsmoe_dataset_get_info(data);
+    assert_true(again.hash == info.hash && !again.cache_built && again.n_train == info.n_train);
+    assert_int_equal(dsmoe_dataset_files(data)->n_files, 0);
+    dsmoe_dataset_free(data);
+    o.expected_hash++;
+    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "data.cache", "have changed since");
+    o.expected_hash = 0;
+    o.held_out = 0.1;
+    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "data.cache", "a held_out of 0.2, not 0.1");
+    o.held_out = 0.2;
+    o.vocab_size = 300;
+    assert_data_refused(&o, DSMOE_ERROR_FORMAT, "data.cache", "a vocab_size of 267, not 300");
+    assert_int_equal(remove(in_directory("data.cache")), 0);
+    assert_data_refused(&o, DSMOE_ERROR_IO, "data.cache", "cannot open");
+}
+
 static void test_broken_lines(void **state)
 {
     (void)state;
@@ -537,6 +569,7 @@ int main(void)
         TEST(test_too_little),
         TEST(test_bad_tokens),
         TEST(test_broken_lines),
+        TEST(test_cache_alone),
     };
     return cmocka_run_group_tests(tests, NULL, small_tokenizer_teardown);
 }

@@ -366,7 +366,7 @@ static void test_changed_data(void **state)
     fputs("one more line\n", f);
     fclose(f);
     must_fail(NULL, (dsmoe_run_options){.resume = run}, DSMOE_ERROR_FORMAT,
-              "have changed since this run began");
+              "the text has changed since it was put into");
     f = fopen(file, "w");
     assert_int_equal(fwrite(text, 1, size, f), size);
     fclose(f);

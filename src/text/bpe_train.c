@@ -59,6 +59,23 @@ static dsmoe_status read_pre_tokenizer(pre_tokenizer *pre, dsmoe_error *error)
     return status;
 }
 
+/* Text beside tokens that another tokenizer made would be two languages in one. */
+static dsmoe_status check_forms(const document_list *list, dsmoe_error *error)
+{
+    const document_source *text = NULL, *shard = NULL;
+    for (size_t i = 0; i < list->n_sources; i++) {
+        const document_source **found = list->sources[i].form == DOCUMENT_SHARD ? &shard : &text;
+        if (!*found) *found = &list->sources[i];
+    }
+    if (!text || !shard) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_FORMAT,
+        "%s: holds tokens that another tokenizer made, which do not go together with "
+        "the text (%s) and a tokenizer trained on it: give that tokenizer, or leave "
+        "out either of them",
+        shard->path, text->path);
+}
+
 static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_bytes,
                                 dsmoe_error *error)
 {
@@ -72,6 +89,7 @@ static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_byt
                                    .context = j->context};
     dsmoe_status status = document_list_open(j->options->paths, j->options->n_paths,
                                              j->options->bad_bytes, &list, error);
+    if (status == DSMOE_OK) status = check_forms(&list, error);
     if (status == DSMOE_OK) status = read_pre_tokenizer(&pre, error);
     if (status == DSMOE_OK) status = train_count(&list, &options, words, n_bytes, error);
     if (status == DSMOE_OK && *n_bytes == 0)

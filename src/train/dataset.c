@@ -146,8 +146,8 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     if (o->expected_hash && info->hash != o->expected_hash)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
-            "%s: the text, sequence_length or held_out is not that of the run any "
-            "more, or the run was begun by a version of dsmoe that held out other text",
+            "%s: the data have changed since this run began, or an older version of dsmoe, which "
+            "held out other text, began it: bring them back",
             o->n_paths > 0 ? o->paths[0] : d->cache.path);
     if (info->n_train < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,

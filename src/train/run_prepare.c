@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/documents.h"
 #include "formats/gguf_magic.h"
@@ -209,6 +210,33 @@ static void tell_files(const run *r)
     if (*line) run_message(r, "data: %s", line);
 }
 
+/* A path that is no longer there, though the run learnt from it; NULL if all are. */
+static const char *find_missing(const run *r, const char *const *paths, int n_paths)
+{
+    for (int i = 0; r->saved_step >= 0 && i < n_paths; i++)
+        if (access(paths[i], F_OK) != 0) return paths[i];
+    return NULL;
+}
+
+/* The tokens are all that a run needs: if its text is gone it goes on with those in the cache. */
+static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_error *error)
+{
+    run_progress progress = {r, "reading the data"};
+    const char *missing = find_missing(r, options->paths, options->n_paths);
+    if (!missing)
+        return dsmoe_dataset_open(options, run_show_progress, &progress, &r->dataset, error);
+    dsmoe_error reason;
+    options->n_paths = 0;
+    dsmoe_status status = dsmoe_dataset_open(options, NULL, NULL, &r->dataset, &reason);
+    if (status != DSMOE_OK)
+        return status_fail(error, status,
+                           "%s: the text is gone, and the run has no tokens of it to go on with "
+                           "(%s): bring it back",
+                           missing, reason.message);
+    run_message(r, "%s is gone; going on with its tokens in %s/data.cache", missing, r->folder);
+    return DSMOE_OK;
+}
+
 static dsmoe_status prepare_data(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -224,21 +252,21 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
         .held_out = s->held_out,
         .seed = (uint64_t)s->seed,
         .n_threads = r->options.n_threads,
+        .expected_hash = r->saved_step >= 0 ? r->state.data_hash : 0,
     };
-    run_progress progress = {r, "reading the data"};
-    dsmoe_status status =
-        dsmoe_dataset_open(&options, run_show_progress, &progress, &r->dataset, error);
+    dsmoe_error reason;
+    dsmoe_status status = open_data(r, &options, &reason);
     if (status == DSMOE_ERROR_ARGUMENT)
-        run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, error);
-    STATUS_TRY(status);
+        run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, &reason);
+    if (status == DSMOE_ERROR_FORMAT && r->saved_step >= 0)
+        return status_fail(error, status,
+                           "%s; if it has moved, %s names the place; %s %s begins a new run",
+                           reason.message, run_setting_name(r, "data"), run_setting_name(r, "init"),
+                           r->checkpoint);
+    if (status != DSMOE_OK) return status_fail(error, status, "%s", reason.message);
     r->data = dsmoe_dataset_get_info(r->dataset);
     tell_files(r);
-    if (r->saved_step < 0 || r->state.data_hash == r->data.hash) return DSMOE_OK;
-    return status_fail(
-        error, DSMOE_ERROR_FORMAT,
-        "%s: the data have changed since this run began, it cannot go on: bring them "
-        "back, name the place they moved to with %s, or begin a new run with %s %s",
-        s->data[0], run_setting_name(r, "data"), run_setting_name(r, "init"), r->checkpoint);
+    return DSMOE_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

@@ -1,0 +1,183 @@
+/* test_run_data.c - runs and their data: text that moved or changed, files that are left out, shards beside
+ * text, a tokenizer that does not see what is held out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/token_shard.h"
+#include "run_witness.h"
+#include "scratch.h"
+
+static void append(const char *name, const char *text, size_t length)
+{
+    FILE *file = fopen(name, "ab");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, length, file), length);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* The tokens are all that a run needs. */
+static void test_text_is_gone(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "gone");
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    char text[TINY_PATH], away[TINY_PATH], cache[TINY_PATH];
+    copy_path(text, directory, "text");
+    copy_path(away, directory, "away");
+    copy_path(cache, run_folder("gone"), "data.cache");
+    assert_int_equal(rename(text, away), 0);
+    witness w = {0};
+    must_resume(run_folder("gone"), 4, 1, &w);
+    assert_int_equal(w.first_step, 2);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, text));
+    assert_non_null(strstr(w.message, "data.cache"));
+
+    /* Without them it cannot go on, and nothing of it is touched. */
+    size_t size;
+    char *bytes = tiny_read(cache, &size);
+    FILE *file = fopen(cache, "r+b");
+    assert_non_null(file);
+    fseek(file, 1500, SEEK_SET);
+    fputs("damage", file);
+    fclose(file);
+    must_fail(NULL, (dsmoe_run_options){.resume = run_folder("gone")}, DSMOE_ERROR_FORMAT,
+              "data.cache: the data cache is damaged");
+    assert_int_equal(unlink(cache), 0);
+    must_fail(NULL, (dsmoe_run_options){.resume = run_folder("gone")}, DSMOE_ERROR_IO,
+              "bring it back");
+    append(cache, bytes, size);
+    free(bytes);
+    assert_int_equal(rename(away, text), 0);
+    must_resume(run_folder("gone"), 0, 1, NULL);
+    assert_same_end("straight", "gone");
+    tiny_remove(run_folder("gone"));
+}
+
+/* A run that has not begun has nothing to go on from. */
+static void test_text_was_never_there(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "never");
+    snprintf(s.data[0], sizeof s.data[0], "%s", tiny_path(directory, "nowhere"));
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_IO, "nowhere");
+    tiny_remove(run_folder("never"));
+}
+
+/* Text that changed is an error, which leaves the tokens of the run as they are. */
+static void test_text_changed(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "changed");
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    char file[TINY_PATH], text[TINY_PATH], away[TINY_PATH];
+    copy_path(text, directory, "text");
+    copy_path(away, directory, "away");
+    copy_path(file, text, "sums.txt");
+    size_t size;
+    char *bytes = tiny_read(file, &size);
+    append(file, "one more line\n", 14);
+    for (int i = 0; i < 2; i++)
+        must_fail(NULL, (dsmoe_run_options){.resume = run_folder("changed")}, DSMOE_ERROR_FORMAT,
+                  "move it away to go on");
+    assert_int_equal(rename(text, away), 0);
+    must_resume(run_folder("changed"), 4, 1, NULL);
+    assert_int_equal(rename(away, text), 0);
+
+    /* With the cache gone as well there is only the error. */
+    assert_int_equal(unlink(tiny_path(run_folder("changed"), "data.cache")), 0);
+    must_fail(NULL, (dsmoe_run_options){.resume = run_folder("changed")}, DSMOE_ERROR_FORMAT,
+              "have changed since this run began");
+    assert_int_equal(unlink(file), 0);
+    append(file, bytes, size);
+    free(bytes);
+    must_resume(run_folder("changed"), 0, 1, NULL);
+    assert_same_end("straight", "changed");
+    tiny_remove(run_folder("changed"));
+}
+
+/* ---- what is learnt from --------------------------------------------------------------------- */
+
+static void test_left_out(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "some");
+    char binary[TINY_PATH];
+    copy_path(binary, directory, "text/picture");
+    append(binary, "\0\1\2", 3);
+    witness w = {0};
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, "1 of 3 files left out (3 bytes): 1 not text"));
+    assert_non_null(strstr(w.message, binary));
+    size_t size;
+    char *lines = tiny_read(tiny_path(run_folder("some"), "metrics.jsonl"), &size);
+    assert_non_null(strstr(lines, "\"n_bytes_left_out\":3,\"n_bad_bytes\":0"));
+    free(lines);
+    assert_same_end("straight", "some");
+    tiny_remove(run_folder("some"));
+    snprintf(s.bad_bytes, sizeof s.bad_bytes, "drop");
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_CONFIG, "bad_bytes is 'drop'");
+    assert_int_equal(unlink(binary), 0);
+}
+
+/* Tokens that another tokenizer made mean nothing to one that is trained here. */
+static void test_shards_beside_text(void **state)
+{
+    (void)state;
+    int32_t tokens[300];
+    for (int i = 0; i < 300; i++) tokens[i] = i * 7 % 250;
+    char shard[TINY_PATH], tokenizer[TINY_PATH];
+    copy_path(shard, directory, "more.bin");
+    copy_path(tokenizer, run_folder("straight"), "tokenizer.json");
+    assert_int_equal(token_shard_write(shard, tokens, 300, 256, NULL), DSMOE_OK);
+    dsmoe_run_settings s = tiny_settings(directory, "both");
+    snprintf(s.data[1], sizeof s.data[1], "%s", shard);
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_FORMAT, "more.bin");
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_FORMAT, "give that tokenizer");
+    tiny_remove(run_folder("both"));
+    snprintf(s.tokenizer, sizeof s.tokenizer, "%s", tokenizer);
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    tiny_remove(run_folder("both"));
+    assert_int_equal(unlink(shard), 0);
+}
+
+/* The tokenizer of a run is the one that the same text without the held-out part gives. */
+static void test_tokenizer_of_a_run(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "straight");
+    const char *given = s.data[0];
+    dsmoe_tokenizer_train_options o = {.paths = &given,
+                                       .n_paths = 1,
+                                       .vocab_size = s.vocab_size,
+                                       .held_out = s.held_out,
+                                       .n_threads = 1};
+    char folder[TINY_PATH], mine[TINY_PATH], its[TINY_PATH];
+    copy_path(folder, directory, "alone");
+    assert_int_equal(dsmoe_tokenizer_train(&o, folder, NULL, NULL, NULL), DSMOE_OK);
+    copy_path(mine, folder, "tokenizer.json");
+    copy_path(its, run_folder("straight"), "tokenizer.json");
+    tiny_assert_same(mine, its);
+    tiny_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_is_gone),       cmocka_unit_test(test_text_was_never_there),
+        cmocka_unit_test(test_text_changed),       cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_shards_beside_text), cmocka_unit_test(test_tokenizer_of_a_run),
+    };
+    return cmocka_run_group_tests(tests, make_straight_run, remove_straight_run);
+}
