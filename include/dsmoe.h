@@ -714,6 +714,7 @@ typedef struct dsmoe_tokenizer_train_options {
     int64_t vocab_size; /* 0: 8192, or as many as the text allows */
     int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
     int n_threads;      /* 0: all processors */
+    bool replace;       /* a tokenizer that is there; that of a run or a model never is */
     double held_out;    /* share of the text that is not looked at: that which a dataset of the same
                            paths, bad_bytes and held_out holds out */
     dsmoe_bad_bytes bad_bytes;

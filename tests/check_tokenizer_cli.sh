@@ -46,6 +46,8 @@ for folder in two three; do
     cmp -s "$scratch/one/deep/tokenizer.json" "$scratch/$folder/tokenizer.json" ||
         complain "$folder/tokenizer.json differs"
 done
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/two" --vocab-size 310
+one_message "$scratch/two/tokenizer.json" --force
 run 0 tokenizer train --data "$scratch/text" "$scratch/fox.jsonl" --data "$scratch/text/fox.txt" \
     --out "$scratch/two" --vocab-size 310 --max-bytes 20000 --force
 shows "310 tokens" "20.0 kB looked at"
@@ -73,8 +75,14 @@ tokens=$(cat "$out")
 run 0 detokenize -m "$scratch/one/deep" -p "$tokens"
 shows "the quick brown fox, and more"
 run 0 init --preset tiny --layers 1 --tokenizer "$scratch/one/deep" "$scratch/model"
-run 1 tokenizer train --data "$scratch/text" --out "$scratch/model" --vocab-size 300
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/model" --vocab-size 300 --force
 one_message "$scratch/model" "new or empty"
+run 0 train --data "$scratch/text" --vocab-size 300 --layers 1 --hidden 64 --seq 8 --batch 1 --steps 1 \
+    --out "$scratch/run" --quiet -t 1
+cp "$scratch/run/tokenizer.json" "$scratch/its.json"
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/run" --vocab-size 290 --force
+one_message "$scratch/run" "new or empty"
+cmp -s "$scratch/its.json" "$scratch/run/tokenizer.json" || complain "the tokenizer of a run is replaced"
 
 # ---- what cannot be
 printf 'a\377b' >"$scratch/garbage"

@@ -185,6 +185,51 @@ static void test_bad_input(void **state)
                      DSMOE_ERROR_IO);
 }
 
+static void assert_not_replaced(const dsmoe_tokenizer_train_options *options, const char *says)
+{
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_tokenizer_train(options, in_directory("out"), NULL, NULL, &error),
+                     DSMOE_ERROR_IO);
+    if (!strstr(error.message, says)) fail_msg("'%s' does not say '%s'", error.message, says);
+}
+
+/* A tokenizer is replaced only if that is asked for, and that of a run or a model never. */
+static void test_nothing_is_replaced(void **state)
+{
+    (void)state;
+    write_text("text", "abab abab\n");
+    make_folder("out");
+    dsmoe_tokenizer_train_options options = options_of("text", 259, 1);
+    options.replace = false;
+    static const char *const its[] = {"tokenizer.json", "tokenizer_config.json"};
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "out/%s", its[i]);
+        write_text(name, "{}");
+        assert_not_replaced(&options, its[i]);
+        assert_int_equal(remove(in_directory(name)), 0);
+    }
+    options.replace = true;
+    static const char *const others[] = {"settings.json", "config.json", "checkpoints",
+                                         "model-00001-of-00002.safetensors", "some.gguf"};
+    for (int i = 0; i < 5; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "out/%s", others[i]);
+        write_text(name, "{}");
+        write_text("out/tokenizer.json", "{}");
+        assert_not_replaced(&options, others[i]);
+        size_t size;
+        unsigned char *kept = read_data("out/tokenizer.json", &size);
+        assert_int_equal(size, 2);
+        free(kept);
+        assert_int_equal(remove(in_directory(name)), 0);
+    }
+    write_text("out/notes.txt", "of somebody else");
+    train("text", 259, 1, "out");
+    options.replace = false;
+    assert_not_replaced(&options, "tokenizer");
+}
+
 /* ---- stopping -------------------------------------------------------------------------------- */
 
 typedef struct watch {
@@ -265,10 +310,11 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_max_bytes_is_even), IN_FOLDER(test_all_bytes_count),
-        IN_FOLDER(test_huge_words),        IN_FOLDER(test_json_lines),
-        IN_FOLDER(test_too_little_text),   IN_FOLDER(test_bad_input),
-        IN_FOLDER(test_progress_and_stop), IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_max_bytes_is_even),   IN_FOLDER(test_all_bytes_count),
+        IN_FOLDER(test_huge_words),          IN_FOLDER(test_json_lines),
+        IN_FOLDER(test_too_little_text),     IN_FOLDER(test_bad_input),
+        IN_FOLDER(test_progress_and_stop),   IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_nothing_is_replaced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,11 @@ dsmoe_tokenizer_train_options options_of(const char *name, int64_t vocab_size, i
     static char given[1024];
     static const char *paths[] = {given};
     snprintf(given, sizeof given, "%s", in_directory(name));
-    return (dsmoe_tokenizer_train_options){
-        .paths = paths, .n_paths = 1, .vocab_size = vocab_size, .n_threads = n_threads};
+    return (dsmoe_tokenizer_train_options){.paths = paths,
+                                           .n_paths = 1,
+                                           .vocab_size = vocab_size,
+                                           .n_threads = n_threads,
+                                           .replace = true};
 }
 
 void train(const char *name, int64_t vocab_size, int n_threads, const char *folder)

@@ -408,7 +408,7 @@ int command_ablate(int argc, char **argv)
     option_words data = {options.data, DSMOE_MAX_DATA, 0};
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &data, 0, 0},
-        {"--bad-bytes", NULL, OPTION_TEXT, &options.bad_bytes, 0, 0},
+        {"--bad-bytes", NULL, OPTION_NAME, &options.bad_bytes, 0, 0},
         {"--out", NULL, OPTION_TEXT, &options.out, 0, 0},
         {"--scale", NULL, OPTION_NAME, &options.scale, 0, 0},
         {"--seeds", NULL, OPTION_INTEGER, &options.n_seeds, 1, ABLATE_MAX_SEEDS},

@@ -92,7 +92,7 @@ static int parse(train_command *c, int argc, char **argv)
     option_words words = {c->paths, MAX_PATHS, 0}; /* of both kinds, in their order */
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &words, 0, 0},
-        {"--bad-bytes", NULL, OPTION_TEXT, &c->bad_bytes_name, 0, 0},
+        {"--bad-bytes", NULL, OPTION_NAME, &c->bad_bytes_name, 0, 0},
         {"--held-out", NULL, OPTION_NUMBER, &c->held_out, 0, 0.9},
         {"--out", NULL, OPTION_TEXT, &c->folder, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
@@ -138,6 +138,7 @@ static int train(train_command *c)
                                              .vocab_size = c->vocab_size,
                                              .max_bytes = c->max_bytes,
                                              .n_threads = (int)c->n_threads,
+                                             .replace = c->force,
                                              .held_out = c->held_out,
                                              .bad_bytes = c->bad_bytes,
                                              .files = &c->files,

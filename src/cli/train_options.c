@@ -100,7 +100,7 @@ enum { MANY = 1000000000 }; /* steps */
 /* Settings go straight to their place. */
 static const option_row own_rows[] = {
     {"--data", NULL, OPTION_LIST, &line.data, 0, 0},
-    {"--bad-bytes", NULL, FIELD(bad_bytes)},
+    {"--bad-bytes", NULL, NAME(bad_bytes)},
     {"--out", NULL, FIELD(out)},
     {"--settings", NULL, OPTION_TEXT, &line.settings_file, 0, 0},
     {"--resume", NULL, OPTION_TEXT, &line.options.resume, 0, 0},

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,6 +124,50 @@ static dsmoe_status learn(const job *j, train_vocabulary *v, dsmoe_error *error)
     return status;
 }
 
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+typedef struct found_names {
+    char owner[64], tokenizer[64]; /* a file of a run or a model, and of a tokenizer; "": none */
+} found_names;
+
+static bool look_at_name(void *context, const char *name)
+{
+    static const char *const owners[] = {"settings.json", "config.json", "checkpoints"};
+    found_names *found = context;
+    bool owns = ends_with(name, ".safetensors") || ends_with(name, ".gguf");
+    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
+        owns = owns || !strcmp(name, owners[i]);
+    if (owns) snprintf(found->owner, sizeof found->owner, "%s", name);
+    if (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer_config.json"))
+        snprintf(found->tokenizer, sizeof found->tokenizer, "%s", name);
+    return true;
+}
+
+/* The tokenizer that a model was trained with is a part of it: another one makes nonsense of it. */
+static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *error)
+{
+    found_names found = {0};
+    if (access(folder, F_OK) != 0) return DSMOE_OK;
+    STATUS_TRY(folder_each(folder, look_at_name, &found, error));
+    if (*found.owner)
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: holds %s, of a run or a model, whose tokenizer is a part of it; "
+                           "choose another folder",
+                           folder, found.owner);
+    if (*found.tokenizer && !replace)
+        return status_fail(
+            error, DSMOE_ERROR_IO,
+            "%s: already holds %s; choose another folder, or ask for it to be replaced", folder,
+            found.tokenizer);
+    return DSMOE_OK;
+}
+
 /* Before the long work: who cannot write should not have to wait for that news. */
 static dsmoe_status make_folder(const char *folder, bool *created, dsmoe_error *error)
 {
@@ -146,6 +191,7 @@ dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options *options,
              progress,
              context};
     bool created;
+    STATUS_TRY(check_folder(folder, options->replace, error));
     STATUS_TRY(make_folder(folder, &created, error));
     train_vocabulary v = {0};
     dsmoe_status status = learn(&j, &v, error);
