@@ -422,6 +422,32 @@ static void test_progress_and_stopping(void **state)
     }
 }
 
+static bool change_text(void *context, double done, double total)
+{
+    (void)context;
+    if (done > 0 && done < total) write_text("b.txt", "Other text");
+    return true;
+}
+
+/* A file that is written to while it is read would give a cache that is not made from it. */
+static void test_text_changes_meanwhile(void **state)
+{
+    (void)state;
+    write_long_text();
+    write_text("b.txt", "other text");
+    const char *const given[] = {in_directory("long.txt"), in_directory("b.txt")};
+    dsmoe_dataset_options o = options_for("b.txt");
+    o.paths = given;
+    o.n_paths = 2;
+    o.held_out = 0.1;
+    dsmoe_dataset *data;
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_dataset_open(&o, change_text, NULL, &data, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "changed while it was read"));
+    assert_false(exists("data.cache"));
+    assert_false(exists("data.cache.partial"));
+}
+
 /* The limit of the public form, without writing so many tokens. */
 static void test_too_many_tokens(void **state)
 {
@@ -461,12 +487,19 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
     const struct CMUnitTest tests[] = {
-        TEST(test_used_again),          TEST(test_made_anew),
-        TEST(test_shard_replaced),      TEST(test_other_tokenizer),
-        TEST(test_other_pre_tokenizer), TEST(test_damaged_files),
-        TEST(test_lying_files),         TEST(test_odd_files_in_its_place),
-        TEST(test_full_disk),           TEST(test_progress_and_stopping),
-        TEST(test_too_many_tokens),     TEST(test_public_header),
+        TEST(test_used_again),
+        TEST(test_made_anew),
+        TEST(test_shard_replaced),
+        TEST(test_other_tokenizer),
+        TEST(test_other_pre_tokenizer),
+        TEST(test_damaged_files),
+        TEST(test_lying_files),
+        TEST(test_odd_files_in_its_place),
+        TEST(test_full_disk),
+        TEST(test_progress_and_stopping),
+        TEST(test_text_changes_meanwhile),
+        TEST(test_too_many_tokens),
+        TEST(test_public_header),
     };
     return cmocka_run_group_tests(tests, NULL, small_tokenizer_teardown);
 }

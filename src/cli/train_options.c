@@ -27,7 +27,7 @@ static const char help[] =
     "                             on the command line come over them\n"
     "      --resume DIR           go on with a run, with the settings it has; options that are given\n"
     "                             hold from then on, except those that would make it another run\n"
-    "                             (the model, --seq, --seed, --held-out, --out)\n"
+    "                             (the model, --seq, --seed, --held-out, --bad-bytes, --out)\n"
     "      --stop-after N         end with a checkpoint after N steps in all\n"
     "      --time-limit TIME      end with a checkpoint after the step in which it passes: 90 (seconds),\n"
     "                             45m, 2h30m\n"

@@ -245,14 +245,77 @@ static dsmoe_status add_document(void *context, const document *d, dsmoe_error *
     return add_text(b, d, error);
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
-
 static double total_size(const document_list *list)
 {
     double total = 0;
     for (size_t i = 0; i < list->n_sources; i++) total += (double)list->sources[i].size;
     return total;
 }
+
+/* ---- what it depends on -------------------------------------------------------------------- */
+
+static dsmoe_status hash_source(const data_build_options *o, const document_source *source,
+                                double done, double total, hash_state *h, dsmoe_error *error)
+{
+    mapped_file file;
+    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
+    hash_add_number(h, (uint64_t)source->form);
+    hash_add_number(h, (uint64_t)source->kind);
+    hash_add_number(h, file.size);
+    dsmoe_status status = DSMOE_OK;
+    for (size_t at = 0; at < file.size && status == DSMOE_OK; at += HASH_STRETCH) {
+        size_t n = file.size - at < HASH_STRETCH ? file.size - at : HASH_STRETCH;
+        hash_add(h, file.bytes + at, n);
+        if (o->progress && !o->progress(o->context, done, total))
+            status = status_fail(error, DSMOE_ERROR_IO, "stopped");
+    }
+    if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
+    mapped_file_close(&file);
+    return status;
+}
+
+/* The key, while the progress stands at `done` of `total`. */
+static dsmoe_status make_key(const data_build_options *options, double done, double total,
+                             uint64_t *key, dsmoe_error *error)
+{
+    const document_list *list = options->list;
+    hash_state h;
+    hash_begin(&h, BUILD_FORM);
+    uint64_t tokenizer = 0;
+    if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
+    hash_add_number(&h, tokenizer);
+    hash_add_number(&h, (uint64_t)options->vocab_size);
+    hash_add_number(&h, (uint64_t)list->files.bad_bytes);
+    hash_add(&h, &options->held_out, sizeof options->held_out);
+    for (int i = 0; i < list->n_kinds; i++)
+        hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
+    for (size_t i = 0; i < list->n_sources; i++)
+        STATUS_TRY(hash_source(options, &list->sources[i], done, total, &h, error));
+    *key = hash_end(&h);
+    return DSMOE_OK;
+}
+
+dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
+{
+    return make_key(options, 0, total_size(options->list), key, error);
+}
+
+/* Whether the files are still those that the key was made from. Reading them again is quick beside
+ * encoding them. */
+static dsmoe_status check_unchanged(const data_build_options *options, uint64_t key,
+                                    dsmoe_error *error)
+{
+    uint64_t now;
+    double total = total_size(options->list);
+    STATUS_TRY(make_key(options, total, total, &now, error));
+    if (now == key) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s%s: changed while it was read; try again when nobody writes to it",
+                       options->list->sources[0].path,
+                       options->list->n_sources > 1 ? " or another of the files" : "");
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
 
 static dsmoe_status build_part(builder *b, const document_split *split, document_part part,
                                dsmoe_error *error)
@@ -302,6 +365,7 @@ dsmoe_status data_build(const data_build_options *options, const char *path, uin
     b.text = malloc(b.text_capacity);
     b.pieces = malloc(MAX_PIECES * sizeof *b.pieces);
     dsmoe_status status = build_all(&b, error);
+    if (status == DSMOE_OK) status = check_unchanged(options, key, error);
     if (status == DSMOE_OK)
         status =
             data_cache_finish(&b.writer, key, options->held_out, list->kinds, list->n_kinds, error);
@@ -309,46 +373,4 @@ dsmoe_status data_build(const data_build_options *options, const char *path, uin
     free(b.text);
     free(b.pieces);
     return status;
-}
-
-/* ---- what it depends on -------------------------------------------------------------------- */
-
-static dsmoe_status hash_source(const data_build_options *o, const document_source *source,
-                                double total, hash_state *h, dsmoe_error *error)
-{
-    mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
-    hash_add_number(h, (uint64_t)source->form);
-    hash_add_number(h, (uint64_t)source->kind);
-    hash_add_number(h, file.size);
-    dsmoe_status status = DSMOE_OK;
-    for (size_t at = 0; at < file.size && status == DSMOE_OK; at += HASH_STRETCH) {
-        size_t n = file.size - at < HASH_STRETCH ? file.size - at : HASH_STRETCH;
-        hash_add(h, file.bytes + at, n);
-        if (o->progress && !o->progress(o->context, 0, total))
-            status = status_fail(error, DSMOE_ERROR_IO, "stopped");
-    }
-    if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
-    mapped_file_close(&file);
-    return status;
-}
-
-dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
-{
-    const document_list *list = options->list;
-    double total = total_size(list);
-    hash_state h;
-    hash_begin(&h, BUILD_FORM);
-    uint64_t tokenizer = 0;
-    if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
-    hash_add_number(&h, tokenizer);
-    hash_add_number(&h, (uint64_t)options->vocab_size);
-    hash_add_number(&h, (uint64_t)list->files.bad_bytes);
-    hash_add(&h, &options->held_out, sizeof options->held_out);
-    for (int i = 0; i < list->n_kinds; i++)
-        hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
-    for (size_t i = 0; i < list->n_sources; i++)
-        STATUS_TRY(hash_source(options, &list->sources[i], total, &h, error));
-    *key = hash_end(&h);
-    return DSMOE_OK;
 }
