@@ -7,13 +7,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
-#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/train_view.h"
 
 /* ---- a terminal ------------------------------------------------------------------------------ */
@@ -186,9 +187,12 @@ static void test_interrupt(void **state)
     open_screen(80);
     train_view v = train_view_start("train", 10, false);
     show_steps(&v, 1, 5);
+    cli_catch_interrupt();
+    cli_answer_interrupt("stopping after this step");
     assert_int_equal(write(STDERR_FILENO, "^C", 2), 2);
-    const char *answer = train_view_stopping(&v);
-    assert_true(write(STDERR_FILENO, answer, strlen(answer)) > 0);
+    raise(SIGINT);
+    assert_true(cli_interrupted());
+    cli_clear_interrupt();
     show_steps(&v, 6, 6);
     show(&v, DSMOE_RUN_CHECKPOINT, 6);
     train_view_finish(&v);
@@ -210,7 +214,8 @@ static void test_no_terminal(void **state)
     dup2(fileno(copy), STDERR_FILENO);
     train_view v = train_view_start("train", 10, false);
     for (int64_t step = 1; step <= 30; step++) show(&v, DSMOE_RUN_STEP, step);
-    fputs(train_view_stopping(&v), stderr);
+    cli_answer_interrupt("stopping after this step");
+    raise(SIGINT);
     train_view_finish(&v);
     fflush(stderr);
     dup2(kept, STDERR_FILENO);

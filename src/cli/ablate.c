@@ -434,7 +434,7 @@ int command_ablate(int argc, char **argv)
     if (!a) return cli_failure("ablate", "not enough memory");
     a->options = &options;
     cli_catch_interrupt();
-    cli_answer_interrupt("\nstopping after this step, with a checkpoint; once more: at once\n");
+    cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
     exit_code = compare(a);
     dsmoe_dataset_free(a->dataset);
     dsmoe_tokenizer_free(a->tokenizer);

@@ -89,8 +89,8 @@ int cli_read_file(const char *command, const char *path, char **text, size_t *le
 /* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; if it still
  * works on a second later, another one ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
-/* What Ctrl-C is answered with at once, where it takes a while until work ends: a line that stays in
- * memory. */
+/* What Ctrl-C is answered with at once, where it takes a while until work ends: a line, which on a
+ * terminal takes the place of one that is being redrawn. */
 void cli_answer_interrupt(const char *text);
 /* A handler that does not make reading and writing fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));

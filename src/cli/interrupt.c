@@ -10,7 +10,7 @@
 
 static volatile sig_atomic_t interrupted, terminated;
 static volatile sig_atomic_t interrupted_at; /* seconds */
-static const char *volatile answer;          /* that it was heard; NULL: none is needed */
+static char answer[160];                     /* that it was heard; "": none is needed */
 
 /* ---- Ctrl-C and SIGTERM --------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ static void on_interrupt(int signal_number)
     if (signal_number == SIGTERM) terminated = 1;
     if (!interrupted) interrupted_at = (sig_atomic_t)now.tv_sec;
     if (interrupted && (sig_atomic_t)now.tv_sec - interrupted_at > 1) _exit(CLI_INTERRUPTED);
-    if (!interrupted && answer) {
+    if (!interrupted && *answer) {
         ssize_t written = write(STDERR_FILENO, answer, strlen(answer));
         (void)written;
     }
@@ -47,7 +47,10 @@ void cli_catch_interrupt(void)
     cli_handle_signal(SIGTERM, on_interrupt);
 }
 
-void cli_answer_interrupt(const char *text) { answer = text; }
+void cli_answer_interrupt(const char *text)
+{
+    snprintf(answer, sizeof answer, "%s%s\n", cli_steers_terminal(stderr) ? "\r\033[K" : "", text);
+}
 
 bool cli_interrupted(void) { return interrupted != 0; }
 

@@ -39,12 +39,6 @@ static void clear_line(train_view *v)
 
 void train_view_finish(train_view *v) { clear_line(v); }
 
-#define STOPPING "stopping after this step, with a checkpoint; once more: at once\n"
-const char *train_view_stopping(const train_view *v)
-{
-    return v->live ? "\r\033[K" STOPPING : STOPPING;
-}
-
 /* "0:42", "12:05", "3:00:10". */
 static void describe_duration(double seconds, char *out, size_t size)
 {

@@ -22,8 +22,6 @@ typedef struct train_view {
 train_view train_view_start(const char *command, int64_t log_every, bool quiet);
 /* The `event` of dsmoe_run_options, with the view as its context. */
 void train_view_event(void *view, const dsmoe_run_event *event);
-/* What Ctrl-C is answered with, on a line of its own in the place of the live one. */
-const char *train_view_stopping(const train_view *view);
 /* Clears the line. */
 void train_view_finish(train_view *view);
 
