@@ -71,6 +71,12 @@ refused "give more --steps" --lr 0.5
 run 0 train --resume "$run_dir" --steps 9 --quiet -t 1
 shows "9 steps"
 saved '"steps": 9,'
+run 0 train --resume "$run_dir" --steps 10 --recompute -t 1
+says "recompute false -> true"
+run 0 train --resume "$run_dir" --steps 12 --no-recompute --stop-after 11 -t 1
+says "recompute true -> false"
+saved '"recompute": false,'
+refused "it is to stop after 11" --lr 0.5 --stop-after 11
 
 # ---- options that say nothing where they stand
 no_effect() { # options, the two that the message names

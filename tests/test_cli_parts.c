@@ -221,6 +221,19 @@ static void test_options_know_each_other(void **state)
     assert_non_null(strstr(c.text, "and the settings have the latter"));
 }
 
+static void test_options_switch_off(void **state)
+{
+    (void)state;
+    bool flag = true;
+    const option_row rows[] = {{"--flag", NULL, OPTION_FLAG, &flag, 0, 0},
+                               {"--no-flag", NULL, OPTION_OFF, &flag, 0, 0}};
+    char *off[] = {"test", "--no-flag"}, *both[] = {"test", "--no-flag", "--flag"};
+    assert_int_equal(options_parse("test", "", rows, 2, 2, off, NULL), -1);
+    assert_false(flag);
+    assert_int_equal(options_parse("test", "", rows, 2, 3, both, NULL), -1);
+    assert_true(flag); /* the last one counts */
+}
+
 static void test_options_in_a_field(void **state)
 {
     (void)state;
@@ -607,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_options_take_names_in_any_case),
         cmocka_unit_test(test_options_refuse_nonsense),
         cmocka_unit_test(test_options_know_each_other),
+        cmocka_unit_test(test_options_switch_off),
         cmocka_unit_test(test_options_in_a_field),
         cmocka_unit_test(test_options_of_time),
         cmocka_unit_test(test_characters),

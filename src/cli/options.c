@@ -83,15 +83,32 @@ static const char *lower_case(char *text)
     return text;
 }
 
-/* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
-static int store_value(const char *command, const char *name, const option_row *row,
-                       const char *text)
+static int store_number(const char *command, const char *name, const option_row *row,
+                        const char *text)
 {
     char range[80];
     int64_t whole;
     double number;
+    describe_range(row, range, sizeof range);
+    if (row->kind == OPTION_INTEGER) {
+        if (!cli_parse_int(text, whole_limit(row->min), whole_limit(row->max), &whole))
+            return cli_usage(command, "%s must be a whole number%s, not '%s'", name, range, text);
+        *(int64_t *)row->value = whole;
+    } else {
+        if (!parse_number(text, row->min, row->max, &number))
+            return cli_usage(command, "%s must be a number%s, not '%s'", name, range, text);
+        *(double *)row->value = number;
+    }
+    return CLI_OK;
+}
+
+/* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
+static int store_value(const char *command, const char *name, const option_row *row,
+                       const char *text)
+{
     switch (row->kind) {
     case OPTION_FLAG: *(bool *)row->value = true; return CLI_OK;
+    case OPTION_OFF: *(bool *)row->value = false; return CLI_OK;
     case OPTION_TEXT: *(const char **)row->value = text; return CLI_OK;
     case OPTION_DURATION:
         if (!parse_duration(text, row->min, row->max, row->value))
@@ -116,17 +133,7 @@ static int store_value(const char *command, const char *name, const option_row *
         return CLI_OK;
     }
     case OPTION_INTEGER:
-        describe_range(row, range, sizeof range);
-        if (!cli_parse_int(text, whole_limit(row->min), whole_limit(row->max), &whole))
-            return cli_usage(command, "%s must be a whole number%s, not '%s'", name, range, text);
-        *(int64_t *)row->value = whole;
-        return CLI_OK;
-    case OPTION_NUMBER:
-        describe_range(row, range, sizeof range);
-        if (!parse_number(text, row->min, row->max, &number))
-            return cli_usage(command, "%s must be a number%s, not '%s'", name, range, text);
-        *(double *)row->value = number;
-        return CLI_OK;
+    case OPTION_NUMBER: return store_number(command, name, row, text);
     }
     return CLI_OK;
 }
@@ -161,7 +168,7 @@ static int parse_option(const char *command, const option_row *rows, int n_rows,
     const option_row *row = find_row(rows, n_rows, word, length);
     if (!row) return cli_usage(command, "there is no option '%s'", word);
     if (given) given[row - rows] = true;
-    if (row->kind == OPTION_FLAG) {
+    if (row->kind == OPTION_FLAG || row->kind == OPTION_OFF) {
         if (value) return cli_usage(command, "%s takes no value", row->name);
         return store_value(command, row->name, row, NULL);
     }
@@ -216,6 +223,7 @@ static bool is_set(const option_row *row)
 {
     switch (row->kind) {
     case OPTION_FLAG: return *(const bool *)row->value;
+    case OPTION_OFF: return !*(const bool *)row->value;
     case OPTION_TEXT:
     case OPTION_NAME: return *(const char *const *)row->value != NULL;
     case OPTION_INTEGER: return *(const int64_t *)row->value != 0;

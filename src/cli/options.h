@@ -7,12 +7,13 @@
 #include <stdint.h>
 
 typedef enum option_kind {
-    OPTION_FLAG,       /* bool *: set to true */
-    OPTION_TEXT,       /* const char ** */
-    OPTION_NAME,       /* the same of a name that is known, such as a type: any case is taken for lower
+    OPTION_FLAG,    /* bool *: set to true */
+    OPTION_OFF,     /* bool *: set to false; "--no-" and the name of its flag */
+    OPTION_TEXT,    /* const char ** */
+    OPTION_NAME,    /* the same of a name that is known, such as a type: any case is taken for lower
                           case, which is made of it in argv */
-    OPTION_INTEGER,    /* int64_t *, within [min, max] */
-    OPTION_NUMBER,     /* double *, finite, within [min, max] */
+    OPTION_INTEGER, /* int64_t *, within [min, max] */
+    OPTION_NUMBER,  /* double *, finite, within [min, max] */
     OPTION_DURATION,   /* double *: seconds above min, at most max; "90", "45m", "2h30m" */
     OPTION_FIELD,      /* char [max]: a copy, the rest filled with NULs */
     OPTION_NAME_FIELD, /* the same of a known name, in lower case */

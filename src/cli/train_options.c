@@ -58,7 +58,8 @@ static const char help[] =
     "      --aux-loss-alpha X     expert-level balance factor (the configuration's)\n"
     "      --device-groups N      groups of experts for the device-level balance loss (0: none)\n"
     "      --device-loss-alpha X  its factor (0.05)\n"
-    "      --recompute            less memory for activations, a third more time\n"
+    "      --recompute            less memory for activations, a third more time (--no-recompute:\n"
+    "                             no longer, in a run that is resumed)\n"
     "  -s, --seed N               of the first weights and the order of the data (0)\n"
     "\n"
     "looking at it:\n"
@@ -130,6 +131,7 @@ static const option_row own_rows[] = {
     {"--device-groups", NULL, OPTION_INTEGER, SETTING(device_groups), 0, 65536},
     {"--device-loss-alpha", NULL, OPTION_NUMBER, SETTING(device_loss_alpha), 0, 1000},
     {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
+    {"--no-recompute", NULL, OPTION_OFF, SETTING(recompute), 0, 0},
     {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},
     {"--held-out", NULL, OPTION_NUMBER, SETTING(held_out), 0, 0.9},
     {"--eval-every", NULL, OPTION_INTEGER, SETTING(eval_every), 0, MANY},
@@ -184,11 +186,12 @@ enum { N_RULES = sizeof rules / sizeof *rules };
 
 enum { KEY_BYTES = 40 };
 
-/* "--eval-every" as "eval_every", "--hidden" as "hidden_size". */
+/* "--eval-every" as "eval_every", "--no-recompute" as "recompute", "--hidden" as "hidden_size". */
 static void make_key(const option_row *row, char key[KEY_BYTES])
 {
     const char *size = model_sizes_key(row->name);
-    snprintf(key, KEY_BYTES, "%s", size ? size : row->name + strlen("--"));
+    snprintf(key, KEY_BYTES, "%s",
+             size ? size : row->name + strlen(row->kind == OPTION_OFF ? "--no-" : "--"));
     for (char *at = key; *at; at++)
         if (*at == '-') *at = '_';
 }

@@ -54,6 +54,11 @@ static dsmoe_status check_changes(const run *r, dsmoe_error *error)
     bool impatient = run_is_out_of_patience(r);
     char why[DSMOE_PATH + 128];
     run_describe_end(r, why, sizeof why);
+    if (done < s->steps && run_is_enough(r))
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s, and it is to stop after %" PRId64
+                           ": nothing is left that a change could affect",
+                           why, r->options.stop_after);
     return status_fail(error, DSMOE_ERROR_CONFIG,
                        "%s: nothing is left that a change could affect; give %s %s", why,
                        impatient ? "a larger" : "more",
