@@ -107,13 +107,16 @@ bool run_has_own_tokenizer(const run *r)
             same_file(r->settings.tokenizer, path));
 }
 
-/* A tokenizer that an interrupted start left here would be taken for that of this run. */
+/* A tokenizer that an interrupted start left here would be taken for that of this run, and a folder of
+ * checkpoints, still empty, for a run whose tokenizer must stay. */
 static dsmoe_status remove_leftovers(const run *r, dsmoe_error *error)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    char path[CHECKPOINT_PATH];
+    STATUS_TRY(run_path(r->folder, "checkpoints", path, error));
+    rmdir(path); /* it is made again */
     if (run_has_own_tokenizer(r)) return DSMOE_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[CHECKPOINT_PATH];
         STATUS_TRY(run_path(r->folder, names[i], path, error));
         if (unlink(path) != 0 && errno != ENOENT)
             return status_fail(error, DSMOE_ERROR_IO, "%s: cannot remove the file: %s", path,
