@@ -15,6 +15,9 @@
 #include <sys/stat.h>
 
 #include "conversions.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+#include "made_gguf.h"
 #include "made_model.h"
 #include "progress_watch.h"
 #include "scratch.h"
@@ -94,6 +97,47 @@ static void test_refusals(void **state)
     free(bytes);
     free(again);
     REMOVE("a", "q.gguf");
+}
+
+/* A model in two files, the last norm in the second. */
+static void write_split(const made_model *made, const char *first, const char *second)
+{
+    static const char name[] = "output_norm.weight";
+    dsmoe_error error = {0};
+    gguf *whole;
+    made_gguf_write(made, first, NULL);
+    must(gguf_open(first, &whole, &error), &error, first);
+    const made_key keys[] = {{"split.no", MADE_U32, 0, NULL},
+                             {"split.count", MADE_U32, 2, NULL},
+                             {"split.tensors.count", MADE_U32, (double)gguf_count(whole), NULL}};
+    gguf_close(whole);
+    made_gguf_options options = {.left_out = name, .keys = keys, .n_keys = COUNT(keys)};
+    made_gguf_write(made, first, &options);
+    const made_tensor *norm = made_model_find(made, "model.norm.weight");
+    gguf_writer *writer;
+    must(gguf_writer_create(second, &writer, &error), &error, second);
+    gguf_writer_u32(writer, "split.no", 1);
+    gguf_writer_u32(writer, "split.count", 2);
+    must(gguf_writer_declare(writer, name, DSMOE_F32, 1, &norm->n, &error), &error, second);
+    must(gguf_writer_write(writer, norm->data, (size_t)norm->n * sizeof *norm->data, &error),
+         &error, second);
+    must(gguf_writer_finish(writer, &error), &error, second);
+}
+
+/* Every part of a split model is an input, whichever is named. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"};
+    dsmoe_config config = small();
+    made_model made = made_model_create(&config, "F32", 3);
+    write_split(&made, in(parts[0]), in(parts[1]));
+    const dsmoe_convert_options force = {.type = "q8_0", .n_threads = 2, .replace = true};
+    for (int from = 0; from < 2; from++)
+        for (int to = 0; to < 2; to++)
+            refused(in(parts[from]), in(parts[to]), &force, DSMOE_ERROR_IO, "inputs");
+    convert(in(parts[1]), in("whole.gguf"), NULL); /* both are still whole */
+    made_model_free(&made);
 }
 
 /* A NaN has no place in a block; a float type keeps it. */
@@ -183,8 +227,8 @@ static void test_full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_inexpressible), TEST(test_refusals),  TEST(test_nonfinite),
-        TEST(test_stop),          TEST(test_full_disk),
+        TEST(test_inexpressible), TEST(test_refusals), TEST(test_parts),
+        TEST(test_nonfinite),     TEST(test_stop),     TEST(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
