@@ -1,56 +1,75 @@
 # A thin front of CMake: the few words a person types. Everything real is in CMakeLists.txt.
 BUILD     ?= build
 SANITIZE  ?= build-sanitize
+TSAN      ?= build-tsan
+CLANG     ?= build-clang
+FUZZ      ?= build-fuzz
 PREFIX    ?= /usr/local
 CMAKE     ?= cmake
 JOBS      ?= $(shell nproc 2>/dev/null || echo 2)
-GENERATOR := $(if $(shell command -v ninja 2>/dev/null),-G Ninja,)
+export CMAKE
 
-.PHONY: all demo test bench install sanitize clang fuzz fuzz-short format deps clean
+deps      := @sh scripts/deps.sh
+configure := @sh scripts/configure.sh
+build     := @$(CMAKE) --build
+ctest     := @ctest --output-on-failure -j $(JOBS) --test-dir
 
-all: $(BUILD)/CMakeCache.txt
-	@$(CMAKE) --build $(BUILD) -j $(JOBS)
+.PHONY: all configure demo test bench install sanitize tsan clang fuzz fuzz-short format clean
 
-$(BUILD)/CMakeCache.txt: | deps
-	@$(CMAKE) -S . -B $(BUILD) $(GENERATOR) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+# What is installed, and no more: tests are built by make test.
+all: configure
+	$(build) $(BUILD) -j $(JOBS) --target dsmoe --target shared --target archive
 
-# Installs what is missing of the Debian packages the build and the tests need.
-deps:
-	@sh scripts/deps.sh
+configure:
+	$(deps) build
+	$(configure) $(BUILD) -DDSMOE_TESTS=OFF -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 
-# The command alone: the tests need not be built to see it at work.
-demo: deps $(BUILD)/CMakeCache.txt
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target dsmoe
+demo: configure
+	$(build) $(BUILD) -j $(JOBS) --target dsmoe
 	@sh scripts/demo.sh $(BUILD)/dsmoe
 
-test: deps all
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+# The tests run with asserts; what is released is built beside them and tested too.
+test: configure
+	$(deps) test
+	@$(CMAKE) -S . -B $(BUILD) -DDSMOE_TESTS=ON
+	$(build) $(BUILD) -j $(JOBS)
+	$(ctest) $(BUILD)
 
 bench: all
 	@bench/layer.py $(BUILD)/dsmoe
 	@bench/train.py $(BUILD)/dsmoe
 
 # The same tests under AddressSanitizer and UndefinedBehaviorSanitizer.
-sanitize: deps
-	@$(CMAKE) -S . -B $(SANITIZE) $(GENERATOR) -DDSMOE_SANITIZE=ON
-	@$(CMAKE) --build $(SANITIZE) -j $(JOBS)
-	@cd $(SANITIZE) && ctest --output-on-failure -j $(JOBS)
+sanitize:
+	$(deps) build test
+	$(configure) $(SANITIZE) -DDSMOE_SANITIZE=address
+	$(build) $(SANITIZE) -j $(JOBS)
+	$(ctest) $(SANITIZE)
 
-# A second opinion on warnings.
-clang: deps
-	@$(CMAKE) -S . -B build-clang $(GENERATOR) -DCMAKE_C_COMPILER=clang -DDSMOE_WERROR=ON
-	@$(CMAKE) --build build-clang -j $(JOBS)
+# The tests that use threads, under ThreadSanitizer.
+tsan:
+	$(deps) build test
+	$(configure) $(TSAN) -DDSMOE_SANITIZE=thread
+	$(build) $(TSAN) -j $(JOBS) --target tests_with_threads
+	$(ctest) $(TSAN) -L threads
+
+# A second compiler: its warnings are errors, and its code passes the tests of every room.
+clang:
+	$(deps) build test clang
+	$(configure) $(CLANG) -DCMAKE_C_COMPILER=clang -DDSMOE_WERROR=ON
+	$(build) $(CLANG) -j $(JOBS)
+	$(ctest) $(CLANG) -L room
 
 # Every parser of foreign files against whatever libFuzzer can think of, that many seconds each.
 FUZZ_SECONDS ?= 600
 fuzz:
-	@sh scripts/deps.sh clang libclang-rt-dev
-	@$(CMAKE) -S . -B build-fuzz $(GENERATOR) -DCMAKE_C_COMPILER=clang -DDSMOE_FUZZ=ON
-	@$(CMAKE) --build build-fuzz -j $(JOBS)
-	@sh fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
+	$(deps) build fuzz
+	$(configure) $(FUZZ) -DCMAKE_C_COMPILER=clang -DDSMOE_FUZZ=ON
+	$(build) $(FUZZ) -j $(JOBS)
+	@sh fuzz/run.sh $(FUZZ) $(FUZZ_SECONDS)
 
 fuzz-short:
-	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=5
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=3
 
 install: all
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
@@ -59,4 +78,4 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	@rm -rf $(BUILD) $(SANITIZE) build-clang build-fuzz
+	@rm -rf $(BUILD) $(SANITIZE) $(TSAN) $(CLANG) $(FUZZ)

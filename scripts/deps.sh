@@ -1,15 +1,30 @@
 #!/bin/sh
-# deps.sh [PACKAGE...] - installs the Debian packages that building and testing need, and those named
-# beside, as far as they are not there yet.
+# deps.sh PURPOSE... - installs the Debian packages that a purpose needs, as far as they are missing:
+#   build   the library and the command
+#   test    the tests, beside those of build
+#   clang   the second compiler, beside those of test
+#   fuzz    the fuzz targets, beside those of build
 set -eu
 
-packages="gcc libc6-dev cmake make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev
-    libcmocka-dev"
+packages=
+for purpose in "$@"; do
+    case $purpose in
+    build) packages="$packages gcc libc6-dev cmake make pkg-config
+        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev" ;;
+    test) packages="$packages libcmocka-dev" ;;
+    clang) packages="$packages clang" ;;
+    fuzz) packages="$packages clang libclang-rt-dev" ;;
+    *)
+        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang and fuzz" >&2
+        exit 2
+        ;;
+    esac
+done
 
-command -v dpkg-query >/dev/null 2>&1 || exit 0 # not Debian: CMake says what it misses
+command -v dpkg-query >/dev/null 2>&1 || exit 0 # not Debian: CMake says what is missing
 
 missing=
-for package in $packages "$@"; do
+for package in $packages; do
     state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     [ "$state" = installed ] || missing="$missing $package"
 done

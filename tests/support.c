@@ -14,11 +14,14 @@
 #endif
 #endif
 
+/* Under a sanitizer too, a size that cannot be had is a NULL to handle. */
+const char *__asan_default_options(void);
+const char *__tsan_default_options(void);
+const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
+
 #if defined(WATCHED)
 enum { BEHIND = 0 };
-/* A size that cannot be had is a NULL to handle, as it is without the sanitizer. */
-const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
 #else
 enum { BEHIND = 16 };
 #endif
