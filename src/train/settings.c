@@ -307,6 +307,31 @@ static dsmoe_status read_member(void *context, const char *key, const json_node 
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: there is no setting '%.64s'", r->path, key);
 }
 
+/* Settings that the text does not name stay as they are; on failure all do. */
+static dsmoe_status read_root(const json_node *root, const char *source,
+                              dsmoe_run_settings *settings, dsmoe_error *error)
+{
+    dsmoe_run_settings read = *settings;
+    settings_reader reader = {source, &read};
+    if (json_node_kind(root) != JSON_KIND_OBJECT)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the top level must be an object, not %s",
+                           source, json_kind_name(json_node_kind(root)));
+    STATUS_TRY(json_node_each(root, read_member, &reader, error));
+    STATUS_TRY(settings_check(&read, source, error));
+    *settings = read;
+    return DSMOE_OK;
+}
+
+dsmoe_status settings_parse(const char *text, size_t length, const char *source,
+                            dsmoe_run_settings *settings, dsmoe_error *error)
+{
+    json_node *root;
+    STATUS_TRY(json_node_parse(text, length, source, &root, error));
+    dsmoe_status status = read_root(root, source, settings, error);
+    json_node_free(root);
+    return status;
+}
+
 dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_settings *settings,
                                      dsmoe_error *error)
 {
@@ -314,18 +339,8 @@ dsmoe_status dsmoe_run_settings_read(const char *path, dsmoe_run_settings *setti
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no place for settings given");
     json_node *root;
     STATUS_TRY(json_node_read(path, MAX_SIZE, &root, error));
-    dsmoe_run_settings read = *settings;
-    settings_reader reader = {path, &read};
-    dsmoe_status status;
-    if (json_node_kind(root) != JSON_KIND_OBJECT)
-        status =
-            status_fail(error, DSMOE_ERROR_FORMAT, "%s: the top level must be an object, not %s",
-                        path, json_kind_name(json_node_kind(root)));
-    else
-        status = json_node_each(root, read_member, &reader, error);
+    dsmoe_status status = read_root(root, path, settings, error);
     json_node_free(root);
-    if (status == DSMOE_OK) status = settings_check(&read, path, error);
-    if (status == DSMOE_OK) *settings = read;
     return status;
 }
 

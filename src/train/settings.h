@@ -13,6 +13,10 @@
 dsmoe_status settings_check(const dsmoe_run_settings *settings, const char *source,
                             dsmoe_error *error);
 
+/* The same as dsmoe_run_settings_read, of a text; `source` names it in messages. */
+dsmoe_status settings_parse(const char *text, size_t length, const char *source,
+                            dsmoe_run_settings *settings, dsmoe_error *error);
+
 /* FOLDER/settings.json, at once or not at all. The settings must be checked ones. */
 dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settings,
                             dsmoe_error *error);

@@ -1,0 +1,83 @@
+/* fuzz_json_line.c - any bytes as a line of JSON lines: refused at a place within the line, or what is
+ * wanted of it comes out; and what the other reader of JSON takes out of a line, this one does too. */
+#include "fuzz.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/json_line.h"
+#include "formats/json.h"
+#include "text/unicode.h"
+
+static void require_line_error(const json_line_error *error, size_t size)
+{
+    require(error->message[0] != '\0' && error->offset <= size);
+    for (const char *c = error->message; *c; c++) require((unsigned char)*c >= 0x20);
+}
+
+/* `expected` is NULL where the other reader has no answer. */
+static void try_string(const char *line, size_t size, const json_node *expected)
+{
+    json_line_error error;
+    size_t length = 0, expected_length = 0;
+    char *string = json_line_string(line, size, "text", &length, &error);
+    if (!string) {
+        require(!expected);
+        require_line_error(&error, size);
+        return;
+    }
+    require(error.message[0] == '\0' && length < size && string[length] == '\0');
+    require(unicode_valid_length(string, length) == length);
+    if (expected) {
+        const char *text = json_node_string(expected, &expected_length);
+        require(length == expected_length && memcmp(string, text, length) == 0);
+    }
+    free(string);
+}
+
+static void try_ids(const char *line, size_t size)
+{
+    json_line_error error;
+    size_t n_ids = 0;
+    int32_t *ids = json_line_ids(line, size, "ids", &n_ids, &error);
+    if (!ids) {
+        require_line_error(&error, size);
+        return;
+    }
+    require(error.message[0] == '\0' && n_ids < size);
+    for (size_t i = 0; i < n_ids; i++) require(ids[i] >= 0);
+    free(ids);
+}
+
+static void try_number(const char *line, size_t size, const json_node *expected)
+{
+    json_line_error error;
+    double value = 0;
+    if (!json_line_number(line, size, "n", &value, &error)) {
+        require_line_error(&error, size);
+        return;
+    }
+    require(error.message[0] == '\0' && value == value);
+    if (expected) require(value == json_node_number(expected));
+}
+
+static const json_node *member(const json_node *root, const char *key)
+{
+    return root && json_node_kind(root) == JSON_KIND_OBJECT ? json_node_member(root, key) : NULL;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    const char *line = (const char *)bytes;
+    json_node *root = NULL;
+    json_node_parse(line, size, "fuzz", &root, NULL);
+    const json_node *text = member(root, "text"), *n = member(root, "n");
+    if (text && json_node_kind(text) != JSON_KIND_STRING) text = NULL;
+    /* A large integer is rounded once by this reader and not at all by the other. */
+    if (n && json_node_kind(n) != JSON_KIND_REAL) n = NULL;
+    try_string(line, size, text);
+    try_ids(line, size);
+    try_number(line, size, n);
+    json_node_free(root);
+    return 0;
+}

@@ -1,0 +1,26 @@
+# Fuzz targets: libFuzzer, so clang only. The library is compiled for them under the sanitizers, with
+# asserts. A part of CMakeLists.txt, so that its sources keep their own flags.
+if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "fuzzing needs clang: configure with -DCMAKE_C_COMPILER=clang")
+endif()
+
+add_library(fuzz_options INTERFACE)
+target_link_libraries(fuzz_options INTERFACE dsmoe_options dsmoe_needs)
+target_compile_options(fuzz_options INTERFACE -O1 -g -UNDEBUG -fno-omit-frame-pointer
+  -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+
+# Kernels read no files, and clang takes minutes to watch their every access: they are as released.
+set(kernels ${sources})
+list(FILTER kernels INCLUDE REGEX "/src/kernels/")
+list(FILTER sources EXCLUDE REGEX "/src/kernels/")
+add_library(fuzz_kernels STATIC ${kernels})
+target_link_libraries(fuzz_kernels PRIVATE dsmoe_options)
+
+add_library(fuzzed STATIC ${sources} src/cli/json_line.c src/cli/common.c)
+target_link_libraries(fuzzed PRIVATE fuzz_options PUBLIC fuzz_kernels)
+
+foreach(name safetensors gguf index config tokenizer documents settings json_line)
+  add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
+  target_link_libraries(fuzz_${name} PRIVATE fuzz_options fuzzed)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+endforeach()
