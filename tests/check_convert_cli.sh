@@ -77,12 +77,12 @@ for model in q8 q4; do
     run 0 eval -m "$scratch/$model.gguf" -f "$scratch/text" -c 64
     shows "cross entropy"
 done
-run 1 quantize "$scratch/a" "$scratch/q.gguf" --type q3_k
-one_message q3_k q4_k_m
+run 2 quantize "$scratch/a" "$scratch/q.gguf" --type q3_k
+usage q3_k q4_k_m
 run 1 quantize "$scratch/a" "$scratch/q.gguf" --type q4_0 --imatrix "$scratch/q8.gguf"
 one_message "$scratch/q8.gguf" imatrix
-run 1 convert "$scratch/q8.gguf" "$scratch/d"
-one_message q8_0 "f32, f16 or bf16"
+run 2 convert "$scratch/q8.gguf" "$scratch/d"
+usage q8_0 "f32, f16 or bf16"
 [ ! -e "$scratch/d" ] || complain "a folder is left"
 run 0 convert "$scratch/q8.gguf" "$scratch/d" --type f16
 shows f16
@@ -129,8 +129,8 @@ shows "$scratch/fresh.gguf" "q4_0" "try: dsmoe generate -m $scratch/fresh.gguf"
 run 0 generate -m "$scratch/fresh.gguf" -p "$words" -n 3 --temp 0
 run 1 init --preset tiny --layers 1 --type q4_0 "$scratch/fresh.gguf"
 one_message "$scratch/fresh.gguf" already
-run 1 init --preset tiny --tokenizer "$scratch/fresh.gguf" "$scratch/e"
-one_message "$scratch/fresh.gguf" tokenizer.json
+run 2 init --preset tiny --tokenizer "$scratch/fresh.gguf" "$scratch/e"
+usage "$scratch/fresh.gguf" tokenizer.json
 [ ! -e "$scratch/e" ] || complain "a folder is left"
 
 # ---- Ctrl-C, once there is something to remove

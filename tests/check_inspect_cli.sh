@@ -212,8 +212,8 @@ run 2 eval -m "$base" -f "$ids" --ids --probes --experts 2
 usage --probes
 for wrong in "--mask-top 1" "--mask-top 0.8" "--experts 13" "--experts 11 --replace-shared"; do
     # shellcheck disable=SC2086  # several arguments
-    run 1 eval -m "$base" -f "$ids" --ids $wrong
-    one_message "$base"
+    run 2 eval -m "$base" -f "$ids" --ids $wrong
+    usage "${wrong%% *}"
 done
 for probe in --probes --replace-shared "--mask-top 0.1" "--experts 1"; do
     # shellcheck disable=SC2086  # an option and its value
@@ -290,8 +290,8 @@ run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/none/page.html"
 one_message none/page.html
 run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/pages"
 one_message pages
-run 1 inspect -m "$base" --routing "$ids" --ids --html ""
-one_message name
+run 2 inspect -m "$base" --routing "$ids" --ids --html ""
+usage --html
 [ ! -s "$out" ] || complain "work that was in vain"
 
 # a narrow terminal: the map and the lines of the layers fit

@@ -13,7 +13,7 @@ silent
 run 2 tokenizer
 usage "dsmoe tokenizer train"
 run 2 tokenizer learn
-usage "dsmoe tokenizer train"
+usage "dsmoe tokenizer learn" train
 run 2 tokenizer train
 usage --data
 run 2 tokenizer train --data "$data"

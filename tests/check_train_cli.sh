@@ -49,8 +49,8 @@ one_message none
 
 run 1 train --resume "$scratch/none" --steps 5
 one_message "none: holds no run"
-run 1 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
-one_message huge
+run 2 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
+usage huge
 echo '{"lr": "fast"}' >"$scratch/wrong.json"
 run 1 train --data "$scratch/text" --out "$scratch/no" --settings "$scratch/wrong.json"
 one_message wrong.json lr

@@ -278,16 +278,22 @@ static void test_listing(void **state)
 
 /* ---- what cannot be ------------------------------------------------------------------------- */
 
-static void assert_refused(const dsmoe_model *model, dsmoe_probe probe, const char *word)
+static void assert_fails(const dsmoe_model *model, dsmoe_probe probe, dsmoe_status expected,
+                         const char *word)
 {
     dsmoe_error error = {0};
     dsmoe_model *probed = (dsmoe_model *)&error; /* to be set to NULL */
     dsmoe_status status = dsmoe_model_probe(model, &probe, &probed, &error);
-    if (status != DSMOE_ERROR_ARGUMENT || probed)
+    if (status != expected || probed)
         fail_msg("mask_top %g, num_experts_per_tok %lld: not refused", probe.mask_top,
                  (long long)probe.num_experts_per_tok);
     if (!strstr(error.message, word)) fail_msg("'%s' does not say '%s'", error.message, word);
-    assert_int_equal(dsmoe_model_probe(model, &probe, &probed, NULL), DSMOE_ERROR_ARGUMENT);
+    assert_int_equal(dsmoe_model_probe(model, &probe, &probed, NULL), expected);
+}
+
+static void assert_refused(const dsmoe_model *model, dsmoe_probe probe, const char *word)
+{
+    assert_fails(model, probe, DSMOE_ERROR_ARGUMENT, word);
 }
 
 static void test_refused(void **state)
@@ -327,7 +333,7 @@ static void test_refused(void **state)
         made = made_model_create(&config, "F32", 62);
         made_model_write(&made, directory, false);
         model = open_model(directory);
-        assert_refused(model, none, "dense");
+        assert_fails(model, none, DSMOE_ERROR_CONFIG, "dense");
         dsmoe_model_free(model);
         made_model_free(&made);
     }

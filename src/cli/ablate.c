@@ -10,6 +10,7 @@
 
 #include "cli/cli.h"
 #include "cli/options.h"
+#include "cli/suggest.h"
 #include "cli/table.h"
 
 static const char help[] =
@@ -48,6 +49,15 @@ enum { N_EVALS = 20, EVAL_SEQUENCES = 64, N_SAVES = 8 };
 
 /* ---- what is compared ------------------------------------------------------------------------ */
 
+static int refuse_model(const char *word)
+{
+    const char *names[ABLATE_N_MODELS];
+    char hint[SUGGESTION];
+    for (int i = 0; i < ABLATE_N_MODELS; i++) names[i] = ablate_models[i].name;
+    return cli_usage("ablate", "--only: there is no model '%s'%s", word,
+                     suggest_text(word, names, ABLATE_N_MODELS, hint));
+}
+
 /* Marks the models of "NAME,NAME", or those that are always trained. */
 static int select_models(ablation *a)
 {
@@ -60,7 +70,7 @@ static int select_models(ablation *a)
         snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1),
                  name);
         int entry = ablate_model_find(word);
-        if (entry < 0) return cli_usage("ablate", "--only: there is no model '%s'", word);
+        if (entry < 0) return refuse_model(word);
         a->entries[entry].is_selected = true;
         name += length + (name[length] == ',');
     }
@@ -342,7 +352,7 @@ static int take_options(ablation *a)
     const ablate_options *o = a->options;
     a->scale = ablate_scale_find(o->scale);
     if (!a->scale)
-        return cli_usage("ablate", "--scale is tiny, small or medium, not '%s'", o->scale);
+        return cli_usage("ablate", "--scale must be tiny, small or medium, not '%s'", o->scale);
     if (!dsmoe_bad_bytes_find(o->bad_bytes, &a->bad_bytes))
         return cli_usage("ablate", "--bad-bytes must be replace, keep or skip, not '%s'",
                          o->bad_bytes);
@@ -361,7 +371,7 @@ static int take_options(ablation *a)
                 a->entries[i].runs[seed].losses[which] = NAN;
     }
     if (snprintf(a->out, sizeof a->out, "%s", o->out) >= DSMOE_PATH)
-        return cli_failure("ablate", "%s: the path is too long", o->out);
+        return cli_usage("ablate", "--out %s: the path is too long", o->out);
     for (; a->n_data < DSMOE_MAX_DATA && o->data[a->n_data]; a->n_data++) {
         char path[PATH_MAX];
         if (!realpath(o->data[a->n_data], path))

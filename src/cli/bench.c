@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/suggest.h"
 
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
@@ -62,14 +63,38 @@ dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe
     return DSMOE_OK;
 }
 
+/* The options that shape a benchmark, by the keys that messages of the library name. */
+static const struct {
+    const char *key, *option;
+} shape_options[] = {
+    {"hidden_size", "--hidden"},      {"moe_intermediate_size", "--moe"},
+    {"n_routed_experts", "--routed"}, {"n_shared_experts", "--shared"},
+    {"num_experts_per_tok", "--k"},   {"a batch of", "--batch, --seq"},
+};
+
+int bench_shape_error(const char *command, const dsmoe_error *error)
+{
+    char options[128] = "";
+    size_t used = 0;
+    if (error->status != DSMOE_ERROR_CONFIG && error->status != DSMOE_ERROR_ARGUMENT)
+        return cli_failure(command, "%s", error->message);
+    for (size_t i = 0; i < sizeof shape_options / sizeof *shape_options; i++)
+        if (strstr(error->message, shape_options[i].key))
+            used += (size_t)snprintf(options + used, sizeof options - used, "%s%s",
+                                     used ? ", " : "", shape_options[i].option);
+    return cli_usage(command, "%s%s%s", options, used ? ": " : "", error->message);
+}
+
 int command_bench(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "layer")) return bench_layer(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "model")) return bench_model(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "train")) return bench_train(argc - 1, argv + 1);
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    static const char *const parts[] = {"layer", "model", "train"};
+    static int (*const run[])(int, char **) = {bench_layer, bench_model, bench_train};
+    const char *part = argc > 1 ? argv[1] : NULL;
+    for (int i = 0; part && i < 3; i++)
+        if (!strcmp(part, parts[i])) return run[i](argc - 1, argv + 1);
+    if (part && (!strcmp(part, "--help") || !strcmp(part, "-h"))) {
         fputs(help, stdout);
         return CLI_OK;
     }
-    return cli_usage("bench", "say what to measure: dsmoe bench layer, model or train");
+    return suggest_part("bench", part, parts, 3);
 }

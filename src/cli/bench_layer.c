@@ -2,12 +2,14 @@
  * best. */
 #include "cli/bench.h"
 
-#include <getopt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
+
+static const char command[] = "bench layer";
 
 static const char help[] =
     "usage: dsmoe bench layer [options]\n"
@@ -38,12 +40,13 @@ static const char help[] =
     "example:\n"
     "  dsmoe bench layer --tokens 1,512 --train-tokens \"\"\n";
 
-enum { MAX_CASES = 16, MIN_ROUNDS = 3, MAX_ROUNDS = 60 };
+enum { MAX_CASES = 16, MAX_SIZE = 1 << 20, MIN_ROUNDS = 3, MAX_ROUNDS = 60 };
 
 typedef struct bench_options {
     dsmoe_layer_config config;
     int64_t infer[MAX_CASES], train[MAX_CASES];
-    int n_infer, n_train, n_threads;
+    int n_infer, n_train;
+    int64_t n_threads;
     double seconds; /* for each case */
     bool json;
 } bench_options;
@@ -120,23 +123,23 @@ static bool make_buffers(bench_state *s)
     int64_t infer = most(o->infer, o->n_infer), train = most(o->train, o->n_train);
     int64_t tokens = infer > train ? infer : train;
     size_t rows = (size_t)tokens * (size_t)o->config.hidden_size;
-    size_t workspace = dsmoe_layer_workspace_size(s->layer, tokens, o->n_threads);
+    size_t workspace = dsmoe_layer_workspace_size(s->layer, tokens, (int)o->n_threads);
     if (train > 0) {
-        size_t size = dsmoe_layer_train_workspace_size(s->layer, train, o->n_threads);
+        size_t size = dsmoe_layer_train_workspace_size(s->layer, train, (int)o->n_threads);
         if (size > workspace) workspace = size;
         s->saved_size = dsmoe_layer_saved_size(s->layer, train);
         s->saved = dsmoe_memory_alloc(s->saved_size);
         s->dx = dsmoe_memory_alloc(rows * sizeof *s->dx);
         if (!s->saved || !s->dx) return false;
     }
-    s->workspace = (dsmoe_workspace){dsmoe_memory_alloc(workspace), workspace, o->n_threads};
+    s->workspace = (dsmoe_workspace){dsmoe_memory_alloc(workspace), workspace, (int)o->n_threads};
     s->x = dsmoe_memory_alloc(rows * sizeof *s->x);
     s->y = dsmoe_memory_alloc(rows * sizeof *s->y);
     s->topk_idx = malloc((size_t)(tokens * o->config.num_experts_per_tok) * sizeof *s->topk_idx);
-    bool probe = bench_probe_create(&s->probe, o->n_threads);
+    bool probe = bench_probe_create(&s->probe, (int)o->n_threads);
     if (!s->workspace.memory || !s->x || !s->y || !s->topk_idx || !probe) return false;
     bench_fill(s->x, (int64_t)rows, 7);
-    for (size_t i = 0; i < rows; i++) s->x[i] *= 16.0f; /* of the order of 1, as behind a norm */
+    for (size_t i = 0; i < rows; i++) s->x[i] *= 16.0f; /* of the order of 1, as after a norm */
     return true;
 }
 
@@ -252,7 +255,7 @@ static void print_header(const bench_options *o)
            "top-%lld, %lld shared\n%d threads, %s kernels\n\n",
            (long long)c->hidden_size, (long long)c->moe_intermediate_size,
            (long long)c->n_routed_experts, (long long)c->num_experts_per_tok,
-           (long long)c->n_shared_experts, o->n_threads, dsmoe_kernels_name());
+           (long long)c->n_shared_experts, (int)o->n_threads, dsmoe_kernels_name());
     printf(
         "mode   tokens        ms   tokens/s   GFLOP/s  experts  weights GB/s  router ms  limit    "
         "roofline\n");
@@ -288,7 +291,7 @@ static void print_json(const bench_options *o, const bench_case *cases, int n,
            "\"threads\":%d,\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\"cases\":[",
            (long long)c->hidden_size, (long long)c->moe_intermediate_size,
            (long long)c->n_routed_experts, (long long)c->n_shared_experts,
-           (long long)c->num_experts_per_tok, dsmoe_kernels_name(), o->n_threads,
+           (long long)c->num_experts_per_tok, dsmoe_kernels_name(), (int)o->n_threads,
            machine.fma_gflops, machine.read_gbs);
     for (int i = 0; i < n; i++) print_json_case(&cases[i], i == 0);
     printf("\n]}\n");
@@ -322,56 +325,38 @@ static dsmoe_status run_cases(bench_state *s, dsmoe_error *error)
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-static bool parse_seconds(const char *text, double *value)
+/* The numbers of tokens of an option; CLI_OK or an exit code. */
+static int parse_tokens(const char *option, const char *text, int64_t values[MAX_CASES], int *n)
 {
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && *end == '\0' && *value >= 0.0 && *value <= 3600.0;
+    if (!text) return CLI_OK;
+    *n = cli_parse_list(text, 1, MAX_SIZE, values, MAX_CASES);
+    if (*n >= 0) return CLI_OK;
+    return cli_usage(command,
+                     "%s takes at most %d numbers from 1 to %d with commas between them, not '%s'",
+                     option, MAX_CASES, MAX_SIZE, text);
 }
 
 static int parse(int argc, char **argv, bench_options *o)
 {
-    enum { HIDDEN = 256, MOE, ROUTED, SHARED, K, TOKENS, TRAIN, SECONDS, JSON };
-    static const struct option options[] = {{"hidden", required_argument, NULL, HIDDEN},
-                                            {"moe", required_argument, NULL, MOE},
-                                            {"routed", required_argument, NULL, ROUTED},
-                                            {"shared", required_argument, NULL, SHARED},
-                                            {"k", required_argument, NULL, K},
-                                            {"tokens", required_argument, NULL, TOKENS},
-                                            {"train-tokens", required_argument, NULL, TRAIN},
-                                            {"seconds", required_argument, NULL, SECONDS},
-                                            {"threads", required_argument, NULL, 't'},
-                                            {"json", no_argument, NULL, JSON},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    int64_t threads = o->n_threads;
-    for (int c; (c = getopt_long(argc, argv, "t:h", options, NULL)) != -1;) {
-        dsmoe_layer_config *k = &o->config;
-        bool ok = true;
-        const int64_t max = 1 << 20;
-        switch (c) {
-        case HIDDEN: ok = cli_parse_int(optarg, 1, max, &k->hidden_size); break;
-        case MOE: ok = cli_parse_int(optarg, 1, max, &k->moe_intermediate_size); break;
-        case ROUTED: ok = cli_parse_int(optarg, 1, max, &k->n_routed_experts); break;
-        case SHARED: ok = cli_parse_int(optarg, 0, max, &k->n_shared_experts); break;
-        case K: ok = cli_parse_int(optarg, 1, max, &k->num_experts_per_tok); break;
-        case TOKENS:
-            ok = (o->n_infer = cli_parse_list(optarg, 1, max, o->infer, MAX_CASES)) >= 0;
-            break;
-        case TRAIN:
-            ok = (o->n_train = cli_parse_list(optarg, 1, max, o->train, MAX_CASES)) >= 0;
-            break;
-        case 't': ok = cli_parse_int(optarg, 1, CLI_MAX_THREADS, &threads); break;
-        case SECONDS: ok = parse_seconds(optarg, &o->seconds); break;
-        case JSON: o->json = true; break;
-        case 'h': fputs(help, stdout); return CLI_OK;
-        default: return cli_usage("bench", "that is not an option of bench layer");
-        }
-        if (!ok) return cli_usage("bench", "'%s' is not a number this option can take", optarg);
-    }
-    if (optind < argc) return cli_usage("bench", "what is '%s'?", argv[optind]);
-    o->n_threads = (int)threads;
-    return -1;
+    dsmoe_layer_config *k = &o->config;
+    const char *infer = NULL, *train = NULL;
+    const option_row rows[] = {
+        {"--hidden", NULL, OPTION_INTEGER, &k->hidden_size, 1, MAX_SIZE},
+        {"--moe", NULL, OPTION_INTEGER, &k->moe_intermediate_size, 1, MAX_SIZE},
+        {"--routed", NULL, OPTION_INTEGER, &k->n_routed_experts, 1, MAX_SIZE},
+        {"--shared", NULL, OPTION_INTEGER, &k->n_shared_experts, 0, MAX_SIZE},
+        {"--k", NULL, OPTION_INTEGER, &k->num_experts_per_tok, 1, MAX_SIZE},
+        {"--tokens", NULL, OPTION_TEXT, &infer, 0, 0},
+        {"--train-tokens", NULL, OPTION_TEXT, &train, 0, 0},
+        {"--seconds", NULL, OPTION_NUMBER, &o->seconds, 0, 3600},
+        {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
+        {"--json", NULL, OPTION_FLAG, &o->json, 0, 0},
+    };
+    int code = options_parse(command, help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (code >= 0) return code;
+    code = parse_tokens("--tokens", infer, o->infer, &o->n_infer);
+    if (code == CLI_OK) code = parse_tokens("--train-tokens", train, o->train, &o->n_train);
+    return code == CLI_OK ? -1 : code;
 }
 
 int bench_layer(int argc, char **argv)
@@ -398,7 +383,6 @@ int bench_layer(int argc, char **argv)
     bool enough = status != DSMOE_OK || make_buffers(&s);
     if (status == DSMOE_OK && enough) status = run_cases(&s, &error);
     release(&s);
-    if (!enough) return cli_failure("bench", "not enough memory for these cases");
-    if (status == DSMOE_ERROR_CONFIG) return cli_usage("bench", "%s", error.message);
-    return status == DSMOE_OK ? CLI_OK : cli_failure("bench", "%s", error.message);
+    if (!enough) return cli_failure(command, "not enough memory for these cases");
+    return status == DSMOE_OK ? CLI_OK : bench_shape_error(command, &error);
 }

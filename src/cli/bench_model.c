@@ -10,10 +10,12 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 
+static const char command[] = "bench model";
+
 static const char help[] =
     "usage: dsmoe bench model -m PATH [options]\n"
     "\n"
-    "Times a model on random token ids: a prompt at once, then tokens one by one behind it. In\n"
+    "Times a model on random token ids: a prompt at once, then tokens one by one after it. In\n"
     "turn with both, the machine's own limits are measured on the same threads: multiply-adds on\n"
     "registers and reading from memory, for 0.2 s each. Speeds are the best of all rounds, for\n"
     "the model as for the limits; a first round, which reads the files, does not count. Reading\n"
@@ -22,7 +24,7 @@ static const char help[] =
     "\n"
     "  -m, --model PATH    the folder of the model\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
-    "  -n, --n-gen N       tokens decoded one by one behind it (32)\n"
+    "  -n, --n-gen N       tokens decoded one by one after it (32)\n"
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
@@ -362,18 +364,18 @@ int bench_model(int argc, char **argv)
         {"--model", "-m", OPTION_TEXT, &o.path, 0, 0},
         {"--n-prompt", "-p", OPTION_INTEGER, &o.n_prompt, 1, most},
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
-        {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, most},
+        {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
     };
-    int code = options_parse("bench", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    int code = options_parse(command, help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (code >= 0) return code;
-    if (!o.path) return cli_usage("bench", "which model? Say -m PATH");
+    if (!o.path || !*o.path) return cli_usage(command, CLI_WHICH_MODEL);
 
     bench_state s = {.options = &o, .kv_type = DSMOE_F16};
-    code = kv_type_parse("bench", o.kv_type, &s.kv_type);
+    code = kv_type_parse(command, o.kv_type, &s.kv_type);
     if (code != CLI_OK) return code;
     bench_result r = {0};
     dsmoe_error error = {0};
@@ -384,6 +386,6 @@ int bench_model(int argc, char **argv)
     if (status == DSMOE_OK && enough) status = run_rounds(&s, &r, &error);
     if (status == DSMOE_OK && enough) (o.json ? print_json : print_text)(&s, &r);
     release(&s);
-    if (!enough) return cli_failure("bench", "not enough memory");
-    return status == DSMOE_OK ? CLI_OK : cli_failure("bench", "%s", error.message);
+    if (!enough) return cli_failure(command, "not enough memory");
+    return status == DSMOE_OK ? CLI_OK : kv_type_error(command, NULL, &error);
 }

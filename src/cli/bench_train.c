@@ -11,6 +11,8 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 
+static const char command[] = "bench train";
+
 static const char help[] =
     "usage: dsmoe bench train [options]\n"
     "\n"
@@ -70,12 +72,12 @@ static int make_config(bench_state *s)
     dsmoe_config *c = &s->config;
     dsmoe_error error;
     if (dsmoe_config_preset("tiny", c, &error) != DSMOE_OK)
-        return cli_failure("bench", "%s", error.message);
+        return cli_failure(command, "%s", error.message);
     c->hidden_size = 256;
     c->num_hidden_layers = 6;
     c->moe_intermediate_size = 172;
     c->vocab_size = s->options->vocab_size;
-    return model_sizes_apply("bench", &s->options->sizes, c);
+    return model_sizes_apply(command, &s->options->sizes, c);
 }
 
 static dsmoe_status make_ready(bench_state *s, dsmoe_error *error)
@@ -256,7 +258,7 @@ static int parse(bench_options *o, int argc, char **argv)
     option_row rows[N_ROWS];
     memcpy(rows, own, sizeof own);
     model_sizes_rows(&o->sizes, rows + N_OWN);
-    return options_parse("bench", help, rows, N_ROWS, argc, argv, NULL);
+    return options_parse(command, help, rows, N_ROWS, argc, argv, NULL);
 }
 
 int bench_train(int argc, char **argv)
@@ -271,10 +273,6 @@ int bench_train(int argc, char **argv)
     code = make_config(&s);
     if (code >= 0) return code;
     dsmoe_status status = make_ready(&s, &error);
-    if (status == DSMOE_ERROR_CONFIG || status == DSMOE_ERROR_ARGUMENT) {
-        release(&s);
-        return cli_usage("bench", "%s", error.message);
-    }
     bool enough = status != DSMOE_OK || make_tokens(&s);
     if (status == DSMOE_OK && enough) {
         status = run_step(&s, &r, &error); /* warms up; its memory is the peak */
@@ -284,6 +282,6 @@ int bench_train(int argc, char **argv)
     if (status == DSMOE_OK && enough) status = run_steps(&s, &r, &error);
     if (status == DSMOE_OK && enough) (o.json ? print_json : print_text)(&s, &r);
     release(&s);
-    if (!enough) return cli_failure("bench", "not enough memory");
-    return status == DSMOE_OK ? CLI_OK : cli_failure("bench", "%s", error.message);
+    if (!enough) return cli_failure(command, "not enough memory");
+    return status == DSMOE_OK ? CLI_OK : bench_shape_error(command, &error);
 }

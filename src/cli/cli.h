@@ -34,10 +34,20 @@ int command_tokenizer(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_verify(int argc, char **argv);
 
-/* Both print "dsmoe COMMAND: message" to stderr, as one line; usage also points to --help. They return
- * the exit code so that a command can end with: return cli_usage("plan", "…"); */
+/* Both print "dsmoe COMMAND: message" to stderr, as one line, and return the exit code, so that a command
+ * can end with: return cli_usage("plan", "…"); the command is NULL where it is not known.
+ * A call is wrong, and points to --help, if an option is missing, contradicts another, or has a value that
+ * does not exist or does not fit the model. What files hold (the texts and ids of -p as well), the disk,
+ * or memory are to blame for is a failure. */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_failure(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* An error of the library, after `about`, say the option or the model that it is about, if that is not NULL:
+ * wrong usage if the library was asked for what is impossible, else a failure. */
+int cli_error(const char *command, const char *about, const dsmoe_error *error);
+
+/* The message where a command needs a model and -m is missing. */
+#define CLI_WHICH_MODEL                                                                            \
+    "which model? -m names its folder, a training run or a .gguf file; dsmoe demo makes one in a minute"
 
 /* Warns on stderr if the model was not made for so many tokens. */
 /* A line if not all of the data is learnt from, or not as it is. */

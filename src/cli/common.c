@@ -18,7 +18,7 @@ static void print_message(const char *command, const char *format, va_list argum
     char message[4096];
     uint32_t code = 0;
     vsnprintf(message, sizeof message, format, arguments);
-    fprintf(stderr, "dsmoe %s: ", command);
+    fprintf(stderr, "dsmoe%s%s: ", command ? " " : "", command ? command : "");
     for (size_t i = 0, length = strlen(message), size; i < length; i += size) {
         size = cli_utf8_character(message + i, length - i, &code);
         bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
@@ -34,7 +34,7 @@ int cli_usage(const char *command, const char *format, ...)
     va_start(arguments, format);
     print_message(command, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "try: dsmoe %s --help\n", command);
+    fprintf(stderr, "try: dsmoe %s%s--help\n", command ? command : "", command ? " " : "");
     return CLI_USAGE;
 }
 
@@ -45,6 +45,13 @@ int cli_failure(const char *command, const char *format, ...)
     print_message(command, format, arguments);
     va_end(arguments);
     return CLI_FAILURE;
+}
+
+int cli_error(const char *command, const char *about, const dsmoe_error *error)
+{
+    bool is_usage = error->status == DSMOE_ERROR_ARGUMENT;
+    return (is_usage ? cli_usage : cli_failure)(command, "%s%s%s", about ? about : "",
+                                                about ? ": " : "", error->message);
 }
 
 void cli_warn_of_files(const char *command, const dsmoe_data_files *files)
@@ -63,7 +70,7 @@ void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_
                 command, config->max_position_embeddings, n_ctx);
 }
 
-/* The number at the start of `text`; *end is set behind it. */
+/* The number at the start of `text`; *end is set after it. */
 static bool parse_number(const char *text, const char **end, int64_t min, int64_t max,
                          int64_t *value)
 {

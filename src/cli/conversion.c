@@ -66,7 +66,7 @@ int conversion_failure(conversion *c, const dsmoe_error *error)
         return cli_failure(c->command, "%s: the model needs %s, and the disk has %s left",
                            c->target, cli_format_bytes(c->needed, needed),
                            cli_format_bytes(c->available, left));
-    if (!cli_interrupted()) return cli_failure(c->command, "%s", error->message);
+    if (!cli_interrupted()) return cli_error(c->command, NULL, error);
     cli_failure(c->command, "interrupted; what was written is removed");
     return CLI_INTERRUPTED;
 }

@@ -1,6 +1,7 @@
 /* convert.c - `dsmoe convert`: a model from one form to another. */
 #include "cli/cli.h"
 #include "cli/conversion.h"
+#include "cli/names.h"
 #include "cli/options.h"
 #include "cli/output.h"
 
@@ -43,7 +44,9 @@ int command_convert(int argc, char **argv)
     int exit_code =
         options_parse("convert", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
-    if (words.count < 2) return cli_usage("convert", "which model, and as what? SRC DST");
+    if (words.count < 2)
+        return cli_usage("convert", "which model, and as what? Say dsmoe convert SRC DST");
+    if (options.type && names_check_type("convert", options.type) != CLI_OK) return CLI_USAGE;
     conversion c = conversion_start("convert", "converting", paths[1]);
     options.n_threads = (int)n_threads;
     return conversion_run(&c, paths[0], options);

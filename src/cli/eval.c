@@ -237,7 +237,7 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
                                              .kv_type = e->options->kv_type,
                                              .stop = cli_stop};
     if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK)
-        return cli_failure("eval", "%s", error.message);
+        return kv_type_error("eval", e->options->model, &error);
     e->config = *dsmoe_model_config(model);
     e->result = (eval_result){0};
     double start = cli_seconds();
@@ -253,6 +253,19 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
     return CLI_OK;
 }
 
+/* With the options that make the probe: a model may not have what they take away. */
+static int refuse_probe(const eval_options *o, const dsmoe_error *error)
+{
+    char options[96], mask[32] = "", experts[32] = "";
+    if (o->probe.mask_top > 0) snprintf(mask, sizeof mask, " --mask-top %g", o->probe.mask_top);
+    if (o->probe.num_experts_per_tok > 0)
+        snprintf(experts, sizeof experts, " --experts %" PRId64, o->probe.num_experts_per_tok);
+    snprintf(options, sizeof options, "%s%s%s", mask, experts,
+             o->probe.replace_shared ? " --replace-shared" : "");
+    bool fits_none = error->status != DSMOE_ERROR_ARGUMENT; /* a dense model */
+    return cli_error("eval", fits_none ? o->model : options + 1, error);
+}
+
 /* With the probe that the options name, which may be none. */
 static int evaluate_probed(evaluation *e, const dsmoe_model *model)
 {
@@ -260,7 +273,7 @@ static int evaluate_probed(evaluation *e, const dsmoe_model *model)
     dsmoe_model *probed = NULL;
     if (eval_is_probed(&e->options->probe)) {
         if (dsmoe_model_probe(model, &e->options->probe, &probed, &error) != DSMOE_OK)
-            return cli_failure("eval", "%s: %s", e->options->model, error.message);
+            return refuse_probe(e->options, &error);
         model = probed;
     }
     int exit_code = eval_run(e, model, "evaluating");
@@ -290,8 +303,7 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
 static int check_options(eval_options *options)
 {
     bool probed = eval_is_probed(&options->probe);
-    if (!options->model || !*options->model)
-        return cli_usage("eval", "which model? -m names its folder or .gguf file");
+    if (!options->model || !*options->model) return cli_usage("eval", CLI_WHICH_MODEL);
     if (!options->file) return cli_usage("eval", "which text? -f names its file");
     if (options->probes && probed)
         return cli_usage("eval", "--probes runs the whole set: no other probe beside it");

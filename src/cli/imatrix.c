@@ -59,8 +59,7 @@ static int parse(imatrix_command *c, int argc, char **argv)
     int exit_code =
         options_parse("imatrix", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!c->model || !*c->model)
-        return cli_usage("imatrix", "which model? -m names its folder or .gguf file");
+    if (!c->model || !*c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
     if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
     if (!c->output || !*c->output) return cli_usage("imatrix", "where to? -o names the file");
     const char *inputs[] = {c->model, output_input(c->file)};

@@ -9,6 +9,7 @@
 
 #include "cli/conversion.h"
 #include "cli/model_sizes.h"
+#include "cli/names.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -112,6 +113,7 @@ static int parse_options(init_command *c, int argc, char **argv)
 static int make_config(init_command *c)
 {
     dsmoe_error error;
+    if (!c->config_path && names_check_preset("init", c->preset) != CLI_OK) return CLI_USAGE;
     if (!c->config_path && dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
         return cli_usage("init", "--preset: %s", error.message);
     char *path = c->config_path && is_folder(c->config_path)
@@ -141,6 +143,7 @@ static int parse(init_command *c, int argc, char **argv)
                          "--type must be f32, f16 or bf16, not '%s', unless a .gguf file is "
                          "written",
                          c->dtype_name);
+    if (names_check_type("init", c->dtype_name) != CLI_OK) return CLI_USAGE;
     return make_config(c);
 }
 
@@ -172,8 +175,9 @@ static int use_tokenizer(init_command *c)
     if (bos >= 0) c->config.bos_token_id = bos;
     if (eos >= 0) c->config.eos_token_id = eos;
     if (conversion_to_gguf(c->tokenizer) && !conversion_to_gguf(c->folder))
-        return cli_failure("init", "%s: a folder takes a tokenizer.json, not a .gguf file",
-                           c->tokenizer);
+        return cli_usage("init",
+                         "--tokenizer %s: a folder takes a tokenizer.json, not a .gguf file",
+                         c->tokenizer);
     return CLI_OK;
 }
 

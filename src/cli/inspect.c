@@ -257,7 +257,7 @@ static int inspect_routing(const inspection *it)
                            options->model);
     if (options->layer >= 0 && (options->layer >= config->num_hidden_layers ||
                                 !dsmoe_config_layer_is_moe(config, options->layer)))
-        return cli_usage("inspect", "--layer %" PRId64 " is no MoE layer of this model (%s)",
+        return cli_usage("inspect", "--layer %" PRId64 " is not an MoE layer of this model (%s)",
                          options->layer, moe_layers(config, layers));
     corpus text;
     corpus_source source = {"inspect", options->model, options->routing, options->ids};
@@ -306,13 +306,13 @@ int command_inspect(int argc, char **argv)
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model || !*options.model)
-        return cli_usage("inspect", "which model? -m names its folder or .gguf file");
+    if (!options.model || !*options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
     if (!options.routing && (options.ids || options.html || options.layer >= 0))
         return cli_usage("inspect", "%s goes with --routing",
                          options.html  ? "--html"
                          : options.ids ? "--ids"
                                        : "--layer");
+    if (options.html && !*options.html) return cli_usage("inspect", "--html names no file");
     exit_code = check_page(&options);
     if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;

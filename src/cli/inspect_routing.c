@@ -344,7 +344,7 @@ int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx,
     report->k = config->num_experts_per_tok;
     report->n_ctx = corpus_context("inspect", text, config, n_ctx);
     if (report->n_ctx < 1 + (text->bos >= 0))
-        return cli_failure("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
+        return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
                            report->n_ctx);
     int exit_code = collect(&c, model, text, n_threads);
     if (exit_code == CLI_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);

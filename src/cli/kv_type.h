@@ -8,4 +8,8 @@
  * message. */
 int kv_type_parse(const char *command, const char *text, dsmoe_dtype *type);
 
+/* Prints why a session could not be created, with the model or, if its heads do not fit the type, the
+ * option; returns the exit code. */
+int kv_type_error(const char *command, const char *model, const dsmoe_error *error);
+
 #endif

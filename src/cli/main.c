@@ -5,35 +5,56 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/options.h"
+#include "cli/suggest.h"
+
+enum { MAX_PARTS = 3 };
+
 typedef struct command {
     const char *name;
     const char *summary;
     int (*run)(int argc, char **argv);
+    const char *parts[MAX_PARTS]; /* its own sub-commands, NULL after the last */
 } command;
 
 static const command commands[] = {
-    {"demo", "a small model in a minute: made-up text, training, its experts", command_demo},
-    {"generate", "continue a text", command_generate},
-    {"chat", "a conversation with a model", command_chat},
-    {"train", "train a model on text, or go on with a run that was stopped", command_train},
-    {"report", "the page of a training run, made anew", command_report},
-    {"eval", "how well a model predicts a text: cross entropy, perplexity, bits per byte",
-     command_eval},
-    {"ablate", "the paper's comparison of architectures, trained on a text", command_ablate},
-    {"inspect", "what a model is, and which experts a text uses", command_inspect},
-    {"tokenize", "text to token ids", command_tokenize},
-    {"detokenize", "token ids to text", command_detokenize},
-    {"tokenizer", "learn a tokenizer from text", command_tokenizer},
-    {"init", "write a freshly initialised model", command_init},
-    {"convert", "a model folder as a GGUF file, or the other way round", command_convert},
-    {"quantize", "a model with fewer bits for each weight", command_quantize},
-    {"imatrix", "what quantising a model should take most care of", command_imatrix},
-    {"plan", "the paper's three architectures side by side, or what a config.json describes",
-     command_plan},
-    {"verify", "check the layer and whole models against reference files", command_verify},
-    {"bench", "measure speed against what the machine can do", command_bench},
+    {"demo",
+     "a small model in a minute: made-up text, training, its experts",
+     command_demo,
+     {NULL}},
+    {"generate", "continue a text", command_generate, {NULL}},
+    {"chat", "a conversation with a model", command_chat, {NULL}},
+    {"train", "train a model on text, or go on with a run that was stopped", command_train, {NULL}},
+    {"report", "make the page of a training run again", command_report, {NULL}},
+    {"eval",
+     "how well a model predicts a text: cross entropy, perplexity, bits per byte",
+     command_eval,
+     {NULL}},
+    {"ablate",
+     "the paper's comparison of architectures, trained on a text",
+     command_ablate,
+     {NULL}},
+    {"inspect", "what a model is, and which experts a text uses", command_inspect, {NULL}},
+    {"tokenize", "text to token ids", command_tokenize, {NULL}},
+    {"detokenize", "token ids to text", command_detokenize, {NULL}},
+    {"tokenizer", "learn a tokenizer from text", command_tokenizer, {"train"}},
+    {"init", "write a freshly initialised model", command_init, {NULL}},
+    {"convert", "a model folder as a GGUF file, or the other way round", command_convert, {NULL}},
+    {"quantize", "a model with fewer bits for each weight", command_quantize, {NULL}},
+    {"imatrix", "what quantising a model should take most care of", command_imatrix, {NULL}},
+    {"plan",
+     "the paper's three architectures side by side, or what a config.json describes",
+     command_plan,
+     {NULL}},
+    {"verify", "check the layer and whole models against reference files", command_verify, {NULL}},
+    {"bench",
+     "measure speed against what the machine can do",
+     command_bench,
+     {"layer", "model", "train"}},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* ---- help ------------------------------------------------------------------------------------ */
 
 static void print_help(FILE *file)
 {
@@ -46,13 +67,77 @@ static void print_help(FILE *file)
         fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].summary);
     fprintf(file,
             "\nexamples:\n"
+            "  dsmoe demo                                    train a small model and see its "
+            "experts\n"
             "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
             "  dsmoe plan                                    what fine-grained experts buy, "
             "in one table\n\n"
             "A command never replaces one of its inputs; it replaces another file only with\n"
             "--force and only one of the same kind; it fills only folders that are new or empty.\n"
-            "'dsmoe COMMAND --help' tells more about a command.\n");
+            "'dsmoe help COMMAND' or 'dsmoe COMMAND --help' tells more about a command.\n");
 }
+
+/* ---- finding a command ----------------------------------------------------------------------- */
+
+static const command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(name, commands[i].name)) return &commands[i];
+    return NULL;
+}
+
+static int refuse_command(const char *name)
+{
+    enum { N_OWN = 3 };
+    const char *names[N_COMMANDS + N_OWN] = {"--help", "--version", "help"};
+    char hint[SUGGESTION];
+    bool is_option = *name == '-';
+    for (int i = 0; i < N_COMMANDS; i++) names[i + N_OWN] = commands[i].name;
+    suggest_text(name, names, is_option ? 2 : N_COMMANDS + N_OWN, hint);
+    return cli_usage(NULL, "there is no %s '%s'%s", is_option ? "option" : "command", name, hint);
+}
+
+/* `dsmoe help bench layer` is `dsmoe bench layer --help`. */
+static int run_help(int argc, char **argv)
+{
+    enum { MOST_WORDS = 2 };
+    static char help[] = "--help";
+    if (argc == 1) {
+        print_help(stdout);
+        return cli_finish("help", CLI_OK);
+    }
+    const command *found = find_command(argv[1]);
+    if (!found) return refuse_command(argv[1]);
+    char *words[MOST_WORDS + 2] = {argv[1]};
+    int n = 1;
+    if (argc > 2 && found->parts[0]) words[n++] = argv[2];
+    words[n++] = help;
+    return cli_finish(argv[1], found->run(n, words));
+}
+
+/* Appends "dsmoe bench layer" if that has the option. */
+static void add_owner(const command *c, const char *part, const char *option, char *out,
+                      size_t size)
+{
+    char *words[] = {(char *)c->name, (char *)part};
+    size_t used = strlen(out);
+    if (options_has(c->run, part ? 2 : 1, words, option))
+        snprintf(out + used, size - used, "%sdsmoe %s%s%s", used ? ", " : "", c->name,
+                 part ? " " : "", part ? part : "");
+}
+
+static void find_owners(const char *option, char *out, size_t size)
+{
+    *out = '\0';
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const command *c = &commands[i];
+        if (!c->parts[0]) add_owner(c, NULL, option, out, size);
+        for (int j = 0; j < MAX_PARTS && c->parts[j]; j++)
+            add_owner(c, c->parts[j], option, out, size);
+    }
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
 
 /* A standard stream that the caller has closed must not become the next file that is opened, or
  * messages would end up in a model. It stays unusable: /dev/null, open for the wrong direction. */
@@ -66,22 +151,18 @@ int main(int argc, char **argv)
 {
     hold_standard_streams();
     cli_catch_lost_file();
+    options_set_owners(find_owners);
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
     }
     const char *name = argv[1];
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-        print_help(stdout);
-        return cli_finish(name, CLI_OK);
-    }
+    if (!strcmp(name, "help")) return run_help(argc - 1, argv + 1);
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) return run_help(1, argv + 1);
     if (!strcmp(name, "--version")) {
         printf("dsmoe %s (%s kernels)\n", dsmoe_version(), dsmoe_kernels_name());
         return cli_finish(name, CLI_OK);
     }
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(name, commands[i].name))
-            return cli_finish(name, commands[i].run(argc - 1, argv + 1));
-    fprintf(stderr, "dsmoe: there is no command '%s'\ntry: dsmoe --help\n", name);
-    return CLI_USAGE;
+    const command *found = find_command(name);
+    return found ? cli_finish(name, found->run(argc - 1, argv + 1)) : refuse_command(name);
 }

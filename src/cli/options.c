@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/suggest.h"
 
 /* Beyond this a limit is there for the program's sake and would only confuse in a message. */
 static const double limit_worth_naming = 1e15;
@@ -151,6 +152,29 @@ static const option_row *find_row(const option_row *rows, int n_rows, const char
     return NULL;
 }
 
+/* ---- options that do not exist --------------------------------------------------------------- */
+
+static options_owners_fn *find_owners;
+
+void options_set_owners(options_owners_fn *find) { find_owners = find; }
+
+/* Says which option of this command may be meant, and which other commands have this one. */
+static int refuse_option(const char *command, const option_row *rows, int n_rows, const char *word,
+                         size_t length)
+{
+    enum { MAX_NAMES = 64 };
+    const char *names[MAX_NAMES] = {"--help"};
+    char name[64], hint[SUGGESTION], owners[512] = "";
+    int n = 1;
+    for (int i = 0; i < n_rows && n < MAX_NAMES; i++) names[n++] = rows[i].name;
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+             word);
+    if (find_owners) find_owners(name, owners, sizeof owners);
+    return cli_usage(command, "there is no option '%s'%s%s%s", name,
+                     suggest_text(name, names, n, hint), *owners ? "; it is an option of " : "",
+                     owners);
+}
+
 /* One option at argv[*at]; *at moves on if its value is the next word. CLI_OK or an exit code. */
 static int parse_option(const char *command, const option_row *rows, int n_rows, int argc,
                         char **argv, int *at, bool *given)
@@ -166,7 +190,7 @@ static int parse_option(const char *command, const option_row *rows, int n_rows,
         value = word + length;
     }
     const option_row *row = find_row(rows, n_rows, word, length);
-    if (!row) return cli_usage(command, "there is no option '%s'", word);
+    if (!row) return refuse_option(command, rows, n_rows, word, length);
     if (given) given[row - rows] = true;
     if (row->kind == OPTION_FLAG || row->kind == OPTION_OFF) {
         if (value) return cli_usage(command, "%s takes no value", row->name);
@@ -187,6 +211,21 @@ static int store_word(const char *command, option_words *words, const char *word
     return CLI_OK;
 }
 
+/* What is asked for while options_has looks at the table of a command. */
+static struct {
+    const char *name;
+    bool found;
+} asked;
+
+bool options_has(int (*command)(int argc, char **argv), int argc, char **argv, const char *name)
+{
+    asked.name = name;
+    asked.found = false;
+    command(argc, argv);
+    asked.name = NULL;
+    return asked.found;
+}
+
 int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
                   int argc, char **argv, option_words *words)
 {
@@ -197,6 +236,10 @@ int options_parse_given(const char *command, const char *help, const option_row 
                         int argc, char **argv, option_words *words, bool *given)
 {
     if (given) memset(given, 0, (size_t)n_rows * sizeof *given);
+    if (asked.name) {
+        asked.found = find_row(rows, n_rows, asked.name, strcspn(asked.name, "=")) != NULL;
+        return CLI_OK;
+    }
     bool options_ended = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];

@@ -4,6 +4,7 @@
 #define DSMOE_CLI_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum option_kind {
@@ -62,5 +63,13 @@ typedef struct option_rule {
  * of a rule that is broken. */
 int options_check(const char *command, const option_row *rows, int n_rows, const bool *given,
                   const option_rule *rules, int n_rules);
+
+/* Whether a command, called with the words before its options, has an option of that name: its table is
+ * looked at, nothing else happens. `name` may go on with "=value". */
+bool options_has(int (*command)(int argc, char **argv), int argc, char **argv, const char *name);
+
+/* Where commands are known: writes which of them have an option, "dsmoe train and dsmoe ablate", or "". */
+typedef void options_owners_fn(const char *option, char *out, size_t size);
+void options_set_owners(options_owners_fn *find);
 
 #endif

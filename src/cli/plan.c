@@ -2,14 +2,15 @@
  * command and the paper's three architectures; plan_model.c explains a config.json. */
 #include "cli/plan.h"
 
-#include <getopt.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/options.h"
 #include "cli/table.h"
 
-static const char help_text[] =
+static const char help[] =
     "usage: dsmoe plan [options]                  the paper's three architectures, side by side\n"
     "       dsmoe plan --config PATH [options]    what a model's config.json describes\n"
     "\n"
@@ -162,63 +163,45 @@ static int plan_architectures(const plan_sizes *sizes, bool json)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-enum { N_NUMBERS = 7, NUMBER_SHARED = 3, NUMBER_TOKENS = 6 };
-
-/* An option that takes a number returns its place in the list of numbers below. */
-static const struct option long_options[] = {
-    {"experts", required_argument, NULL, 0},
-    {"active", required_argument, NULL, 1},
-    {"split", required_argument, NULL, 2},
-    {"shared", required_argument, NULL, NUMBER_SHARED},
-    {"hidden", required_argument, NULL, 4},
-    {"ffn", required_argument, NULL, 5},
-    {"tokens", required_argument, NULL, NUMBER_TOKENS},
-    {"config", required_argument, NULL, 'c'},
-    {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},
-    {0},
-};
+static const plan_sizes paper_sizes = {.n_experts = 16,
+                                       .k_active = 2,
+                                       .m_split = 4,
+                                       .k_shared = 1,
+                                       .hidden_size = 2048,
+                                       .ffn_size = 5632};
 
 int command_plan(int argc, char **argv)
 {
-    plan_sizes sizes = {.n_experts = 16,
-                        .k_active = 2,
-                        .m_split = 4,
-                        .k_shared = 1,
-                        .hidden_size = 2048,
-                        .ffn_size = 5632};
-    int64_t n_tokens = 4096;
-    int64_t *numbers[N_NUMBERS] = {&sizes.n_experts, &sizes.k_active,    &sizes.m_split,
-                                   &sizes.k_shared,  &sizes.hidden_size, &sizes.ffn_size,
-                                   &n_tokens};
+    enum { NOT_GIVEN = -1, N_SIZES = 6, DEFAULT_TOKENS = 4096 };
+    plan_sizes s = paper_sizes;
+    int64_t given[N_SIZES], n_tokens = NOT_GIVEN;
+    int64_t *sizes[N_SIZES] = {&s.n_experts, &s.k_active,    &s.m_split,
+                               &s.k_shared,  &s.hidden_size, &s.ffn_size};
     const char *config = NULL;
-    bool json = false, has_sizes = false, has_tokens = false;
-    int option, index = 0;
-    opterr = 0;
-    while ((option = getopt_long(argc, argv, ":h", long_options, &index)) != -1) {
-        if (option < N_NUMBERS) {
-            int64_t min = option == NUMBER_SHARED ? 0 : 1;
-            if (!cli_parse_int(optarg, min, INT64_MAX, numbers[option]))
-                return cli_usage("plan", "--%s needs a whole number from %" PRId64 " up, not '%s'",
-                                 long_options[index].name, min, optarg);
-            *(option == NUMBER_TOKENS ? &has_tokens : &has_sizes) = true;
-        } else if (option == 'c') {
-            config = optarg;
-        } else if (option == 'j') {
-            json = true;
-        } else if (option == 'h') {
-            fputs(help_text, stdout);
-            return CLI_OK;
-        } else if (option == ':') {
-            return cli_usage("plan", "%s needs a value", argv[optind - 1]);
-        } else {
-            return cli_usage("plan", "there is no option '%s'", argv[optind - 1]);
+    bool json = false, has_sizes = false;
+    const option_row rows[] = {
+        {"--experts", NULL, OPTION_INTEGER, &given[0], 1, INFINITY},
+        {"--active", NULL, OPTION_INTEGER, &given[1], 1, INFINITY},
+        {"--split", NULL, OPTION_INTEGER, &given[2], 1, INFINITY},
+        {"--shared", NULL, OPTION_INTEGER, &given[3], 0, INFINITY},
+        {"--hidden", NULL, OPTION_INTEGER, &given[4], 1, INFINITY},
+        {"--ffn", NULL, OPTION_INTEGER, &given[5], 1, INFINITY},
+        {"--tokens", NULL, OPTION_INTEGER, &n_tokens, 1, INFINITY},
+        {"--config", NULL, OPTION_TEXT, &config, 0, 0},
+        {"--json", NULL, OPTION_FLAG, &json, 0, 0},
+    };
+    for (int i = 0; i < N_SIZES; i++) given[i] = NOT_GIVEN;
+    int code = options_parse("plan", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
+    if (code >= 0) return code;
+    for (int i = 0; i < N_SIZES; i++)
+        if (given[i] != NOT_GIVEN) {
+            *sizes[i] = given[i];
+            has_sizes = true;
         }
-    }
-    if (optind < argc) return cli_usage("plan", "unexpected argument '%s'", argv[optind]);
     if (config && has_sizes)
         return cli_usage("plan",
                          "--config brings its own sizes: only --tokens and --json go with it");
-    if (has_tokens && !config) return cli_usage("plan", "--tokens goes with --config");
-    return config ? plan_model(config, n_tokens, json) : plan_architectures(&sizes, json);
+    if (n_tokens != NOT_GIVEN && !config) return cli_usage("plan", "--tokens goes with --config");
+    if (!config) return plan_architectures(&s, json);
+    return plan_model(config, n_tokens == NOT_GIVEN ? DEFAULT_TOKENS : n_tokens, json);
 }

@@ -1,6 +1,7 @@
 /* quantize.c - `dsmoe quantize`: a model with fewer bits for each weight. */
 #include "cli/cli.h"
 #include "cli/conversion.h"
+#include "cli/names.h"
 #include "cli/options.h"
 #include "cli/output.h"
 
@@ -42,8 +43,10 @@ int command_quantize(int argc, char **argv)
     int exit_code =
         options_parse("quantize", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
-    if (words.count < 2) return cli_usage("quantize", "which model, and as what? SRC DST.gguf");
+    if (words.count < 2)
+        return cli_usage("quantize", "which model, and as what? Say dsmoe quantize SRC DST.gguf");
     if (!options.type) return cli_usage("quantize", "how? --type q4_k_m, for one");
+    if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
     if (!conversion_to_gguf(paths[1]))
         return cli_usage("quantize", "%s: the name of a quantised model ends with .gguf", paths[1]);
     conversion c = conversion_start("quantize", "quantizing", paths[1]);

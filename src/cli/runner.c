@@ -52,8 +52,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
 
 int runner_options_check(const char *command, const runner_options *o)
 {
-    if (!o->model || !*o->model)
-        return cli_usage(command, "which model? -m names its folder or .gguf file");
+    if (!o->model || !*o->model) return cli_usage(command, CLI_WHICH_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     return CLI_OK;
@@ -121,7 +120,7 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
         return cli_failure(command, "%s%s", error.message,
                            error.status == DSMOE_ERROR_IO ? tokenizer_hint : "");
     if (dsmoe_session_create(r->model, &session, &r->session, &error))
-        return runner_failure(command, r, &error);
+        return kv_type_error(command, r->path, &error);
     r->capacity = dsmoe_session_capacity(r->session);
     cli_warn_of_context(command, dsmoe_model_config(r->model), r->capacity);
     if (open_sampler(r, o, &error)) return cli_failure(command, "%s", error.message);
@@ -157,7 +156,7 @@ static int64_t common_prefix(const runner *r, const int32_t *ids, int64_t n_ids)
     return n;
 }
 
-/* One piece behind what the session holds. */
+/* One piece after what the session holds. */
 static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_error *error)
 {
     int64_t length = dsmoe_session_length(r->session);

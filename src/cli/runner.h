@@ -26,7 +26,7 @@ typedef struct runner_options {
 
 /* The part of --help that belongs to these options. */
 #define RUNNER_HELP                                                                                \
-    "      --ignore-eos         go on behind the token that ends a text\n"                         \
+    "      --ignore-eos         go on after the token that ends a text\n"                          \
     "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"  \
     "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
     "  -t, --threads N          threads (all processors)\n"                                        \
@@ -84,7 +84,7 @@ typedef enum runner_end {
 int runner_failure(const char *command, const runner *r, const dsmoe_error *error);
 
 /* Makes the session hold exactly these tokens, at least one and at most `capacity`; only those
- * behind what it already holds are processed. RUNNER_STOPPED if that went well, else
+ * after what it already holds are processed. RUNNER_STOPPED if that went well, else
  * RUNNER_INTERRUPTED or RUNNER_FAILED. */
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);
 

@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/suggest.h"
 #include "cli/table.h"
 #include "cli/token_label.h"
 
@@ -255,5 +256,6 @@ int command_tokenizer(int argc, char **argv)
         fputs(help, stdout);
         return CLI_OK;
     }
-    return cli_usage("tokenizer", "say what to do: dsmoe tokenizer train");
+    static const char *const parts[] = {"train"};
+    return suggest_part("tokenizer", argc > 1 ? argv[1] : NULL, parts, 1);
 }

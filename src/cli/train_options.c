@@ -7,7 +7,9 @@
 
 #include "cli/cli.h"
 #include "cli/model_sizes.h"
+#include "cli/names.h"
 #include "cli/options.h"
+#include "cli/suggest.h"
 
 static const char help[] =
     "usage: dsmoe train --data PATH --out DIR [options]\n"
@@ -279,12 +281,11 @@ static int check(const bool given[N_ROWS])
     const dsmoe_run_settings *s = &line.options.settings;
     int exit_code = options_check("train", rows, N_ROWS, given, rules, N_RULES);
     if (exit_code >= 0) return exit_code;
-    if (strcmp(s->schedule, "step") && strcmp(s->schedule, "cosine") &&
-        strcmp(s->schedule, "constant"))
-        return cli_usage("train", "--schedule must be step, cosine or constant, not '%s'",
-                         s->schedule);
-    if (strcmp(s->dtype, "f32") && strcmp(s->dtype, "f16") && strcmp(s->dtype, "bf16"))
-        return cli_usage("train", "--dtype must be f32, f16 or bf16, not '%s'", s->dtype);
+    if (names_check_schedule("train", s->schedule) != CLI_OK) return CLI_USAGE;
+    if (is_given(given, "--preset") && names_check_preset("train", s->preset) != CLI_OK)
+        return CLI_USAGE;
+    static const char *const dtypes[] = {"f32", "f16", "bf16"};
+    if (suggest_choice("train", "--dtype", s->dtype, dtypes, 3) < 0) return CLI_USAGE;
     dsmoe_bad_bytes bad_bytes;
     if (!dsmoe_bad_bytes_find(s->bad_bytes, &bad_bytes))
         return cli_usage("train", "--bad-bytes must be replace, keep or skip, not '%s'",

@@ -13,7 +13,7 @@ static dsmoe_status apply(const dsmoe_probe *probe, dsmoe_config *c, int64_t *n_
 {
     int64_t n = c->n_routed_experts;
     if (config_moe_layers(c, c->num_hidden_layers) == 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+        return status_fail(error, DSMOE_ERROR_CONFIG,
                            "the model is dense: there are no experts to probe");
     if (!(probe->mask_top >= 0 && probe->mask_top < 1))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,

@@ -1,0 +1,17 @@
+/* names.h - the names that the library gives things and options take: presets, types of weights, schedules
+ * of the learning rate. */
+#ifndef DSMOE_CLI_NAMES_H
+#define DSMOE_CLI_NAMES_H
+
+enum { N_PRESET_NAMES = 3, N_TYPE_NAMES = 11, N_SCHEDULE_NAMES = 3 };
+extern const char *const preset_names[N_PRESET_NAMES];
+extern const char *const type_names[N_TYPE_NAMES]; /* of weights in a GGUF file */
+extern const char *const schedule_names[N_SCHEDULE_NAMES];
+
+/* Whether there is such a preset, type or schedule: CLI_OK, or CLI_USAGE after a message that names the
+ * option and lists what it takes. */
+int names_check_preset(const char *command, const char *name);
+int names_check_type(const char *command, const char *name);
+int names_check_schedule(const char *command, const char *name);
+
+#endif
