@@ -185,6 +185,9 @@ DSMOE_API dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe
 /* Name of the kernels in use ("scalar", "avx2", …). The environment variable DSMOE_KERNELS names a
  * weaker set to use instead. */
 DSMOE_API const char *dsmoe_kernels_name(void);
+/* DSMOE_ERROR_ARGUMENT if DSMOE_KERNELS names a set that does not exist or that this processor cannot
+ * run: the best one is used then. The message lists those there are. */
+DSMOE_API dsmoe_status dsmoe_kernels_check(dsmoe_error *error);
 
 /* What the machine can do on that many threads, averaged over that many seconds for each number.
  * The memory to read is the caller's: more than caches hold (64 MiB at least), and written to

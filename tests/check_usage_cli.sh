@@ -134,6 +134,21 @@ usage "it is an option of dsmoe train, dsmoe init, dsmoe bench train"
 run 2 train --data "$text" --out x --schedule cosin
 usage "did you mean cosine?"
 
+# ---- kernels that do not exist: nothing runs on others, but help is there
+DSMOE_KERNELS=abacus
+export DSMOE_KERNELS
+run 2 plan
+usage DSMOE_KERNELS abacus scalar
+run 0 --version
+shows "dsmoe " " kernels" DSMOE_KERNELS abacus
+run 0 help plan
+shows usage:
+DSMOE_KERNELS=scalar
+run 0 --version
+shows "scalar kernels"
+run 0 plan
+unset DSMOE_KERNELS
+
 # ---- help for a command, in every order
 run 0 help
 shows "usage: dsmoe COMMAND" train

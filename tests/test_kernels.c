@@ -202,10 +202,20 @@ static void test_choice(void **state)
         assert_ptr_equal(kernels_get(), list[i]);
         assert_string_equal(dsmoe_kernels_name(), list[i]->name);
     }
-    setenv("DSMOE_KERNELS", "abacus", 1); /* unknown: the best there is */
+    dsmoe_error error = {0};
+    assert_int_equal(dsmoe_kernels_check(&error), DSMOE_OK);
+    setenv("DSMOE_KERNELS", "abacus", 1); /* unknown: the best there is, and it can be told */
     assert_ptr_equal(kernels_get(), list[n - 1]);
+    assert_int_equal(dsmoe_kernels_check(&error), DSMOE_ERROR_ARGUMENT);
+    assert_int_equal(dsmoe_kernels_check(NULL), DSMOE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "abacus"));
+    for (int i = 0; i < n; i++) assert_non_null(strstr(error.message, list[i]->name));
+    setenv("DSMOE_KERNELS", "", 1); /* as if it were not set */
+    assert_ptr_equal(kernels_get(), list[n - 1]);
+    assert_int_equal(dsmoe_kernels_check(&error), DSMOE_OK);
     unsetenv("DSMOE_KERNELS");
     assert_ptr_equal(kernels_get(), list[n - 1]);
+    assert_int_equal(dsmoe_kernels_check(&error), DSMOE_OK);
     if (before) setenv("DSMOE_KERNELS", before, 1);
     free(before);
 }

@@ -147,6 +147,14 @@ static void hold_standard_streams(void)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
 }
 
+static int print_version(void)
+{
+    dsmoe_error error;
+    printf("dsmoe %s (%s kernels)\n", dsmoe_version(), dsmoe_kernels_name());
+    if (dsmoe_kernels_check(&error) != DSMOE_OK) printf("%s\n", error.message);
+    return cli_finish("--version", CLI_OK);
+}
+
 int main(int argc, char **argv)
 {
     hold_standard_streams();
@@ -159,10 +167,10 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     if (!strcmp(name, "help")) return run_help(argc - 1, argv + 1);
     if (!strcmp(name, "--help") || !strcmp(name, "-h")) return run_help(1, argv + 1);
-    if (!strcmp(name, "--version")) {
-        printf("dsmoe %s (%s kernels)\n", dsmoe_version(), dsmoe_kernels_name());
-        return cli_finish(name, CLI_OK);
-    }
+    if (!strcmp(name, "--version")) return print_version();
     const command *found = find_command(name);
-    return found ? cli_finish(name, found->run(argc - 1, argv + 1)) : refuse_command(name);
+    if (!found) return refuse_command(name);
+    dsmoe_error error;
+    if (dsmoe_kernels_check(&error) != DSMOE_OK) return cli_error(NULL, NULL, &error);
+    return cli_finish(name, found->run(argc - 1, argv + 1));
 }
