@@ -75,8 +75,8 @@ if grep -q "$(printf '\033')" "$err"; then complain "control sequences where the
 run 0 generate -m "$scratch/run/best" -n 4 --quiet -p "7 and 7 are" -t 1
 silent
 run 0 inspect -m "$scratch/run/latest"
-run 1 inspect -m "$scratch/run"
-one_message "a training run, its model is $scratch/run/latest"
+run 0 inspect -m "$scratch/run"
+one_message "$scratch/run: using its latest checkpoint, step 6"
 run 1 ablate --data "$scratch" --out "$scratch/run"
 one_message "$scratch/run"
 # shellcheck disable=SC2086

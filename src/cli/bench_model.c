@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/kv_type.h"
+#include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 
@@ -22,7 +23,7 @@ static const char help[] =
     "varies most with a machine's neighbours: each 0.2 s of decoding is compared with reading\n"
     "right before and after it, and the median of these shares is shown.\n"
     "\n"
-    "  -m, --model PATH    the folder of the model\n"
+    "  -m, --model PATH    the model: its folder, a training run or a .gguf file\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
     "  -n, --n-gen N       tokens decoded one by one after it (32)\n"
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
@@ -375,7 +376,9 @@ int bench_model(int argc, char **argv)
     if (!o.path || !*o.path) return cli_usage(command, CLI_WHICH_MODEL);
 
     bench_state s = {.options = &o, .kv_type = DSMOE_F16};
+    model_path found;
     code = kv_type_parse(command, o.kv_type, &s.kv_type);
+    if (code == CLI_OK) code = model_path_find(command, &o.path, &found);
     if (code != CLI_OK) return code;
     bench_result r = {0};
     dsmoe_error error = {0};

@@ -22,7 +22,8 @@ static const char help[] =
     "A conversation in the form of the DeepSeek chat models. Ctrl-C stops an answer; Ctrl-D or\n"
     "/quit leaves. Lines are read from a pipe as well, one question each.\n"
     "\n"
-    "  -m, --model PATH         the model: its folder, or a .gguf file\n"
+    "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
+    "                           latest checkpoint is used\n"
     "      --system TEXT        what the model is told before the conversation\n"
     "  -n, --n-predict N        at most so many tokens for an answer (-1: no limit)\n"
     "      --special            shows special tokens in answers\n"
@@ -40,7 +41,7 @@ static const char commands_help[] = "/reset      forget the conversation\n"
 enum { ROOM_FOR_ANSWER = 256 }; /* tokens; less in a small context */
 
 typedef struct chat {
-    const runner_options *options;
+    runner_options *options;
     runner run;
     conversation talk;
     line_edit *lines;

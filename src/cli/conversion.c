@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "cli/cli.h"
+#include "cli/model_path.h"
 #include "cli/table.h"
 
 /* Metadata, headers and small files beside the weights, generously. */
@@ -173,6 +174,9 @@ static void warn_of_quantised(const void *context, double unused)
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
 {
     dsmoe_error error;
+    model_path found;
+    int exit_code = model_path_find(c->command, &from, &found);
+    if (exit_code != CLI_OK) return exit_code;
     source_view view = {.command = c->command, .from = from, .wanted = named_type(options.type)};
     int64_t n_without = 0, n_weighed = 0;
     if (view_source(&view)) c->announce = warn_of_quantised;
@@ -183,7 +187,7 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     options.n_weighed = &n_weighed;
     if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
         return conversion_failure(c, &error);
-    int exit_code = conversion_summary(c);
+    exit_code = conversion_summary(c);
     if (n_without > 0)
         fprintf(stderr,
                 "dsmoe %s: %s: %lld of %lld matrices are not in it and were quantised without "

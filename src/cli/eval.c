@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/kv_type.h"
+#include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
@@ -22,7 +23,8 @@ static const char help[] =
     "byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
     "earlier window has scored only serve as context.\n"
     "\n"
-    "  -m, --model MODEL  a folder in the public layout, with its tokenizer.json, or a .gguf file\n"
+    "  -m, --model MODEL  a folder in the public layout, with its tokenizer.json, a .gguf file, or a\n"
+    "                     training run, of which the latest checkpoint is used\n"
     "  -f, --file FILE    the text; - for standard input\n"
     "  -c, --ctx-size N   tokens of a window (default: what the model was made for)\n"
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
@@ -316,6 +318,7 @@ static int check_options(eval_options *options)
 int command_eval(int argc, char **argv)
 {
     eval_options options = {0};
+    model_path found, found_against;
     const option_row rows[] = {
         {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
         {"--file", "-f", OPTION_TEXT, &options.file, 0, 0},
@@ -334,6 +337,9 @@ int command_eval(int argc, char **argv)
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
     exit_code = check_options(&options);
+    if (exit_code == CLI_OK) exit_code = model_path_find("eval", &options.model, &found);
+    if (exit_code == CLI_OK && options.against)
+        exit_code = model_path_find("eval", &options.against, &found_against);
     if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;

@@ -17,7 +17,8 @@ static const char help[] =
     "Continues a text. The continuation goes to the output while it is being written; speed,\n"
     "memory and seed follow on stderr.\n"
     "\n"
-    "  -m, --model PATH         the model: its folder, or a .gguf file\n"
+    "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
+    "                           latest checkpoint is used\n"
     "  -p, --prompt TEXT        the text to continue\n"
     "  -f, --file FILE          the same from a file, without a newline at its end (\"-\": stdin,\n"
     "                           which is also read if there is neither -p nor -f)\n"
@@ -162,7 +163,7 @@ static int generate(const generate_options *o, runner *r, const int32_t *ids, si
     return end == RUNNER_INTERRUPTED ? CLI_INTERRUPTED : CLI_OK;
 }
 
-static int run(const generate_options *o)
+static int run(generate_options *o)
 {
     runner r = {0};
     char *text = NULL;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "cli/corpus.h"
+#include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -18,7 +19,8 @@ static const char help[] =
     "like those the model is for, of some ten thousand tokens, is best. The file is GGUF, in the\n"
     "form of llama.cpp, which reads it too.\n"
     "\n"
-    "  -m, --model PATH     the model: a folder or a .gguf file, best one that is not quantised\n"
+    "  -m, --model PATH     the model: a folder, a training run or a .gguf file, best one that is\n"
+    "                       not quantised\n"
     "  -f, --file FILE      the text; - for standard input\n"
     "  -o, --output FILE    what is written\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
@@ -144,6 +146,9 @@ int command_imatrix(int argc, char **argv)
     imatrix_command c = {.n_ctx = DEFAULT_CTX, .n_threads = dsmoe_machine_threads()};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
+    model_path found;
+    exit_code = model_path_find("imatrix", &c.model, &found);
+    if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;
     if (dsmoe_model_open(c.model, &model, &error) != DSMOE_OK)

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "cli/inspect_routing.h"
+#include "cli/model_path.h"
 #include "cli/model_view.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -18,7 +19,8 @@ static const char help[] =
     "sequence takes. The second runs a text through the model and shows for each layer how its\n"
     "experts share the work, which of them fire together and which tokens they like most.\n"
     "\n"
-    "  -m, --model PATH    a model's folder in the public layout, or a .gguf file\n"
+    "  -m, --model PATH    a model's folder in the public layout, a .gguf file, or a training run, of\n"
+    "                      which the latest checkpoint is used\n"
     "  -c, --ctx-size N    tokens of a sequence (default: what the model was made for)\n"
     "  -t, --threads N     threads to use (default: all processors)\n"
     "      --json          one JSON object on the output\n"
@@ -313,7 +315,9 @@ int command_inspect(int argc, char **argv)
                          : options.ids ? "--ids"
                                        : "--layer");
     if (options.html && !*options.html) return cli_usage("inspect", "--html names no file");
-    exit_code = check_page(&options);
+    model_path found;
+    exit_code = model_path_find("inspect", &options.model, &found);
+    if (exit_code == CLI_OK) exit_code = check_page(&options);
     if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;

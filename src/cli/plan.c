@@ -24,7 +24,7 @@ static const char help[] =
     "  --ffn F        width of a conventional expert (5632)\n"
     "\n"
     "The second form counts a whole model:\n"
-    "  --config PATH  a config.json, the folder that holds it, or a .gguf file\n"
+    "  --config PATH  a config.json, the folder that holds it, a training run or a .gguf file\n"
     "  --tokens T     length of the sequence for the FLOPs of one training step (4096)\n"
     "\n"
     "Both:\n"

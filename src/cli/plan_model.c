@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
+#include "cli/model_path.h"
 #include "cli/model_view.h"
 #include "cli/table.h"
 
@@ -164,10 +165,13 @@ int plan_model(const char *config_or_folder, int64_t n_tokens, bool json)
     plan_view view = {0};
     dsmoe_config config;
     dsmoe_error error;
+    model_path found;
+    int exit_code = model_path_find("plan", &config_or_folder, &found);
+    if (exit_code != CLI_OK) return exit_code;
     char *path = config_path(config_or_folder);
     if (!path) return cli_failure("plan", "out of memory");
     view.path = path;
-    int exit_code = CLI_FAILURE;
+    exit_code = CLI_FAILURE;
     if (dsmoe_config_read(path, &config, &error) != DSMOE_OK ||
         model_view_make(&config, n_tokens, &view.model, &error) != DSMOE_OK) {
         cli_failure("plan", "%s", error.message);

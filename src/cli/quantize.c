@@ -8,8 +8,9 @@
 static const char help[] =
     "usage: dsmoe quantize SRC DST.gguf --type TYPE [options]\n"
     "\n"
-    "Writes a model with fewer bits for each weight. SRC is a folder or a .gguf file, best one that\n"
-    "is not quantised itself; DST is a GGUF file, which llama.cpp reads as well.\n"
+    "Writes a model with fewer bits for each weight. SRC is a folder, a training run (its latest\n"
+    "checkpoint) or a .gguf file, best one that is not quantised itself; DST is a GGUF file, which\n"
+    "llama.cpp reads as well.\n"
     "\n"
     "      --type TYPE      q8_0, q6_k, q5_1, q5_k, q5_0, q4_k, q4_0 (8.5 to 4.5 bits a weight), or\n"
     "                       q4_k_m: q4_k with the matrices that matter most in q6_k\n"

@@ -50,12 +50,12 @@ void runner_options_rows(runner_options *o, option_row *rows)
     memcpy(rows, table, sizeof table);
 }
 
-int runner_options_check(const char *command, const runner_options *o)
+int runner_options_check(const char *command, runner_options *o)
 {
     if (!o->model || !*o->model) return cli_usage(command, CLI_WHICH_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
-    return CLI_OK;
+    return model_path_find(command, &o->model, &o->found);
 }
 
 /* The options of the command line over those of the model over the usual ones. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/model_path.h"
 #include "cli/options.h"
 #include "dsmoe.h"
 
@@ -14,6 +15,7 @@ enum { RUNNER_MAX_STOPS = 16, RUNNER_N_OPTIONS = 16 };
 
 typedef struct runner_options {
     const char *model;
+    model_path found; /* what `model` points to if a training run was named */
     int64_t n_predict, n_ctx, n_batch, n_threads;
     const char *kv_type;
     /* Values that no option can have stand for the model's own. */
@@ -47,8 +49,8 @@ typedef struct runner_options {
  * where it is. */
 void runner_options_rows(runner_options *options, option_row *rows);
 
-/* Whether they make sense together: CLI_OK, or CLI_USAGE after a message. */
-int runner_options_check(const char *command, const runner_options *options);
+/* Whether they make sense together, and which model is meant: CLI_OK, or an exit code after a message. */
+int runner_options_check(const char *command, runner_options *options);
 
 typedef struct runner {
     const char *path; /* of the model */

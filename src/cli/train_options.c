@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/model_path.h"
 #include "cli/model_sizes.h"
 #include "cli/names.h"
 #include "cli/options.h"
@@ -39,7 +40,8 @@ static const char help[] =
     "the model:\n"
     "      --preset NAME          tiny (default), 2b or 16b\n"
     "      --config FILE          a config.json of your own\n"
-    "      --init PATH            go on from the weights of a model: its folder, or a .gguf file\n"
+    "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
+    "                             .gguf file\n"
     "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (else one is\n"
     "                             trained on the data)\n"
     "      --vocab-size N         tokens of one that is trained (8192, or what the text allows)\n"
@@ -298,6 +300,21 @@ static int check(const bool given[N_ROWS])
     return -1;
 }
 
+/* A run that --init names stands for its latest checkpoint. */
+static int find_init(const bool given[N_ROWS])
+{
+    dsmoe_run_settings *s = &line.options.settings;
+    model_path found;
+    const char *path = s->init;
+    if (!is_given(given, "--init")) return -1;
+    int exit_code = model_path_find("train", &path, &found);
+    if (exit_code != CLI_OK || path == s->init) return exit_code == CLI_OK ? -1 : exit_code;
+    if (strlen(path) >= sizeof s->init) return cli_usage("train", "--init: the path is too long");
+    memset(s->init, 0, sizeof s->init);
+    memcpy(s->init, path, strlen(path));
+    return -1;
+}
+
 /* The command line is read twice: what it says goes over settings that it names. */
 int train_options_parse(int argc, char **argv, train_options *options)
 {
@@ -309,6 +326,7 @@ int train_options_parse(int argc, char **argv, train_options *options)
     if (exit_code < 0) exit_code = parse(argc, argv, given);
     if (exit_code < 0) exit_code = set_data();
     if (exit_code < 0) exit_code = check(given);
+    if (exit_code < 0) exit_code = find_init(given);
     if (exit_code >= 0) return exit_code;
     list_given(given);
     *options = line.options;

@@ -78,7 +78,7 @@ static dsmoe_status open_path(dsmoe_model *m, const char *path, dsmoe_error *err
     return model_create_layers(m, error);
 }
 
-/* Who names a run means its model. */
+/* A run is not a model, but it has some. */
 static dsmoe_status hint_at_run(const char *path, dsmoe_status status, const dsmoe_error *reason,
                                 dsmoe_error *error)
 {

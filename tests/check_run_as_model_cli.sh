@@ -1,0 +1,86 @@
+#!/bin/sh
+# check_run_as_model_cli.sh DSMOE DATA - every command that takes a model takes the folder of a training run:
+# it uses the latest checkpoint and says so.
+. "$(dirname "$0")/cli_checks.sh"
+
+text=$scratch/text.txt run=$scratch/run
+i=0
+while [ $i -lt 100 ]; do
+    echo "$i and $i are $((i + i)), and the cat sat on the mat number $((i * 7 % 50))."
+    i=$((i + 1))
+done >"$text"
+cat >"$scratch/config.json" <<END_OF_CONFIG
+{"vocab_size": 320, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
+ "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "n_shared_experts": 1,
+ "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "hidden_act": "silu",
+ "max_position_embeddings": 64, "model_type": "deepseek"}
+END_OF_CONFIG
+run 0 train --data "$text" --config "$scratch/config.json" --out "$run" --vocab-size 270 --steps 4 --batch 2 \
+    --seq 16 --save-every 2 --eval-every 0 --sample-every 0 --quiet -t 1
+
+uses() { # the step that is said to be used, once
+    [ "$(grep -c "using its latest checkpoint" "$err")" -eq 1 ] || complain "no word of the checkpoint, or several"
+    says "$run: using its latest checkpoint, step $1"
+}
+
+# ---- every command
+newest=$run/checkpoints/step-00000004
+run 0 generate -m "$newest" -p "7 and 7 are" -n 8 --temp 0 --quiet
+cp "$out" "$scratch/expected"
+run 0 generate -m "$run" -p "7 and 7 are" -n 8 --temp 0 --quiet
+uses 4
+cmp -s "$out" "$scratch/expected" || complain "not the text of the latest checkpoint"
+run 0 generate -m "$run/" -p "7 and 7 are" -n 8 --temp 0 --quiet
+cmp -s "$out" "$scratch/expected" || complain "a slash makes a difference"
+run 0 inspect -m "$run" --json
+uses 4
+shows "\"model\": \"$newest\""
+echo hello >"$scratch/question"
+input=$scratch/question
+run 0 chat -m "$run" -n 2 --quiet
+uses 4
+input=/dev/null
+run 0 tokenize -m "$run" -p hello
+silent
+run 0 eval -m "$run" -f "$text" -c 16
+uses 4
+run 0 eval -m "$newest" --against "$run" -f "$text" -c 16
+uses 4
+shows "100.00 %"
+run 0 imatrix -m "$run" -f "$text" -o "$scratch/imatrix.gguf" -c 16 --chunks 2
+says "step 4"
+run 0 bench model -m "$run" -p 2 -n 2 -t 1 --seconds 0 --json
+uses 4
+run 0 plan --config "$run"
+uses 4
+run 0 convert "$run" "$scratch/run.gguf"
+uses 4
+run 0 quantize "$run" "$scratch/run-q8_0.gguf" --type q8_0
+uses 4
+run 0 train --data "$text" --init "$run" --out "$scratch/tuned" --steps 1 --batch 2 --seq 16 --quiet -t 1
+uses 4
+grep -qF "\"init\": \"$(cd "$newest" && pwd -P)\"" "$scratch/tuned/settings.json" ||
+    complain "the settings do not name the checkpoint"
+
+# ---- the best one is named where it is another one
+ln -s checkpoints/step-00000002 "$run/best"
+run 0 inspect -m "$run"
+says "step 4; its best on held-out text is $run/best, step 2"
+rm "$run/best"
+ln -s checkpoints/step-00000004 "$run/best"
+run 0 inspect -m "$run"
+one_message "the best on held-out text as well"
+rm "$run/best" "$run/latest" # where there are no links
+run 0 inspect -m "$run"
+uses 4
+
+# ---- a run without a checkpoint, and what only looks like a run
+rm -rf "$run/checkpoints"
+mkdir "$run/checkpoints"
+run 1 generate -m "$run" -p a
+one_message "$run" "no checkpoint yet"
+rmdir "$run/checkpoints"
+run 1 generate -m "$run" -p a
+one_message "$run"
+
+exit $failed
