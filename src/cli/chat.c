@@ -1,58 +1,43 @@
-/* chat.c - `dsmoe chat`: a conversation with a model. Every turn encodes the whole conversation anew
+/* chat.c - `dsmoe chat`: a conversation with a model. Every turn encodes the whole conversation again
  * and lets the session keep what it has in common with it, so only new tokens are processed. */
-#include "cli/cli.h"
+#include "cli/chat.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/conversation.h"
+#include "cli/cli.h"
 #include "cli/ids.h"
-#include "cli/line_edit.h"
 #include "cli/options.h"
-#include "cli/output.h"
-#include "cli/replace_file.h"
-#include "cli/runner.h"
-#include "cli/stream.h"
 
 static const char help[] =
     "usage: dsmoe chat -m PATH [options]\n"
     "\n"
     "A conversation in the form of the DeepSeek chat models. Ctrl-C stops an answer; Ctrl-D or\n"
-    "/quit leaves. Lines are read from a pipe as well, one question each.\n"
+    "/quit leaves. Lines are read from a pipe as well, one question each. Within a chat:\n"
     "\n"
+    "  /regen      answer the last question again, with another seed\n"
+    "  /undo       take back the last question and its answer\n"
+    "  /reset      forget the conversation\n"
+    "  /save FILE  write it as JSON messages; /save --force FILE replaces a conversation\n"
+    "  /load FILE  go on with a conversation that was saved\n"
+    "  /help       all of these\n"
+    "\n"
+    "options:\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
     "      --system TEXT        what the model is told before the conversation\n"
     "  -n, --n-predict N        at most so many tokens for an answer (-1: no limit)\n"
     "      --special            shows special tokens in answers\n"
-    "      --quiet              no speed and seed when leaving\n" RUNNER_HELP "\n"
+    "      --quiet              no speed and seed when leaving\n"
+    "      --no-history         do not keep what is typed on a terminal for the next time (in\n"
+    "                           dsmoe/history under $XDG_STATE_HOME, else ~/.local/state)\n" RUNNER_HELP
+    "\n"
     "example:\n"
     "  dsmoe chat -m deepseek-moe-16b-chat --system \"Answer in one sentence.\"\n";
 
-static const char commands_help[] = "/reset      forget the conversation\n"
-                                    "/save FILE  write it as JSON messages; /save --force FILE\n"
-                                    "            replaces a conversation that is there\n"
-                                    "/quit       leave (or Ctrl-D)\n"
-                                    "A line that ends with \\ goes on with the next one.\n"
-                                    "A blank before / makes it text.\n";
-
 enum { ROOM_FOR_ANSWER = 256 }; /* tokens; less in a small context */
-
-typedef struct chat {
-    runner_options *options;
-    runner run;
-    conversation talk;
-    line_edit *lines;
-    char *input; /* a question, perhaps of several lines */
-    size_t n_input;
-    stream answer;
-    int32_t *answer_ids; /* [capacity] */
-    int64_t n_answer;
-    char *saved;   /* the file that was written last; NULL: none */
-    int n_dropped; /* messages that no longer fitted, since the last report */
-} chat;
 
 /* ---- the context --------------------------------------------------------------------------- */
 
@@ -140,15 +125,12 @@ static runner_end write_answer(chat *c, size_t *n_ids, dsmoe_error *error)
     }
 }
 
-/* Ends the line of an answer and keeps it, which may be empty if the model wants it so; a question
- * that was not answered is forgotten. */
+/* Ends the line of an answer and keeps it, which may be empty if the model wants it so. */
 static int keep_answer(chat *c, runner_end end)
 {
     stream_end(&c->answer);
-    if (c->n_answer == 0 && end != RUNNER_EOS) {
-        conversation_drop_last(&c->talk);
-        return CLI_OK;
-    }
+    c->answered = c->n_answer > 0 || end == RUNNER_EOS;
+    if (!c->answered) return CLI_OK;
     putchar('\n');
     cli_flush();
     if (ferror(stdout)) return CLI_FAILURE; /* cli_finish says so */
@@ -158,12 +140,10 @@ static int keep_answer(chat *c, runner_end end)
     return CLI_OK;
 }
 
-static int answer(chat *c)
+int chat_answer(chat *c)
 {
     dsmoe_error error;
     size_t n_ids = 0;
-    if (!conversation_add(&c->talk, "user", c->input, c->n_input))
-        return cli_failure("chat", "not enough memory");
     c->n_answer = 0;
     c->answer = (stream){.stops = c->options->stop.at, .n_stops = c->options->stop.count};
     runner_end end = write_answer(c, &n_ids, &error);
@@ -181,6 +161,16 @@ static int answer(chat *c)
     if (end == RUNNER_INTERRUPTED) fputs("(stopped)\n", stderr);
     if (cli_terminated()) return CLI_INTERRUPTED;
     cli_clear_interrupt();
+    return code;
+}
+
+/* A question that was not answered is forgotten. */
+static int ask(chat *c)
+{
+    if (!conversation_add(&c->talk, "user", c->input, c->n_input))
+        return cli_failure("chat", "not enough memory");
+    int code = chat_answer(c);
+    if (!c->answered) conversation_drop_last(&c->talk);
     return code;
 }
 
@@ -209,56 +199,6 @@ static line_result read_input(chat *c)
     }
 }
 
-/* What this chat saved is its own and is refreshed. */
-static int check_save(const chat *c, const char *path, bool force)
-{
-    const char *inputs[] = {c->options->model, output_input("-")};
-    bool own = c->saved && !strcmp(c->saved, path);
-    const dsmoe_output output = {path, DSMOE_OUTPUT_CONVERSATION, force || own, inputs, 2};
-    return output_check("chat", &output);
-}
-
-static void save(chat *c, const char *path)
-{
-    static const char option[] = "--force";
-    replace_file out;
-    size_t n = strcspn(path, " \t");
-    bool force = n == sizeof option - 1 && !memcmp(path, option, n);
-    if (force) path += n + strspn(path + n, " \t");
-    if (!*path) {
-        fputs("/save needs the name of a file\n", stderr);
-        return;
-    }
-    if (check_save(c, path, force) != CLI_OK) return;
-    if (replace_file_begin("chat", path, &out) != CLI_OK) return;
-    conversation_print(&c->talk, out.file);
-    if (replace_file_end("chat", &out) != CLI_OK) return;
-    fprintf(stderr, "%zu messages saved to %s\n", c->talk.count, path);
-    free(c->saved);
-    c->saved = strdup(path);
-}
-
-/* A line that begins with a slash; whether it says to leave. */
-static bool obey(chat *c)
-{
-    char *name = c->input, *rest = name + strcspn(name, " \t");
-    if (*rest) *rest++ = '\0';
-    rest += strspn(rest, " \t");
-    for (size_t n = strlen(rest); n > 0 && strchr(" \t\r", rest[n - 1]); n--) rest[n - 1] = '\0';
-    if (!strcmp(name, "/quit") || !strcmp(name, "/exit")) return true;
-    if (!strcmp(name, "/help")) {
-        fputs(commands_help, stderr);
-    } else if (!strcmp(name, "/reset")) {
-        conversation_reset(&c->talk);
-        fputs("the conversation is forgotten\n", stderr);
-    } else if (!strcmp(name, "/save")) {
-        save(c, rest);
-    } else {
-        fprintf(stderr, "there is no command %s; /help lists them\n", name);
-    }
-    return false;
-}
-
 /* ---- the command --------------------------------------------------------------------------- */
 
 static int converse(chat *c)
@@ -279,22 +219,18 @@ static int converse(chat *c)
         }
         n_interrupts = 0;
         if (strspn(c->input, " \t\r\n") == c->n_input) continue;
-        int code = CLI_OK;
-        if (c->input[0] != '/')
-            code = answer(c);
-        else if (obey(c))
-            return CLI_OK;
-        if (code != CLI_OK) return code;
+        int code = c->input[0] == '/' ? chat_obey(c) : ask(c);
+        if (code != CLI_OK || c->leaving) return code;
     }
 }
 
-static int open_chat(chat *c, const char *system)
+static int open_chat(chat *c, const char *system, bool keeps_history)
 {
     int code = runner_options_check("chat", c->options);
     if (code == CLI_OK) code = runner_open("chat", c->options, "", &c->run);
     if (code != CLI_OK) return code;
     c->answer_ids = malloc((size_t)c->run.capacity * sizeof *c->answer_ids);
-    c->lines = line_edit_open("> ");
+    c->lines = line_edit_open("> ", keeps_history);
     if (!c->answer_ids || !c->lines ||
         (system && !conversation_add(&c->talk, "system", system, strlen(system))))
         return cli_failure("chat", "not enough memory");
@@ -305,16 +241,17 @@ int command_chat(int argc, char **argv)
 {
     runner_options o = {.n_predict = -1};
     const char *system = NULL;
-    bool quiet = false;
-    option_row rows[RUNNER_N_OPTIONS + 2];
+    bool quiet = false, no_history = false;
+    option_row rows[RUNNER_N_OPTIONS + 3];
     runner_options_rows(&o, rows);
     rows[RUNNER_N_OPTIONS] = (option_row){"--system", NULL, OPTION_TEXT, &system, 0, 0};
     rows[RUNNER_N_OPTIONS + 1] = (option_row){"--quiet", NULL, OPTION_FLAG, &quiet, 0, 0};
-    int code = options_parse("chat", help, rows, RUNNER_N_OPTIONS + 2, argc, argv, NULL);
+    rows[RUNNER_N_OPTIONS + 2] = (option_row){"--no-history", NULL, OPTION_FLAG, &no_history, 0, 0};
+    int code = options_parse("chat", help, rows, RUNNER_N_OPTIONS + 3, argc, argv, NULL);
     if (code >= 0) return code;
 
     chat c = {.options = &o};
-    code = open_chat(&c, system);
+    code = open_chat(&c, system, !no_history);
     if (code == CLI_OK) {
         cli_catch_interrupt();
         if (isatty(STDIN_FILENO)) fputs("/help lists the commands, Ctrl-D leaves.\n", stderr);

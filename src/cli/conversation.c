@@ -33,13 +33,26 @@ static void remove_messages(conversation *c, size_t from, size_t to)
     c->count -= to - from;
 }
 
-/* Where the turns begin, behind a system message. */
+/* Where the turns begin, after a system message. */
 static size_t first_turn(const conversation *c)
 {
     return c->count > 0 && !strcmp(c->messages[0].role, "system");
 }
 
 void conversation_drop_last(conversation *c) { remove_messages(c, c->count - 1, c->count); }
+
+char *conversation_take_answer(conversation *c)
+{
+    if (c->count < first_turn(c) + 2) return NULL;
+    return (char *)c->messages[--c->count].content;
+}
+
+bool conversation_undo(conversation *c)
+{
+    if (c->count < first_turn(c) + 2) return false;
+    remove_messages(c, c->count - 2, c->count);
+    return true;
+}
 
 bool conversation_drop_turn(conversation *c)
 {

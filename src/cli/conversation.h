@@ -18,6 +18,10 @@ typedef struct conversation {
  * no memory. */
 bool conversation_add(conversation *c, const char *role, const char *text, size_t length);
 void conversation_drop_last(conversation *c);
+/* Takes away the answer at the end, to be freed; NULL if the conversation does not end with one. */
+char *conversation_take_answer(conversation *c);
+/* Forgets the newest question and its answer; false if there is none. */
+bool conversation_undo(conversation *c);
 /* Forgets the oldest question and its answer; false if there is only the newest question left. */
 bool conversation_drop_turn(conversation *c);
 /* Forgets all but the system message. */

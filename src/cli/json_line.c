@@ -42,7 +42,7 @@ static void skip_blanks(reader *r)
     while (r->at < r->end && memchr(" \t\r\n", *r->at, 4)) r->at++;
 }
 
-/* Whether the next character, behind blanks, is `c`, which is then read. */
+/* Whether the next character, after blanks, is `c`, which is then read. */
 static bool accept(reader *r, char c)
 {
     skip_blanks(r);
@@ -85,7 +85,7 @@ static void put_utf8(char **out, uint32_t code)
     *out += size;
 }
 
-/* Behind "\u": one code unit, or two that together are one character. */
+/* After "\u": one code unit, or two that together are one character. */
 static bool read_unicode(reader *r, char **out)
 {
     uint32_t code, low;
@@ -103,7 +103,7 @@ static bool read_unicode(reader *r, char **out)
     return true;
 }
 
-/* Behind a backslash. */
+/* After a backslash. */
 static bool read_escape(reader *r, char **out)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -349,7 +349,7 @@ static bool read_object(reader *r, wanted *w)
         if (!accept(r, '}')) return fail(r, "',' or '}' is expected");
     }
     skip_blanks(r);
-    if (r->at < r->end) return fail(r, "something behind the object");
+    if (r->at < r->end) return fail(r, "something after the object");
     if (w->found) return true;
     char message[sizeof r->error->message];
     snprintf(message, sizeof message, "the object has no \"%s\"", w->key);
@@ -393,4 +393,23 @@ bool json_line_number(const char *line, size_t line_length, const char *key, dou
     if (!read_object(&r, &w)) return false;
     *value = w.number;
     return true;
+}
+
+bool json_line_each(const char *text, size_t length, json_item_fn *visit, void *context,
+                    json_line_error *error)
+{
+    reader r = {text, text, text + length, error};
+    *error = (json_line_error){0};
+    skip_byte_order_mark(&r);
+    if (!accept(&r, '[')) return fail(&r, "an array is expected");
+    if (!accept(&r, ']')) {
+        do {
+            skip_blanks(&r);
+            const char *item = r.at;
+            if (!skip_value(&r) || !visit(context, item, (size_t)(r.at - item))) return false;
+        } while (accept(&r, ','));
+        if (!accept(&r, ']')) return fail(&r, "',' or ']' is expected");
+    }
+    skip_blanks(&r);
+    return r.at == r.end || fail(&r, "something after the array");
 }

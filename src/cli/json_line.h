@@ -21,6 +21,12 @@ char *json_line_string(const char *line, size_t line_length, const char *key, si
 int32_t *json_line_ids(const char *line, size_t line_length, const char *key, size_t *n_ids,
                        json_line_error *error);
 
+/* Shows every element of an array, as the JSON it is written in, to `visit`, until that returns false. Here
+ * the text may have several lines. False on failure; *error says nothing if it was `visit` that ended it. */
+typedef bool json_item_fn(void *context, const char *item, size_t length);
+bool json_line_each(const char *text, size_t length, json_item_fn *visit, void *context,
+                    json_line_error *error);
+
 /* The number under `key`; false on failure. One too large for a double is infinite. */
 bool json_line_number(const char *line, size_t line_length, const char *key, double *value,
                       json_line_error *error);

@@ -51,12 +51,12 @@ static void catch_signals(void)
     cli_handle_signal(SIGCONT, on_signal);
 }
 
-/* After Ctrl-Z and fg the shell has left its own modes; a line is drawn anew for its new width. */
+/* After Ctrl-Z and fg the shell has left its own modes; a line is drawn again for its new width. */
 static void obey_signals(line_edit *e)
 {
     if (!e->editor || (!resized && !resumed)) return;
     if (resized) {
-        /* libedit would write the line once more behind itself */
+        /* libedit would write the line once more after itself */
         fputs("\r\033[J", e->screen);
         el_resize(e->editor);
     }
@@ -196,6 +196,15 @@ static char *find_history(void)
     return path;
 }
 
+/* For the owner's eyes from the first byte on. Where it cannot be written there is none the next time. */
+static void save_history(const line_edit *e)
+{
+    HistEvent event;
+    mode_t mask = umask(0077);
+    history(e->history, &event, H_SAVE, e->history_path);
+    umask(mask);
+}
+
 /* ---- opening and closing ------------------------------------------------------------------- */
 
 /* Characters beyond ASCII need a locale that has them. */
@@ -204,7 +213,7 @@ static void choose_locale(void)
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-static bool open_editor(line_edit *e)
+static bool open_editor(line_edit *e, bool keeps_history)
 {
     choose_locale();
     e->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
@@ -214,7 +223,7 @@ static bool open_editor(line_edit *e)
     if (!e->history || !e->editor) return false;
     history(e->history, &event, H_SETSIZE, HISTORY_SIZE);
     history(e->history, &event, H_SETUNIQUE, 1);
-    e->history_path = find_history();
+    e->history_path = keeps_history ? find_history() : NULL;
     if (e->history_path) history(e->history, &event, H_LOAD, e->history_path);
     el_set(e->editor, EL_CLIENTDATA, e);
     el_set(e->editor, EL_GETCFN, next_character);
@@ -226,14 +235,14 @@ static bool open_editor(line_edit *e)
     return true;
 }
 
-line_edit *line_edit_open(const char *prompt)
+line_edit *line_edit_open(const char *prompt, bool keeps_history)
 {
     line_edit *e = calloc(1, sizeof *e);
     if (!e || !isatty(STDIN_FILENO)) return e;
     /* \1 around what takes no room on the screen */
     snprintf(e->prompt, sizeof e->prompt,
              cli_wants_colour(stdout) ? "\1\033[1;32m\1%s\1\033[0m\1" : "%s", prompt);
-    if (open_editor(e)) return e;
+    if (open_editor(e, keeps_history)) return e;
     line_edit_close(e);
     return NULL;
 }
@@ -247,8 +256,7 @@ line_result line_edit_read(line_edit *e, const char **line, size_t *length)
 void line_edit_close(line_edit *e)
 {
     if (!e) return;
-    HistEvent event;
-    if (e->editor && e->history_path) history(e->history, &event, H_SAVE, e->history_path);
+    if (e->editor && e->history_path) save_history(e);
     if (e->editor) el_end(e->editor);
     if (e->history) history_end(e->history);
     free(e->history_path);

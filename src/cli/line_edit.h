@@ -3,6 +3,7 @@
 #ifndef DSMOE_CLI_LINE_EDIT_H
 #define DSMOE_CLI_LINE_EDIT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct line_edit line_edit;
@@ -14,8 +15,9 @@ typedef enum line_result {
     LINE_FAILED,      /* out of memory, or the input cannot be read */
 } line_result;
 
-/* The prompt is shown on terminals only. NULL if there is no memory. */
-line_edit *line_edit_open(const char *prompt);
+/* The prompt is shown on terminals only; of those lines a history is kept, if it is wanted and there is a
+ * place for it. NULL if there is no memory. */
+line_edit *line_edit_open(const char *prompt, bool keeps_history);
 /* A line without its newline, ended by a NUL; it is gone with the next call. */
 line_result line_edit_read(line_edit *e, const char **line, size_t *length);
 /* Keeps the history for the next time, if that is possible. */

@@ -91,16 +91,25 @@ static uint64_t seed_from_clock(void)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static dsmoe_status open_sampler(runner *r, const runner_options *o, dsmoe_error *error)
+static dsmoe_status open_sampler(runner *r, dsmoe_error *error)
 {
-    dsmoe_sampler_options s =
-        sampler_options(o, dsmoe_model_generation_config(r->model), r->capacity);
-    s.seed = r->seed = o->seed >= 0 ? (uint64_t)o->seed : seed_from_clock();
+    r->sampling.seed = r->seed;
     /* A model may have more ids than its tokenizer has tokens; those mean nothing. */
     int64_t n_ids = dsmoe_model_config(r->model)->vocab_size;
     if (r->tokenizer && dsmoe_tokenizer_size(r->tokenizer) < n_ids)
         n_ids = dsmoe_tokenizer_size(r->tokenizer);
-    return dsmoe_sampler_create(&s, n_ids, &r->sampler, error);
+    return dsmoe_sampler_create(&r->sampling, n_ids, &r->sampler, error);
+}
+
+int runner_reseed(const char *command, runner *r)
+{
+    dsmoe_error error;
+    dsmoe_sampler_free(r->sampler);
+    r->sampler = NULL;
+    r->seed++;
+    r->sampler_is_new = true;
+    if (open_sampler(r, &error)) return cli_failure(command, "%s", error.message);
+    return CLI_OK;
 }
 
 int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
@@ -123,7 +132,9 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
         return kv_type_error(command, r->path, &error);
     r->capacity = dsmoe_session_capacity(r->session);
     cli_warn_of_context(command, dsmoe_model_config(r->model), r->capacity);
-    if (open_sampler(r, o, &error)) return cli_failure(command, "%s", error.message);
+    r->sampling = sampler_options(o, dsmoe_model_generation_config(r->model), r->capacity);
+    r->seed = o->seed >= 0 ? (uint64_t)o->seed : seed_from_clock();
+    if (open_sampler(r, &error)) return cli_failure(command, "%s", error.message);
     r->logits = malloc((size_t)dsmoe_model_config(r->model)->vocab_size * sizeof *r->logits);
     r->tokens = malloc((size_t)r->capacity * sizeof *r->tokens);
     if (!r->logits || !r->tokens) return cli_failure(command, "not enough memory");
@@ -174,6 +185,9 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
 {
     int64_t kept = common_prefix(r, ids, n_ids);
     if (dsmoe_session_rewind(r->session, kept, error)) return RUNNER_FAILED;
+    for (int64_t i = 0; r->sampler_is_new && i < kept; i++)
+        dsmoe_sampler_accept(r->sampler, r->tokens[i]);
+    r->sampler_is_new = false;
     progress bar = progress_start("reading the prompt", "tokens");
     runner_end end = RUNNER_STOPPED;
     for (int64_t at = kept; at < n_ids && end == RUNNER_STOPPED; at += r->n_batch) {

@@ -58,6 +58,8 @@ typedef struct runner {
     dsmoe_tokenizer *tokenizer; /* NULL if none was asked for */
     dsmoe_session *session;
     dsmoe_sampler *sampler;
+    dsmoe_sampler_options sampling;
+    bool sampler_is_new; /* it has not been told of the session's tokens */
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
@@ -72,6 +74,10 @@ typedef struct runner {
 int runner_open(const char *command, const runner_options *options, const char *tokenizer_hint,
                 runner *r);
 void runner_close(runner *r);
+
+/* Another sampler with the next seed, for a text that goes on from an earlier point: what was taken back
+ * neither counts as repeated nor comes again. CLI_OK or an exit code after a message. */
+int runner_reseed(const char *command, runner *r);
 
 typedef enum runner_end {
     RUNNER_EOS,         /* the model ended the text */

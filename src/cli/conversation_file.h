@@ -1,0 +1,17 @@
+/* conversation_file.h - a conversation as /save writes and /load reads it: a JSON array of messages,
+ *
+ *   [{"role": "system", "content": "…"},        if there is one, the first
+ *    {"role": "user", "content": "…"},
+ *    {"role": "assistant", "content": "…"}, …]  in turn; the last is an answer
+ *
+ * Other members of a message are ignored. */
+#ifndef DSMOE_CLI_CONVERSATION_FILE_H
+#define DSMOE_CLI_CONVERSATION_FILE_H
+
+#include "cli/conversation.h"
+
+/* Reads a file; false, and nothing to free, after a line about what is wrong with it. */
+enum { CONVERSATION_PROBLEM = 192 };
+bool conversation_open(const char *path, conversation *c, char problem[CONVERSATION_PROBLEM]);
+
+#endif
