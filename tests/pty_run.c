@@ -4,10 +4,11 @@
  *                                        PROMPT and waits, then Ctrl-D; copies what it shows to the output
  *   pty_run --hang-up TEXT COMMAND...    closes the terminal as soon as it shows TEXT
  *
- * Exits as the command does; 99 if it does not end within a minute. */
+ * Exits as the command does; 99 if it does not end within 20 seconds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 50, PATIENCE_S = 60, GAVE_UP = 99, SHOWN_MAX = 1 << 20 };
+enum { WAIT_MS = 50, PATIENCE_S = 20, GAVE_UP = 99, SHOWN_MAX = 1 << 20 };
 
 typedef struct terminal {
     int fd; /* our end; -1 once it is closed */
@@ -104,6 +105,7 @@ int main(int argc, char **argv)
         if (t.fd >= 0 && hangs_up) hang_up(&t, words[0]);
         if (t.fd >= 0 && !hangs_up && !heard) type_line(&t, words[0]);
     }
+    kill(t.child, SIGKILL);
     fputs("pty_run: the command does not end\n", stderr);
     return GAVE_UP;
 }

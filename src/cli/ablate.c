@@ -444,6 +444,7 @@ int command_ablate(int argc, char **argv)
     if (!a) return cli_failure("ablate", "not enough memory");
     a->options = &options;
     cli_catch_interrupt();
+    cli_catch_broken_pipe();
     cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
     exit_code = compare(a);
     dsmoe_dataset_free(a->dataset);

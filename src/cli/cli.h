@@ -96,9 +96,12 @@ const char *cli_input_name(const char *path);
  * On failure the message is printed and the exit code returned, else CLI_OK. */
 int cli_read_file(const char *command, const char *path, char **text, size_t *length);
 
-/* From here on Ctrl-C and SIGTERM do not end the program but make cli_interrupted true; if it still
- * works on a second later, another one ends it at once. cli_clear_interrupt forgets the first. */
+/* From here on Ctrl-C, SIGTERM and SIGHUP (a terminal that was closed, a connection that dropped; not under
+ * nohup) do not end the program but make cli_interrupted true; if it still works on a second later,
+ * another Ctrl-C or SIGTERM ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
+/* The same if whoever reads the output or the messages is gone: for work with something to save. */
+void cli_catch_broken_pipe(void);
 /* What Ctrl-C is answered with at once, where it takes a while until work ends: a line, which on a
  * terminal takes the place of one that is being redrawn. */
 void cli_answer_interrupt(const char *text);
@@ -107,7 +110,7 @@ void cli_handle_signal(int signal_number, void (*handler)(int));
 bool cli_interrupted(void);
 bool cli_stop(void *unused); /* the same, for the library to ask */
 void cli_clear_interrupt(void);
-/* Whether it was SIGTERM, which an interactive command obeys where Ctrl-C only stops its answer. */
+/* Whether it was more than Ctrl-C: an interactive command ends then, where Ctrl-C only stops its answer. */
 bool cli_terminated(void);
 
 /* A model is a mapped file: if that is cut short while in use there is nothing left to do but to say

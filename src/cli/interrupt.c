@@ -1,5 +1,5 @@
-/* interrupt.c - signals: Ctrl-C and SIGTERM as a question that long work asks now and then, and the
- * end of a program whose mapped file went away. */
+/* interrupt.c - signals: Ctrl-C, SIGTERM and a lost terminal as a question that long work asks now and
+ * then, and the end of a program whose mapped file went away. */
 #include "cli/cli.h"
 
 #include <signal.h>
@@ -12,17 +12,22 @@ static volatile sig_atomic_t interrupted, terminated;
 static volatile sig_atomic_t interrupted_at; /* seconds */
 static char answer[160];                     /* that it was heard; "": none is needed */
 
-/* ---- Ctrl-C and SIGTERM --------------------------------------------------------------------- */
+/* ---- Ctrl-C, SIGTERM and SIGHUP --------------------------------------------------------------- */
 
-/* A key that bounces, or a finger that does not know whether it was heard, is no wish to lose the
- * conversation: only after a second does another signal end the program. */
+/* A key that bounces, or a finger that does not know whether it was heard, is not a wish to lose the
+ * conversation: only after a second does another signal end the program. A lost terminal is not
+ * impatient: the kernel and the shell may both tell of it. */
 static void on_interrupt(int signal_number)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (signal_number == SIGTERM) terminated = 1;
+    /* Whoever reads the output may get the signal as well and be gone before the work is saved. */
+    signal(SIGPIPE, SIG_IGN);
+    bool lost = signal_number == SIGHUP || signal_number == SIGPIPE;
+    if (lost || signal_number == SIGTERM) terminated = 1;
     if (!interrupted) interrupted_at = (sig_atomic_t)now.tv_sec;
-    if (interrupted && (sig_atomic_t)now.tv_sec - interrupted_at > 1) _exit(CLI_INTERRUPTED);
+    if (interrupted && !lost && (sig_atomic_t)now.tv_sec - interrupted_at > 1)
+        _exit(CLI_INTERRUPTED);
     if (!interrupted && *answer) {
         ssize_t written = write(STDERR_FILENO, answer, strlen(answer));
         (void)written;
@@ -41,10 +46,22 @@ void cli_handle_signal(int signal_number, void (*handler)(int))
     sigaction(signal_number, &action, NULL);
 }
 
+static bool is_ignored(int signal_number)
+{
+    struct sigaction action;
+    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void cli_catch_interrupt(void)
 {
     cli_handle_signal(SIGINT, on_interrupt);
     cli_handle_signal(SIGTERM, on_interrupt);
+    if (!is_ignored(SIGHUP)) cli_handle_signal(SIGHUP, on_interrupt); /* else nohup wants it so */
+}
+
+void cli_catch_broken_pipe(void)
+{
+    if (!is_ignored(SIGPIPE)) cli_handle_signal(SIGPIPE, on_interrupt);
 }
 
 void cli_answer_interrupt(const char *text)

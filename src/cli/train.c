@@ -92,6 +92,7 @@ int command_train(int argc, char **argv)
     exit_code = c.resume ? CLI_OK : check_out(&c.settings);
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
+    cli_catch_broken_pipe();
     cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
