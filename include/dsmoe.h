@@ -867,7 +867,7 @@ typedef struct dsmoe_batch_losses {
 } dsmoe_batch_losses;
 /* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
  * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
- * the next ones add theirs. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the loss is no finite
+ * the next ones add theirs. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the loss is not a finite
  * number: the next update then skips. */
 DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
                                               const int32_t *targets, dsmoe_batch_losses *losses,

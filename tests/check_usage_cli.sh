@@ -66,7 +66,7 @@ tokenizer trian : trian train
 tokenizer train : --data
 tokenizer train --data T : --out
 init : --preset
-init --preset tiny : folder
+init --preset tiny : folder .gguf
 init --preset huge x : --preset tiny, 2b or 16b
 init --preset tiny --type q8 x.gguf : --type q8_0
 init --preset tiny --type q8_0 x : --type f32, f16 or bf16
@@ -170,6 +170,24 @@ run 2 help trian
 usage "did you mean train?"
 run 2 train help
 usage "'help'"
+
+# ---- every help has an example, fits a terminal and is written in plain words
+for command in demo generate chat train report eval ablate inspect tokenize detokenize tokenizer \
+    "tokenizer train" init convert quantize imatrix plan verify bench "bench layer" "bench model" \
+    "bench train"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 help $command
+    shows "usage: dsmoe ${command}" example
+    ! grep -qE '.{101}' "$out" || complain "a line of the help is too long"
+    ! grep -qwE 'anew|lately|behind (it|them|the)' "$out" || complain "words of yesterday"
+done
+
+# ---- whoever has no model yet is told how to get one
+for command in generate chat eval inspect imatrix "bench model"; do
+    # shellcheck disable=SC2086
+    run 2 $command
+    usage -m "dsmoe demo"
+done
 
 # ---- a file or a model is to blame
 for call in "generate -m $scratch/none -p a" "chat -m $scratch/none" "eval -m $scratch/none -f $text" \

@@ -543,7 +543,7 @@ static void test_ids_between_blanks(void **state)
     int code = ids_parse(source, "1\n2 3\n4 \0\033x\n5", 12, &ids, &n);
     capture_end(&c);
     assert_int_equal(code, CLI_FAILURE);
-    assert_string_equal(c.text, "dsmoe test: a.txt: '??x' in line 3 is no token id\n");
+    assert_string_equal(c.text, "dsmoe test: a.txt: '??x' in line 3 is not a token id\n");
 }
 
 static void test_ids_of_a_model(void **state)

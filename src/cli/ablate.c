@@ -1,4 +1,4 @@
-/* ablate.c - `dsmoe ablate`: the paper's comparison of architectures, trained anew on given text. */
+/* ablate.c - `dsmoe ablate`: the paper's comparison of architectures, trained on given text. */
 #include "cli/ablate.h"
 
 #include <inttypes.h>
@@ -435,8 +435,13 @@ int command_ablate(int argc, char **argv)
     int exit_code =
         options_parse("ablate", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (data.count == 0) return cli_usage("ablate", "on which text? --data names it");
-    if (!options.out || !*options.out) return cli_usage("ablate", "where to? --out names a folder");
+    if (data.count == 0)
+        return cli_usage(
+            "ablate",
+            "which text should the models learn from? --data names a file or a folder of it");
+    if (!options.out || !*options.out)
+        return cli_usage("ablate",
+                         "where should it all go? --out names a folder, say --out ablation");
     if (options.only && !*options.only) return cli_usage("ablate", "--only names no model");
     if (options.only && options.all)
         return cli_usage("ablate", "--only and --all exclude each other");

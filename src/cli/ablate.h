@@ -109,7 +109,7 @@ bool ablate_is_measured(const ablate_entry *entry, int seed);
 
 /* Whether the entry has a place in tables: it is selected, or there is something to show. */
 bool ablate_is_shown(const ablation *a, int entry);
-/* DIR/ablation.json and DIR/ablation.html, anew. */
+/* DIR/ablation.json and DIR/ablation.html, made again. */
 int ablate_write(const ablation *a);
 void ablate_print_tables(const ablation *a);
 

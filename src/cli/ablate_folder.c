@@ -190,7 +190,7 @@ static int read_losses(ablation *a, char *text)
     return CLI_OK;
 }
 
-/* The whole file anew, so that it is never half. */
+/* The whole file again, so that it is never half. */
 static int write_losses(const ablation *a)
 {
     char path[ABLATE_PATH], name[ABLATE_LOSS_NAME];

@@ -72,7 +72,7 @@ static int measure_loss(ablation *a, int entry, int seed, int which, const dsmoe
     progress_finish(&bar);
     if (cli_interrupted()) return CLI_INTERRUPTED;
     if (status == DSMOE_OK && !isfinite(loss))
-        return cli_failure("ablate", "%s: the held-out loss is no finite number", label);
+        return cli_failure("ablate", "%s: the held-out loss is not a finite number", label);
     if (status != DSMOE_OK) return cli_failure("ablate", "%s: %s", label, error.message);
     return ablate_folder_add(a, entry, seed, which, loss);
 }

@@ -29,7 +29,7 @@ static const char help[] =
     "  -h, --help          this text\n"
     "\n"
     "example:\n"
-    "  dsmoe demo --out demo && dsmoe generate -m demo/latest --temp 0 -p \"add 23 + 8 =\"\n";
+    "  dsmoe demo --out demo && dsmoe generate -m demo --temp 0 -p \"add 23 + 8 =\"\n";
 
 /* The longest folder that leaves room for the names in it. */
 enum { MAX_OUT = DSMOE_PATH - 64 };

@@ -29,7 +29,7 @@ typedef struct demo_kind {
 } demo_kind;
 extern const demo_kind demo_kinds[DEMO_N_KINDS];
 
-/* For `make`: a number below n, text behind the text so far, and the end of the prompt. */
+/* For `make`: a number below n, text after the text so far, and the end of the prompt. */
 int demo_below(demo_example *example, int n);
 void demo_put(demo_example *example, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void demo_end_prompt(demo_example *example);

@@ -33,7 +33,7 @@ static void put_plain(const char *text, int length)
     for (int i = 0; i < length; i++) putchar(text[i] >= ' ' && text[i] <= '~' ? text[i] : '?');
 }
 
-/* Prints words from `column` on, later lines behind the indent, and returns the column behind. */
+/* Prints words from `column` on, later lines after the indent, and returns the column after them. */
 static int put_words(const char *text, const char *style, int column, int indent, int width)
 {
     const char *end = *style ? "\033[0m" : "";

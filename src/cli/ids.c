@@ -49,7 +49,7 @@ static int refuse_word(ids_source source, const char *text, const char *word, si
     char copy[LONGEST_SHOWN + 1];
     for (size_t i = 0; i < shown; i++) copy[i] = word[i] ? word[i] : '?';
     copy[shown] = '\0';
-    return cli_failure(source.command, "%s: '%s%s' in line %zu is no token id", source.name, copy,
+    return cli_failure(source.command, "%s: '%s%s' in line %zu is not a token id", source.name, copy,
                        shown < length ? "..." : "", line);
 }
 

@@ -63,7 +63,9 @@ static int parse(imatrix_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->model || !*c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
     if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
-    if (!c->output || !*c->output) return cli_usage("imatrix", "where to? -o names the file");
+    if (!c->output || !*c->output)
+        return cli_usage("imatrix",
+                         "where should it go? -o names a new file, say -o model.imatrix.gguf");
     const char *inputs[] = {c->model, output_input(c->file)};
     const dsmoe_output output = {c->output, DSMOE_OUTPUT_IMATRIX, c->force, inputs, 2};
     exit_code = output_check("imatrix", &output);

@@ -135,7 +135,9 @@ static int parse(init_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
         return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
-    if (!c->folder || !*c->folder) return cli_usage("init", "to which folder or .gguf file?");
+    if (!c->folder || !*c->folder)
+        return cli_usage("init",
+                         "where should the model go? Name a new folder or a .gguf file at the end");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
         if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
     if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))

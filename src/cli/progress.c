@@ -10,7 +10,7 @@ static const double first_after = 0.5, redraw_after = 0.1; /* seconds */
 
 enum { BAR_WIDTH = 24, LINE_MAX_WIDTH = 160 };
 
-/* A line that wraps cannot be cleared, and Ctrl-C is shown behind it. */
+/* A line that wraps cannot be cleared, and Ctrl-C is shown after it. */
 static const int margin = 3;
 
 enum { BYTES_WORTH_WAITING = 16 * 1024 * 1024 }; /* a few seconds of tokenizing */

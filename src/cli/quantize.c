@@ -46,7 +46,9 @@ int command_quantize(int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (words.count < 2)
         return cli_usage("quantize", "which model, and as what? Say dsmoe quantize SRC DST.gguf");
-    if (!options.type) return cli_usage("quantize", "how? --type q4_k_m, for one");
+    if (!options.type)
+        return cli_usage("quantize",
+                         "with which type? Say --type q4_k_m, or another one of the help");
     if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
     if (!conversion_to_gguf(paths[1]))
         return cli_usage("quantize", "%s: the name of a quantised model ends with .gguf", paths[1]);

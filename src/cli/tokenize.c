@@ -221,7 +221,9 @@ static int convert_jsonl(const converter *c, line_fn *convert)
 static int check_options(converter *c)
 {
     if (!c->model || !*c->model)
-        return cli_usage(c->command, "which tokenizer? -m names its folder");
+        return cli_usage(
+            c->command,
+            "which tokenizer? -m names a model or a folder with tokenizer.json; dsmoe tokenizer train makes one");
     if (c->prompt && c->file) return cli_usage(c->command, "either --prompt or --file, not both");
     if (c->special && c->no_special)
         return cli_usage(c->command, "either --special or --no-special, not both");

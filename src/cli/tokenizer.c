@@ -110,7 +110,9 @@ static int parse(train_command *c, int argc, char **argv)
     if (!dsmoe_bad_bytes_find(c->bad_bytes_name, &c->bad_bytes))
         return cli_usage(command, "--bad-bytes must be replace, keep or skip, not '%s'",
                          c->bad_bytes_name);
-    if (!c->folder || !*c->folder) return cli_usage(command, "to which folder? --out names it");
+    if (!c->folder || !*c->folder)
+        return cli_usage(command,
+                         "where should it go? --out names a folder, say --out my-tokenizer");
     exit_code = check_folder(c);
     return exit_code == CLI_OK ? -1 : exit_code;
 }
@@ -175,7 +177,7 @@ static void print_tokens(const char *what, const dsmoe_tokenizer *tokenizer, con
     }
 }
 
-/* Letters, and what is beyond ASCII, perhaps behind a space: rather a word than a ruler. */
+/* Letters, and what is beyond ASCII, perhaps after a space: rather a word than a ruler. */
 static bool is_word(const char *piece, size_t length)
 {
     for (size_t i = piece[0] == ' '; i < length; i++) {

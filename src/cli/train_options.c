@@ -293,10 +293,16 @@ static int check(const bool given[N_ROWS])
         return cli_usage("train", "--bad-bytes must be replace, keep or skip, not '%s'",
                          s->bad_bytes);
     if (line.options.resume)
-        return *line.options.resume ? -1
-                                    : cli_usage("train", "which run? --resume names its folder");
-    if (!*s->data[0]) return cli_usage("train", "learn from what? --data names it");
-    if (!*s->out) return cli_usage("train", "to which folder? --out names it");
+        return *line.options.resume
+                   ? -1
+                   : cli_usage("train",
+                               "which run? --resume names its folder, the --out it began with");
+    if (!*s->data[0])
+        return cli_usage("train",
+                         "which text should it learn from? --data names a file or a folder of it");
+    if (!*s->out)
+        return cli_usage("train",
+                         "where should the run go? --out names its folder, say --out runs/first");
     return -1;
 }
 

@@ -29,7 +29,7 @@ static const char help[] =
     "\n"
     "The exit code is 0 only if every tensor that was checked is within the tolerance. What is\n"
     "expected but cannot be checked is said to be so. Steps of training add up differences: what\n"
-    "comes behind them is held to ten times the tolerance.\n"
+    "comes after them is held to ten times the tolerance.\n"
     "\n"
     "example:\n"
     "  dsmoe verify tests/data/layer/*.safetensors tests/data/lm/* --quiet\n";
@@ -254,7 +254,9 @@ int command_verify(int argc, char **argv)
     if (!paths.at) return cli_failure("verify", "out of memory");
     int code = options_parse("verify", help, rows, sizeof rows / sizeof *rows, argc, argv, &paths);
     if (code < 0 && paths.count == 0)
-        code = cli_usage("verify", "which reference files or model folders?");
+        code = cli_usage(
+            "verify",
+            "which reference files or model folders? Name them: dsmoe verify tests/data/lm/base");
     if (code < 0)
         code =
             (options.json ? verify_all_json : verify_all)(&paths, &options) ? CLI_OK : CLI_FAILURE;

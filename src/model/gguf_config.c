@@ -139,7 +139,7 @@ static dsmoe_status check_ids(const gguf *file, const dsmoe_config *config, dsmo
     if (config->bos_token_id < 0 && has_integer(file, BOS_KEY)) key = BOS_KEY;
     if (config->eos_token_id < 0 && has_integer(file, EOS_KEY)) key = EOS_KEY;
     if (!key) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is -1, which is no token",
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is -1, which is not a token",
                        gguf_path(file), key);
 }
 

@@ -112,7 +112,7 @@ static void put_facts(FILE *html, const run_history *run, const series_point *sm
     put_step_facts(html, run);
     if (speed->count > 0)
         page_fact(html, "tokens per second", digits_group(speed->points[speed->count - 1].y, value),
-                  "lately");
+                  "recently");
     page_fact(html, "time", digits_time(run->seconds, value), "of training");
     fputs("</dl>\n", html);
 }

@@ -387,7 +387,7 @@ static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, 
     for (int64_t i = 0; i < t->options.n_sequences * t->options.sequence_length; i++)
         if (tokens[i] < least || tokens[i] >= t->config.vocab_size)
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s %lld is %d, which is no token of a vocabulary of %lld", what,
+                               "%s %lld is %d, which is not a token of a vocabulary of %lld", what,
                                (long long)i, tokens[i], (long long)t->config.vocab_size);
     return DSMOE_OK;
 }

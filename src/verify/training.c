@@ -142,7 +142,7 @@ static dsmoe_status read_batch(const reference_run *run, int64_t step, int64_t v
         safetensors_tensor_read_i64(run->ids, (size_t)(step * n + i), 1, &token);
         if (token < 0 || token >= vocab_size)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "tensor 'input_ids' has %lld, which is no token of the model",
+                               "tensor 'input_ids' has %lld, which is not a token of the model",
                                (long long)token);
         run->tokens[i] = (int32_t)token;
     }
