@@ -67,7 +67,8 @@ int conversion_failure(conversion *c, const dsmoe_error *error)
         return cli_failure(c->command, "%s: the model needs %s, and the disk has %s left",
                            c->target, cli_format_bytes(c->needed, needed),
                            cli_format_bytes(c->available, left));
-    if (!cli_interrupted()) return cli_error(c->command, NULL, error);
+    bool is_about_type = error->status == DSMOE_ERROR_ARGUMENT; /* the rest was parsed well */
+    if (!cli_interrupted()) return cli_error(c->command, is_about_type ? "--type" : NULL, error);
     cli_failure(c->command, "interrupted; what was written is removed");
     return CLI_INTERRUPTED;
 }

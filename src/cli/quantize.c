@@ -1,5 +1,8 @@
 /* quantize.c - `dsmoe quantize`: a model with fewer bits for each weight. */
 #include "cli/cli.h"
+
+#include <string.h>
+
 #include "cli/conversion.h"
 #include "cli/names.h"
 #include "cli/options.h"
@@ -50,6 +53,10 @@ int command_quantize(int argc, char **argv)
         return cli_usage("quantize",
                          "with which type? Say --type q4_k_m, or another one of the help");
     if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
+    if (options.imatrix && strchr(options.type, 'f')) /* f32, f16 and bf16 */
+        return cli_usage("quantize",
+                         "--imatrix has no effect on --type %s: only on q8_0 and the like",
+                         options.type);
     if (!conversion_to_gguf(paths[1]))
         return cli_usage("quantize", "%s: the name of a quantised model ends with .gguf", paths[1]);
     conversion c = conversion_start("quantize", "quantizing", paths[1]);

@@ -47,7 +47,7 @@ static dsmoe_status keep_matrix_types(export_job *job, dsmoe_error *error)
         dsmoe_dtype type = source_dtype(s, t);
         if (dtype_is_block(type))
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: %s is %s, which a folder cannot hold; give a type (--type): "
+                               "%s: %s is %s, which a folder cannot hold; a type must be given: "
                                "f32, f16 or bf16",
                                s->name, t->name, dsmoe_dtype_name(type));
         job->types[i] = type;
