@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "train/data_order.h"
+#include "base/data_order.h"
 
 static void test_a_mistake_ends_the_process(void **state)
 {
