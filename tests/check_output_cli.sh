@@ -151,6 +151,10 @@ one_message "$scratch/tokenizer" "new or empty"
 # ---- train, report, ablate
 fills_no_foreign_folder train --data "$scratch/text" --steps 1 --out OUT
 fills_no_foreign_folder ablate --data "$scratch/text" --out OUT
+mkdir "$scratch/own" # a config.json alone is not a model yet: the run trains its tokenizer beside it
+cp "$model/config.json" "$scratch/own"
+run 0 train --data "$scratch/text" --steps 1 --batch 1 --seq 8 --out "$scratch/own" --config "$scratch/own/config.json" \
+    --quiet
 mkdir "$scratch/run"
 cp "$model/config.json" "$scratch/run" # what the run reads may lie there
 cp "$model/tokenizer.json" "$scratch/run"

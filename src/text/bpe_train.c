@@ -134,15 +134,17 @@ static bool ends_with(const char *name, const char *end)
 
 typedef struct found_names {
     char owner[64], tokenizer[64]; /* a file of a run or a model, and of a tokenizer; "": none */
+    bool config;                   /* a config.json */
 } found_names;
 
 static bool look_at_name(void *context, const char *name)
 {
-    static const char *const owners[] = {"settings.json", "config.json", "checkpoints"};
+    static const char *const owners[] = {"settings.json", "checkpoints"};
     found_names *found = context;
     bool owns = ends_with(name, ".safetensors") || ends_with(name, ".gguf");
     for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
         owns = owns || !strcmp(name, owners[i]);
+    found->config = found->config || !strcmp(name, "config.json");
     if (owns) snprintf(found->owner, sizeof found->owner, "%s", name);
     if (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer_config.json"))
         snprintf(found->tokenizer, sizeof found->tokenizer, "%s", name);
@@ -155,6 +157,8 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
     found_names found = {0};
     if (access(folder, F_OK) != 0) return DSMOE_OK;
     STATUS_TRY(folder_each(folder, look_at_name, &found, error));
+    /* A config.json alone describes a model that is yet to be trained, with the tokenizer to come. */
+    if (found.config && *found.tokenizer) snprintf(found.owner, sizeof found.owner, "config.json");
     if (*found.owner)
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: holds %s, of a run or a model, whose tokenizer is a part of it; "
