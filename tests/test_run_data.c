@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/token_shard.h"
@@ -172,12 +173,27 @@ static void test_tokenizer_of_a_run(void **state)
     tiny_remove(folder);
 }
 
+/* A start that was killed before there were settings left an empty folder of checkpoints: that is no run
+ * yet, and the tokenizer is trained there again. */
+static void test_start_again(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "again");
+    assert_int_equal(mkdir(run_folder("again"), 0777), 0);
+    assert_int_equal(mkdir(tiny_path(run_folder("again"), "checkpoints"), 0777), 0);
+    append(tiny_path(run_folder("again"), ".preparing"), "", 0);
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    assert_same_end("straight", "again");
+    tiny_remove(run_folder("again"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_is_gone),       cmocka_unit_test(test_text_was_never_there),
         cmocka_unit_test(test_text_changed),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_shards_beside_text), cmocka_unit_test(test_tokenizer_of_a_run),
+        cmocka_unit_test(test_start_again),
     };
     return cmocka_run_group_tests(tests, make_straight_run, remove_straight_run);
 }

@@ -132,22 +132,24 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-typedef struct found_names {
-    char owner[64], tokenizer[64]; /* a file of a run or a model, and of a tokenizer; "": none */
-    bool config;                   /* a config.json */
+typedef struct found_names { /* "": none */
+    char owner[64];          /* of a run, or a model's weights */
+    char config[64];         /* of a model; alone it may be what a run that begins here reads */
+    char tokenizer[64];
 } found_names;
 
 static bool look_at_name(void *context, const char *name)
 {
-    static const char *const owners[] = {"settings.json", "checkpoints"};
     found_names *found = context;
-    bool owns = ends_with(name, ".safetensors") || ends_with(name, ".gguf");
-    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++)
-        owns = owns || !strcmp(name, owners[i]);
-    found->config = found->config || !strcmp(name, "config.json");
-    if (owns) snprintf(found->owner, sizeof found->owner, "%s", name);
-    if (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer_config.json"))
-        snprintf(found->tokenizer, sizeof found->tokenizer, "%s", name);
+    char(*place)[64] = NULL;
+    if (!strcmp(name, "settings.json") || ends_with(name, ".safetensors") ||
+        ends_with(name, ".gguf"))
+        place = &found->owner;
+    else if (!strcmp(name, "config.json"))
+        place = &found->config;
+    else if (!strcmp(name, "tokenizer.json") || !strcmp(name, "tokenizer_config.json"))
+        place = &found->tokenizer;
+    if (place) snprintf(*place, sizeof *place, "%s", name);
     return true;
 }
 
@@ -157,18 +159,16 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
     found_names found = {0};
     if (access(folder, F_OK) != 0) return DSMOE_OK;
     STATUS_TRY(folder_each(folder, look_at_name, &found, error));
-    /* A config.json alone describes a model that is yet to be trained, with the tokenizer to come. */
-    if (found.config && *found.tokenizer) snprintf(found.owner, sizeof found.owner, "config.json");
-    if (*found.owner)
+    if (*found.owner || (*found.config && *found.tokenizer))
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: holds %s, of a run or a model, whose tokenizer is a part of it; "
                            "choose another folder",
-                           folder, found.owner);
+                           folder, *found.owner ? found.owner : found.config);
     if (*found.tokenizer && !replace)
-        return status_fail(
-            error, DSMOE_ERROR_IO,
-            "%s: already holds %s; choose another folder, or ask for it to be replaced", folder,
-            found.tokenizer);
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: already holds %s; choose another folder, or ask for it to be "
+                           "replaced",
+                           folder, found.tokenizer);
     return DSMOE_OK;
 }
 
