@@ -5,18 +5,7 @@ pty_run=$3
 . "$(dirname "$0")/cli_checks.sh"
 
 : >"$err"
-mkdir "$scratch/text"
-i=0
-while [ $i -lt 100 ]; do
-    echo "$i and $i are $((i + i)), and the cat sat on the mat number $((i * 7 % 50))."
-    i=$((i + 1))
-done >"$scratch/text/sums.txt"
-cat >"$scratch/config.json" <<END_OF_CONFIG
-{"vocab_size": 320, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
- "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "n_shared_experts": 1,
- "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "hidden_act": "silu",
- "max_position_embeddings": 64, "model_type": "deepseek"}
-END_OF_CONFIG
+small_data
 endless="--data $scratch/text --config $scratch/config.json --vocab-size 270 --steps 100000000 --batch 2 --seq 16
     --save-every 0 --eval-every 0 --sample-every 0 --log-every 2 --report-every 100000000 -t 1"
 

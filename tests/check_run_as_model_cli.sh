@@ -3,18 +3,8 @@
 # it uses the latest checkpoint and says so.
 . "$(dirname "$0")/cli_checks.sh"
 
-text=$scratch/text.txt run=$scratch/run
-i=0
-while [ $i -lt 100 ]; do
-    echo "$i and $i are $((i + i)), and the cat sat on the mat number $((i * 7 % 50))."
-    i=$((i + 1))
-done >"$text"
-cat >"$scratch/config.json" <<END_OF_CONFIG
-{"vocab_size": 320, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
- "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "n_shared_experts": 1,
- "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "hidden_act": "silu",
- "max_position_embeddings": 64, "model_type": "deepseek"}
-END_OF_CONFIG
+text=$scratch/text/sums.txt run=$scratch/run
+small_data
 run 0 train --data "$text" --config "$scratch/config.json" --out "$run" --vocab-size 270 --steps 4 --batch 2 \
     --seq 16 --save-every 2 --eval-every 0 --sample-every 0 --quiet -t 1
 

@@ -4,18 +4,7 @@
 . "$(dirname "$0")/cli_checks.sh"
 
 # ---- a text and the smallest of models
-mkdir "$scratch/text"
-i=0
-while [ $i -lt 100 ]; do
-    echo "$i and $i are $((i + i)), and the cat sat on the mat number $((i * 7 % 50))."
-    i=$((i + 1))
-done >"$scratch/text/sums.txt"
-cat >"$scratch/config.json" <<END
-{"vocab_size": 320, "hidden_size": 16, "intermediate_size": 24, "moe_intermediate_size": 8,
- "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "n_shared_experts": 1,
- "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 1, "hidden_act": "silu",
- "max_position_embeddings": 64, "model_type": "deepseek"}
-END
+small_data
 small="--data $scratch/text --config $scratch/config.json --vocab-size 270 --steps 6 --batch 2 --seq 16
     --save-every 4 --eval-every 3 --eval-sequences 2 --sample-every 4 --sample-tokens 4 --log-every 2"
 
