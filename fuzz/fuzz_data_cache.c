@@ -10,8 +10,9 @@ uint64_t __wrap_hash_bytes(const void *bytes, size_t size, uint64_t seed);
 uint64_t __wrap_hash_bytes(const void *bytes, size_t size, uint64_t seed)
 {
     (void)seed;
-    static volatile unsigned sink; /* reads what would be hashed: it must lie inside the input */
-    for (size_t i = 0; i < size; i++) sink += ((const unsigned char *)bytes)[i];
+    unsigned sum = 0; /* reads what would be hashed: it must lie inside the input */
+    for (size_t i = 0; i < size; i++) sum += ((const unsigned char *)bytes)[i];
+    __asm__ volatile("" : : "r"(sum));
     return 0;
 }
 
