@@ -1,4 +1,4 @@
-/* scores.c - what a model expects behind every token of some prompts: bench/interop.py compares it with
+/* scores.c - what a model expects after every token of some prompts: bench/interop.py compares it with
  * what another engine expects.
  *
  *   cmake --build build --target bench_scores

@@ -210,7 +210,7 @@ typedef struct dsmoe_check {
     const char *name; /* "infer y", "grad.gate.weight", … */
     double max_abs;   /* largest absolute difference */
     double max_rel;   /* the same over the largest magnitude of the expected tensor */
-    double tolerance; /* what it may be: ten times the given one behind steps of the optimizer */
+    double tolerance; /* what it may be: ten times the given one after steps of the optimizer */
     bool ok;
     bool skipped; /* expected in the file but not checked: neither right nor wrong */
 } dsmoe_check;
@@ -948,7 +948,7 @@ typedef enum dsmoe_run_event_kind {
                              changed, "lr 0.001 -> 0.0003, …", or NULL */
     DSMOE_RUN_STEP,       /* a step is done */
     DSMOE_RUN_EVAL,       /* held_out_loss */
-    DSMOE_RUN_SAMPLE,     /* text, behind the prompt */
+    DSMOE_RUN_SAMPLE,     /* text, after the prompt */
     DSMOE_RUN_CHECKPOINT, /* path */
     DSMOE_RUN_SKIP,       /* a step was skipped: text says why */
     DSMOE_RUN_MESSAGE,    /* text for the user */

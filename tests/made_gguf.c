@@ -242,7 +242,7 @@ static void make_signed(const char *to, const char *key)
     FILE *file = fopen(to, "r+b");
     assert_non_null(file);
     char bytes[65536];
-    char counted[80] = {0}; /* the key behind its length */
+    char counted[80] = {0}; /* the key after its length */
     size_t size = fread(bytes, 1, sizeof bytes, file), length = 8 + strlen(key);
     counted[0] = (char)strlen(key);
     memcpy(counted + 8, key, strlen(key));

@@ -24,7 +24,7 @@ typedef struct made_model {
     int n_tensors;
 } made_model;
 
-/* Sizes that no vector width divides, two layers of MoE behind a dense one. */
+/* Sizes that no vector width divides, two layers of MoE after a dense one. */
 dsmoe_config made_config(void);
 
 /* Random weights of that size, norms around 1; all of `dtype` ("F32", "F16" or "BF16"), to which

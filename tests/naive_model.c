@@ -17,7 +17,7 @@ typedef struct pass {
     int layer, first, end; /* its tensors */
     size_t prefix;         /* characters before their own names */
     double *x;             /* the residual stream */
-    double *h;             /* behind a norm */
+    double *h;             /* after a norm */
     double *q;             /* turned */
     double *k, *v;         /* [n_tokens, num_key_value_heads · head size] */
     double *out;           /* what a block adds to x */
@@ -191,7 +191,7 @@ static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen,
     return best;
 }
 
-/* The n best of all scores by falling value. The distance to the score behind the last of them counts
+/* The n best of all scores by falling value. The distance to the score after the last of them counts
  * as margin: a float could see these two the other way round. */
 static void order(pass *p, int64_t *best, int64_t n)
 {

@@ -1,5 +1,5 @@
 /* naive_model.h - a whole model in plain double arithmetic: no cache, every token looks at all
- * before it anew, one loop for one sum of the formula. */
+ * before it again, one loop for one sum of the formula. */
 #ifndef DSMOE_TESTS_NAIVE_MODEL_H
 #define DSMOE_TESTS_NAIVE_MODEL_H
 

@@ -149,7 +149,7 @@ void result_free(result *r)
     for (int64_t i = 0; i + 1 < r->m; i++)
         for (int64_t j = r->n; j < r->stride; j++)
             if (!is_guard(r->data.at[i * r->stride + j]))
-                fail_msg("column %d of row %d lies behind the result and was written", (int)j,
+                fail_msg("column %d of row %d lies after the result and was written", (int)j,
                          (int)i);
     floats_free(r->data);
 }

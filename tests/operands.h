@@ -13,7 +13,7 @@ void for_each_set(set_test *test);
 
 /* ---- rows of floats ------------------------------------------------------------------------- */
 
-/* Random rows `gap` floats apart, gathered in another order if `gather`, nothing behind the last.
+/* Random rows `gap` floats apart, gathered in another order if `gather`, nothing after the last.
  */
 typedef struct operand {
     floats data;

@@ -102,7 +102,7 @@ void floats_free(floats f)
     for (float *before = f.memory; before < f.at; before++)
         if (!is_guard(*before)) fail_msg("%td floats before the array were written", f.at - before);
     for (int i = 0; i < BEHIND; i++)
-        if (!is_guard(f.at[f.n + i])) fail_msg("%d floats behind the array were written", i + 1);
+        if (!is_guard(f.at[f.n + i])) fail_msg("%d floats after the array were written", i + 1);
     free(f.memory);
 }
 

@@ -16,7 +16,7 @@
 
 /* ---- arrays -------------------------------------------------------------------------------- */
 
-/* n floats, the first of them `offset` floats behind an aligned address. Nothing lies behind them
+/* n floats, the first of them `offset` floats after an aligned address. Nothing lies after them
  * where a sanitizer watches; elsewhere guards do, which floats_free looks at. */
 typedef struct floats {
     float *at;

@@ -445,7 +445,7 @@ static void test_fine_x(void **state)
     for_each_set(fine_x_of_set);
 }
 
-/* Scales of Q8_0 that differ much, have a sign, or are 0; and one that is no number. */
+/* Scales of Q8_0 that differ much, have a sign, or are 0; and one that is not a number. */
 static void fine_scales_of_set(const kernels *set)
 {
     static const float scales[] = {1.0f, -0.5f, 0.0f, 1e-3f, 3e-5f, -2.0f, 6e-8f, 0.7f, 0.3f};

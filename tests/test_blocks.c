@@ -113,7 +113,7 @@ static void make_plain(dsmoe_dtype type, unsigned char block[MOST_BYTES])
     for (int j = 0; j < 8; j++) set_bit(block, place_of_scale(j, 0, false));
 }
 
-/* As another float16 behind d. */
+/* As another float16 after d. */
 static bool has_minimum(dsmoe_dtype type)
 {
     return type == DSMOE_Q5_1 || type == DSMOE_Q4_K || type == DSMOE_Q5_K;
@@ -326,7 +326,7 @@ static void test_exact(void **state)
 }
 
 /* Many blocks of arbitrary bytes, from any address, are the same one by one; nothing is written
- * behind them. */
+ * after them. */
 static void test_many(void **state)
 {
     (void)state;

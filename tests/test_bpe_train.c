@@ -9,7 +9,7 @@
 #include "text/train_count.h"
 #include "train_text.h"
 
-/* ---- the reference: everything counted anew for every merge ---------------------------------- */
+/* ---- the reference: everything counted again for every merge ---------------------------------- */
 
 enum { MAX_TOKENS = 600, MAX_IDS = 1 << 14 };
 

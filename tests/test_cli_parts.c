@@ -74,7 +74,7 @@ typedef struct parsed {
     int code;
 } parsed;
 
-/* The words of a command line behind the command's name, ended by NULL. */
+/* The words of a command line after the command's name, ended by NULL. */
 static void parse_given(parsed *p, const char *const *arguments, bool *given)
 {
     char *argv[16] = {"test"};

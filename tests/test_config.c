@@ -490,7 +490,7 @@ static void test_broken_files(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         assert_not_json(texts[i], strlen(texts[i]));
 
-    enum { LARGE = 2 << 20 }; /* blanks behind a value: valid, but no config.json is that long */
+    enum { LARGE = 2 << 20 }; /* blanks after a value: valid, but no config.json is that long */
     char *large = malloc(LARGE);
     assert_non_null(large);
     memset(large, ' ', LARGE);

@@ -1,4 +1,4 @@
-/* test_data_cache.c - the cache of tokens: used while it is what it should be, made anew when anything
+/* test_data_cache.c - the cache of tokens: used while it is what it should be, made again when anything
  * it was made from changes or the file itself is damaged, and whole or not there at all. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ static dsmoe_tokenizer *tiny_tokenizer(const char *more, const char *merge_list)
     return tokenizer;
 }
 
-/* ---- used or made anew ---------------------------------------------------------------------- */
+/* ---- used or made again ---------------------------------------------------------------------- */
 
 static void test_used_again(void **state)
 {
@@ -479,7 +479,7 @@ static void test_public_header(void **state)
     assert_int_equal(fields[0], 20240520);
     assert_int_equal(fields[1], 1);
     assert_int_equal(fields[2], 11);
-    assert_int_equal(bytes[1026], 's'); /* behind BOS, which takes two bytes as every token */
+    assert_int_equal(bytes[1026], 's'); /* after BOS, which takes two bytes as every token */
     free(bytes);
 }
 

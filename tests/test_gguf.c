@@ -208,7 +208,7 @@ static void test_small_files(void **state)
     gguf_close(file);
     free(image.bytes);
 
-    /* Another alignment, a file that is not padded at its end, and one with more behind it. */
+    /* Another alignment, a file that is not padded at its end, and one with more after it. */
     for (uint32_t alignment = 8; alignment <= 4096; alignment *= 2) {
         image = begin_gguf(2, 1);
         put_key_u32(&image, "general.alignment", alignment);

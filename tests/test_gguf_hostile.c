@@ -315,7 +315,7 @@ static void test_alignment(void **state)
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* One tensor with 4096 bytes of data behind it. */
+/* One tensor with 4096 bytes of data after it. */
 static gguf_image one_tensor(const char *tensor, uint32_t n_dims, const uint64_t *lengths,
                              uint32_t type, uint64_t offset)
 {

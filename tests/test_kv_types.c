@@ -14,7 +14,7 @@ static const dsmoe_dtype types[] = {DSMOE_F32, DSMOE_F16, DSMOE_Q8_0};
 
 /* ---- rows as a cache keeps them -------------------------------------------------------------- */
 
-/* n rows at an odd address (a float's needs to be a multiple of 4), nothing behind them where a
+/* n rows at an odd address (a float's needs to be a multiple of 4), nothing after them where a
  * sanitizer watches, and the same as float32. */
 typedef struct kept_rows {
     unsigned char *memory, *at;
@@ -107,7 +107,7 @@ static void test_narrow_error(void **state)
     }
 }
 
-/* What is no number, or too large for the type, does not come back as one. */
+/* What is not a number, or too large for the type, does not come back as one. */
 static void narrow_nan_set(const kernels *set)
 {
     static const float wrong[] = {NAN, -NAN, INFINITY, -INFINITY};
@@ -305,7 +305,7 @@ static void run_all(dsmoe_session *session, const int32_t *tokens, int64_t n_pro
 static all_rows exact_rows, ours_rows, more_rows;
 
 /* Near float32, and all ways much nearer to each other: the whole text at once, from float32 pages;
- * token by token, straight from the cache; and a few at a time behind a prompt. */
+ * token by token, straight from the cache; and a few at a time after a prompt. */
 static void near_shape(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
 {
     static const double bounds[N_DTYPES] = {[DSMOE_F16] = 6e-3, [DSMOE_Q8_0] = 6e-2};
@@ -441,7 +441,7 @@ static void test_sizes(void **state)
     close_fixed(&f);
 }
 
-/* A value that is no number is found whatever the cache. */
+/* A value that is not a number is found whatever the cache. */
 static void test_not_finite(void **state)
 {
     (void)state;

@@ -224,7 +224,7 @@ static void test_resume(void **state)
     assert_true(number(line, "step") == 4 && number(line, "loss") == 7);
     json_node_free(line);
 
-    /* Even if it could be read: what comes next would be put behind it. */
+    /* Even if it could be read: what comes next would be put after it. */
     file = fopen(in_directory("metrics.jsonl"), "a");
     assert_non_null(file);
     fputs("{\"type\":\"note\"}", file);

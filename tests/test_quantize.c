@@ -48,7 +48,7 @@ static void store(stored_row *row, dsmoe_dtype type, int64_t n, const float *x,
     memset(row->bytes, 0xa5, sizeof row->bytes);
     quantize_row(type, n, x, importance, row->bytes);
     for (size_t i = (size_t)dtype_bytes(type, n); i < sizeof row->bytes; i++)
-        assert_int_equal(row->bytes[i], 0xa5); /* nothing behind the row is touched */
+        assert_int_equal(row->bytes[i], 0xa5); /* nothing after the row is touched */
     widen(type, n, row->bytes, row->values);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(row->values[i]))

@@ -445,13 +445,13 @@ static void test_offsets(void **state)
         {"{" TENSOR("a", "F32", "[1]", 0, 4) "," TENSOR("b", "F32", "[2]", 8, 16) "}",
          "from 4 to 8, before tensor 'b'"},
         {"{" TENSOR("a", "F32", "[3]", 4, 16) "}", "from 0 to 4, before tensor 'a'"},
-        {"{" TENSOR("a", "F32", "[4]", 16, 0) "}", "'a': it begins at 16, behind its end at 0"},
+        {"{" TENSOR("a", "F32", "[4]", 16, 0) "}", "'a': it begins at 16, after its end at 0"},
         {"{" TENSOR("a", "F32", "[5]", 0, 20) "}", "'a' ends at 20, but the file has only 16"},
         {"{" TENSOR("a", "F32", "[4]", 16, 32) "}", "'a' ends at 32"},
         {"{" TENSOR("a", "U8", "[1]", 9223372036854775806, 9223372036854775807) "}", "'a' ends at"},
-        {"{" TENSOR("a", "F32", "[3]", 0, 12) "}", "4 bytes behind the last tensor"},
-        {"{}", "16 bytes behind"},
-        {"{\"__metadata__\":{}}", "16 bytes behind"},
+        {"{" TENSOR("a", "F32", "[3]", 0, 12) "}", "4 bytes after the last tensor"},
+        {"{}", "16 bytes after"},
+        {"{\"__metadata__\":{}}", "16 bytes after"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_header(cases[i].header, "sixteen bytes...", 16);
@@ -540,7 +540,7 @@ static void test_names(void **state)
     }
 }
 
-/* Bytes of the caller, at an odd address and without a byte behind them. */
+/* Bytes of the caller, at an odd address and without a byte after them. */
 static void test_memory(void **state)
 {
     (void)state;

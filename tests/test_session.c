@@ -434,7 +434,7 @@ static void test_wrong_tokens(void **state)
         int32_t tokens[6];
         char number[16];
         memcpy(tokens, f.others, sizeof tokens);
-        tokens[5] = wrong[i]; /* behind the first batch */
+        tokens[5] = wrong[i]; /* after the first batch */
         snprintf(number, sizeof number, "%d", wrong[i]);
         assert_int_equal(dsmoe_session_prefill(session, tokens, 6, logits, &error),
                          DSMOE_ERROR_ARGUMENT);

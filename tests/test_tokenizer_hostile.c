@@ -105,7 +105,7 @@ static void test_top_level(void **state)
         {"{" MODEL ",'pre_tokenizer':{'type':'Sequence','pretokenizers':[7]}}", "pre_tokenizer"},
         {"{" MODEL ",'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'ByteLevel'},"
          "{'type':'Digits'}]}}",
-         "Digits behind ByteLevel"},
+         "Digits after ByteLevel"},
         {"{" MODEL "," PRE ",'normalizer':7}", "normalizer must be an object"},
         {"{" MODEL "," PRE ",'normalizer':{'type':'Nmt'}}", "Nmt"},
         {"{" MODEL "," PRE ",'normalizer':{'type':'Replace','content':'x'}}", "pattern is missing"},
@@ -219,7 +219,7 @@ static void test_a_million_merges(void **state)
                      DSMOE_OK);
     assert_int_equal(n_ids, 2);
     assert_int_equal(ids[0], LETTERS + PAIRS + 1);        /* aa, ab: pairs 0 and 1 */
-    assert_int_equal(ids[1], LETTERS + 31 * LETTERS + 0); /* Fa: behind the first thousand pairs */
+    assert_int_equal(ids[1], LETTERS + 31 * LETTERS + 0); /* Fa: after the first thousand pairs */
     free(ids);
     dsmoe_tokenizer_free(tokenizer);
 }
@@ -510,7 +510,7 @@ static void test_long_texts(void **state)
     check_long_text(tokenizer, "a", 1 << 20, "");
     check_long_text(tokenizer, "\n", 1 << 20, "");
     check_long_text(tokenizer, " \n", 60000, "");
-    check_long_text(tokenizer, " ", 1 << 20, "1"); /* spaces with no end of line behind */
+    check_long_text(tokenizer, " ", 1 << 20, "1"); /* spaces with no end of line after */
     check_long_text(tokenizer, "\xcc\x81", 100000, "");
     check_long_text(tokenizer, "ö", 100000, "");
     check_long_text(tokenizer, "<｜begin▁of▁sentence｜", 20000, "");

@@ -151,7 +151,7 @@ static void test_accumulation(void **state)
     double norm = gradient_norm(one), norm_of_two = gradient_norm(two) / 2;
     double a = run_update(one, 1e-3).grad_norm, b = run_update(two, 0).grad_norm;
     assert_true(fabs(a - norm) < 1e-9 * norm && fabs(b - norm_of_two) < 1e-9 * norm);
-    made_batch first = {all.n / 2, all.tokens, all.targets}; /* the next batch begins anew */
+    made_batch first = {all.n / 2, all.tokens, all.targets}; /* the next batch begins again */
     dsmoe_trainer *fresh = fresh_trainer(&config, &half, 4);
     run_batch(fresh, &first);
     run_batch(two, &first);

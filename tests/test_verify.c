@@ -47,7 +47,7 @@ typedef struct verify_outcome {
     bool all_ok;
     int n_checks;
     double sum;                       /* of all that was measured */
-    char names[16384], failed[16384]; /* each name with a semicolon behind it */
+    char names[16384], failed[16384]; /* each name with a semicolon after it */
 } verify_outcome;
 
 static void collect(void *context, const dsmoe_check *check)
@@ -294,7 +294,7 @@ static void put_shape(FILE *header, const safetensors_tensor *tensor, tensor_fat
     fprintf(header, "]");
 }
 
-/* Writes the reference file of `layer` anew, with a header of odd length. */
+/* Writes the reference file of `layer` again, with a header of odd length. */
 static void rewrite(const char *layer, decide_fn *decide)
 {
     char source[512], *header, *data;

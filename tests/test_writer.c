@@ -282,7 +282,7 @@ static void test_amounts(void **state)
     writer = create();
     declare(writer, "a", SAFETENSORS_U8, 1, (int64_t[]){4});
     assert_int_equal(safetensors_writer_write(writer, "12345", 5, &error), DSMOE_ERROR_ARGUMENT);
-    assert_says(&error, DSMOE_ERROR_ARGUMENT, "1 bytes behind");
+    assert_says(&error, DSMOE_ERROR_ARGUMENT, "1 bytes after");
     /* What failed once stays failed. */
     assert_int_equal(safetensors_writer_write(writer, "1234", 4, &error), DSMOE_ERROR_IO);
     assert_int_equal(safetensors_writer_finish(writer, &error), DSMOE_ERROR_IO);

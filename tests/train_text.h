@@ -15,7 +15,7 @@
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, empty_directory, clear_directory)
 
 size_t random_below(size_t n);
-/* Prose of made-up words, of which few are frequent; n bytes, a NUL behind them. To be freed. */
+/* Prose of made-up words, of which few are frequent; n bytes, a NUL after them. To be freed. */
 char *make_prose(size_t n);
 
 /* Options to train on a file or folder of the test's folder; valid until the next call. */

@@ -11,7 +11,7 @@ typedef struct verify_outcome {
     int n_checks, n_skipped;
     int n_gradients, n_final; /* of the checks: those named grad.… and final.… */
     double sum;               /* of all that was measured */
-    /* Each with a semicolon behind it. */
+    /* Each with a semicolon after it. */
     char names[1024];   /* of what was checked, without the gradients and final weights */
     char failed[32768]; /* of all that was wrong */
 } verify_outcome;

@@ -36,7 +36,7 @@ void document_split_free(document_split *split); /* allowed on zeros */
 
 typedef enum document_part { DOCUMENT_TRAIN, DOCUMENT_HELD_OUT } document_part;
 
-/* document_each for one part of the source of that index. A shard is cut behind `eos` (-1: there is
+/* document_each for one part of the source of that index. A shard is cut after `eos` (-1: there is
  * none), if one is near. */
 dsmoe_status document_split_each(const document_split *split, const document_list *list,
                                  size_t source, document_part part, int32_t eos,

@@ -55,7 +55,7 @@ typedef struct gguf_tensor {
     dsmoe_dtype type;
     int n_dims; /* 1 to 4 */
     /* Slowest first, as everywhere in this project: a matrix is [out, in], stacked experts are
-     * [expert, out, in]; 1 behind the last. */
+     * [expert, out, in]; 1 after the last. */
     int64_t shape[GGUF_MAX_DIMS];
     size_t size;               /* bytes */
     const unsigned char *data; /* in the mapping; aligned to the file's alignment only */

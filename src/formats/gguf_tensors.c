@@ -2,7 +2,7 @@
  *
  * Tensors lie in the order of their descriptions, each padded to the alignment: as llama.cpp does,
  * a file that has them elsewhere is refused, which excludes overlaps and gaps at once. What stands
- * behind the last one is nobody's and no mistake. */
+ * after the last one is nobody's and no mistake. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,7 +130,7 @@ static dsmoe_status check_offset(const gguf_part *part, const gguf_tensor *tenso
     size_t padding = (alignment - tensor->size % alignment) % alignment;
     if (!checked_add_size(*end, tensor->size, end) || !checked_add_size(*end, padding, end))
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%s' does not fit behind the tensors before it", part->path,
+                           "%s: tensor '%s' does not fit after the tensors before it", part->path,
                            name);
     return DSMOE_OK;
 }
@@ -171,7 +171,7 @@ static dsmoe_status read_alignment(const gguf_part *part, size_t *alignment, dsm
     return DSMOE_OK;
 }
 
-/* Gives every tensor its place behind the padding at the cursor. */
+/* Gives every tensor its place after the padding at the cursor. */
 static dsmoe_status place_data(gguf_part *part, const gguf_cursor *cursor, size_t alignment,
                                dsmoe_error *error)
 {

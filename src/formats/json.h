@@ -1,5 +1,5 @@
 /* json.h - JSON from untrusted bytes, as a tree of nodes. The library behind it (jansson) is named
- * in json.c only. Objects with a duplicate key, deep nesting, invalid UTF-8 and text behind the
+ * in json.c only. Objects with a duplicate key, deep nesting, invalid UTF-8 and text after the
  * value are errors. */
 #ifndef DSMOE_FORMATS_JSON_H
 #define DSMOE_FORMATS_JSON_H

@@ -146,7 +146,7 @@ static mapping_guard *take_slot(guard_block *block)
     return NULL;
 }
 
-/* The block behind another, made if there is none; NULL without memory. */
+/* The block after another, made if there is none; NULL without memory. */
 static guard_block *block_behind(guard_block *block)
 {
     guard_block *next = block->next;

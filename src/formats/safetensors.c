@@ -22,7 +22,7 @@ struct safetensors {
     size_t size;
     const char *text; /* the header without its padding */
     size_t text_size;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* after the header */
     size_t data_size;
     json_node *header;         /* owns the names and the metadata */
     const json_node *metadata; /* or NULL */
@@ -144,7 +144,7 @@ static dsmoe_status read_offsets(const safetensors *file, const json_node *entry
     STATUS_TRY(read_natural(file, name, key, json_node_item(member, 1), &end, error));
     if (begin > end)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor '%.128s': it begins at %lld, behind its end at %lld",
+                           "%s: tensor '%.128s': it begins at %lld, after its end at %lld",
                            file->path, name, (long long)begin, (long long)end);
     if ((uint64_t)end > file->data_size)
         return status_fail(
@@ -281,7 +281,7 @@ static dsmoe_status check_tiling(safetensors *file, dsmoe_error *error)
     }
     if (end < file->data_size)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: %zu bytes behind the last tensor belong to none", file->path,
+                           "%s: %zu bytes after the last tensor belong to none", file->path,
                            file->data_size - end);
     return DSMOE_OK;
 }

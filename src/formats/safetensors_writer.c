@@ -187,7 +187,7 @@ static dsmoe_status write_data(safetensors_writer *writer, const void *bytes, si
     STATUS_TRY(begin_data(writer, error));
     if (size > writer->declared - writer->written)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: %zu bytes behind the last of the %zu declared ones", writer->path,
+                           "%s: %zu bytes after the last of the %zu declared ones", writer->path,
                            size - (writer->declared - writer->written), writer->declared);
     STATUS_TRY(partial_file_write(&writer->file, bytes, size, error));
     writer->written += size;

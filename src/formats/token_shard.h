@@ -13,7 +13,7 @@
 
 enum {
     TOKEN_SHARD_HEADER_SIZE = 1024,
-    TOKEN_SHARD_OWN_FIELDS = 12, /* bytes of the header behind which a writer may put its own */
+    TOKEN_SHARD_OWN_FIELDS = 12, /* bytes of the header after which a writer may put its own */
     TOKEN_SHARD_MAX_TOKENS = INT32_MAX,
 };
 
@@ -28,7 +28,7 @@ bool token_shard_has_magic(const void *bytes, size_t size);
 /* The whole file: the count must fit its size exactly. `source` names it in messages. */
 dsmoe_status token_shard_parse(const void *bytes, size_t size, const char *source,
                                token_shard *shard, dsmoe_error *error);
-/* The header only, of a file that may go on behind its tokens. */
+/* The header only, of a file that may go on after its tokens. */
 dsmoe_status token_shard_parse_head(const void *bytes, size_t size, const char *source,
                                     token_shard *shard, dsmoe_error *error);
 

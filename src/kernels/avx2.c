@@ -73,7 +73,7 @@ INLINE __m256 load_eight(const dsmoe_dtype type, const void *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-/* The first n < 8 of them, zeros behind: bytes past them may lie outside of the mapping. */
+/* The first n < 8 of them, zeros after: bytes past them may lie outside of the mapping. */
 INLINE __m256 load_rest(const dsmoe_dtype type, const void *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};

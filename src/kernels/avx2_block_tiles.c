@@ -154,7 +154,7 @@ INLINE void finish_large(const tile_kind kind, const int height, block_rows x, b
     }
 }
 
-/* Asks for the x of a block of the next tile, `ahead` bytes behind this one's. */
+/* Asks for the x of a block of the next tile, `ahead` bytes after this one's. */
 INLINE void ask_x(const char *q, int64_t ahead, const int size)
 {
     UNROLL

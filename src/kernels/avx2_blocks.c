@@ -171,7 +171,7 @@ INLINE __m256i load_halves(const void *low, const void *high)
                                    _mm_loadu_si128(high), 1);
 }
 
-/* 16 bytes of each row, `offset` behind its beginning: to[s] gets bytes 4s … 4s + 3 of every row. */
+/* 16 bytes of each row, `offset` after its beginning: to[s] gets bytes 4s … 4s + 3 of every row. */
 INLINE void transpose_16(const eight *e, int64_t offset, __m256i to[4])
 {
     __m256i from[4]; /* of rows i and i + 4 in the halves of a register */
@@ -247,7 +247,7 @@ INLINE __m256i fifth_bits(__m256i bits, const int s)
     return _mm256_and_si256(_mm256_cmpeq_epi8(there, bit), _mm256_set1_epi8(16));
 }
 
-/* Of Q5_0 and Q5_1: the fifth bits, then the other four, behind the scales. */
+/* Of Q5_0 and Q5_1: the fifth bits, then the other four, after the scales. */
 INLINE void interleave_small_5(const eight *e, int64_t offset, codes_5 to)
 {
     uint32_t high[8];

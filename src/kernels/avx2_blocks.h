@@ -172,7 +172,7 @@ INLINE __m256 octet_factors(const octet_q8_0 *o, const int n_blocks, __m256i fac
     UNROLL
     for (int b = 0; b < STRETCH_BLOCKS; b++) {
         if (b >= n_blocks) break;
-        /* what is no number becomes 1 << 31: no factor, as its lower half is 0 */
+        /* what is not a number becomes 1 << 31: no factor, as its lower half is 0 */
         __m256i part = _mm256_cvtps_epi32(_mm256_mul_ps(octet_floats(o->d[b]), inverse));
         factor[b] = _mm256_blend_epi16(part, _mm256_slli_epi32(part, 16), 0xaa);
     }

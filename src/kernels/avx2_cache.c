@@ -20,7 +20,7 @@ INLINE __m256 load_plain(const dsmoe_dtype type, const unsigned char *at)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
 }
 
-/* The first n < 8 of them, zeros behind: nothing past them is read. */
+/* The first n < 8 of them, zeros after: nothing past them is read. */
 INLINE __m256 load_plain_rest(const dsmoe_dtype type, const unsigned char *at, int64_t n)
 {
     unsigned char bytes[8 * sizeof(float)] = {0};

@@ -73,7 +73,7 @@ static void load_bytes(const gemm *g, int64_t i, int64_t k0, int64_t width, int8
     }
 }
 
-/* The rows of one tile from row `first` on, `width` columns from k0 on; rows behind the last are 0, and
+/* The rows of one tile from row `first` on, `width` columns from k0 on; rows after the last are 0, and
  * nobody asks for their scales. */
 static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0, int64_t width)
 {
@@ -120,7 +120,7 @@ static const unsigned char *kept_octets(matrix w)
     return all ? all + w.home_row * w.stride : NULL;
 }
 
-/* Octet i of n rows of w; rows behind the last repeat it. */
+/* Octet i of n rows of w; rows after the last repeat it. */
 static void make_octet(const kernels *kn, matrix w, int64_t k, int64_t n, int64_t i, void *octet)
 {
     const unsigned char *row[BLOCK_OCTET];

@@ -31,7 +31,7 @@ typedef struct matrix {
     int64_t home_row;
 } matrix;
 
-/* All whole octets of a matrix, one behind the other. */
+/* All whole octets of a matrix, one after the other. */
 typedef struct octet_home {
     _Atomic(const unsigned char *) octets; /* NULL until they are made */
 } octet_home;
@@ -167,7 +167,7 @@ typedef struct block_kernels {
     /* c[i·ldc + j] = (accumulate ? c : 0) + x_i · w_j over `width` columns, for i < m, j < n. */
     void (*tile)(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc, bool accumulate,
                  int m, int n);
-    /* y[BLOCK_OCTET·i + j] = x · (row j of octet i) for n octets, one behind the other. Weights go from
+    /* y[BLOCK_OCTET·i + j] = x · (row j of octet i) for n octets, one after the other. Weights go from
      * memory to registers, once. */
     void (*row)(block_row x, const void *octets, int64_t n, int64_t k, float *y);
 } block_kernels;
@@ -188,11 +188,11 @@ typedef struct dtype_kernels {
 } dtype_kernels;
 
 /* What is written once for each type that keys and values are kept in: rows of `width` numbers, one
- * behind the other, at any address that suits its numbers. They go from memory to registers and
+ * after the other, at any address that suits its numbers. They go from memory to registers and
  * become float32 there. The rows that are needed next, as many as these, begin at `next` (may be
  * NULL): memory is asked for them towards the end. */
 typedef struct cache_kernels {
-    /* n numbers (whole blocks) to the nearest of the type. What is no finite number, or too large for
+    /* n numbers (whole blocks) to the nearest of the type. What is not a finite number, or too large for
      * the type, is none when it is read again. NULL: a cache cannot have this type. */
     void (*narrow)(int64_t n, const float *src, void *dst);
     /* scores[i·ld + j] = q_i · key_j for m rows of q, `width` apart, and n keys. */

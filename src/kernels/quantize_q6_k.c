@@ -21,7 +21,7 @@ typedef struct choice {
 
 static lanes clamp_integers(lanes v) { return lanes_clamp(v, -128.0f, 127.0f); }
 
-/* The best integers for a d among those near the scales, the numbers being rounded anew for
+/* The best integers for a d among those near the scales, the numbers being rounded again for
  * each. */
 static choice choose(const group *groups, float d)
 {

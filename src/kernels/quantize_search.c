@@ -102,7 +102,7 @@ static void improve(const parts *p, float top, lanes *scale, lanes *error)
 }
 
 /* Tries scales with which the largest number comes to lie at either end of the integers, or up to a
- * twelfth before or behind it. */
+ * twelfth before or after it. */
 void symmetric_search(const parts *p, float top, lanes *scale)
 {
     enum { TRIES = 9, ROUNDS = 2 };

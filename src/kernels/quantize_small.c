@@ -175,7 +175,7 @@ void quantize_row_q5_1(int64_t n, const float *x, const float *importance, void 
 /* ---- Q8_0 ----------------------------------------------------------------------------------- */
 
 /* Scales are positive and codes from -127 to 127, as others expect them. Steps are small beside any
- * number, so each scale rounds all of them anew: of some scales hardly above the least that reaches the
+ * number, so each scale rounds all of them again: of some scales hardly above the least that reaches the
  * largest number, the best leaves a tenth less than the first. */
 static void search_q8_0(const few_blocks *few, small_blocks *found)
 {

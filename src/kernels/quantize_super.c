@@ -2,7 +2,7 @@
  * scale and a minimum of 6 bits for each part.
  *
  * First each part gets the scale and minimum that suit it; then d and dmin are chosen so that
- * multiples of them come near, and the multiples so that the numbers, rounded anew for each, lose
+ * multiples of them come near, and the multiples so that the numbers, rounded again for each, lose
  * the least; then d and dmin are fitted to what came out, and the multiples chosen once more. */
 #include "kernels/quantize_search.h"
 
@@ -36,7 +36,7 @@ static lanes clamp_integers(lanes v) { return lanes_clamp(v, 0.0f, 63.0f); }
 
 /* The best multiples of d and dmin among those near what suits the parts: up to two from the
  * nearest scale, and for each up to one from the minimum with which the changed scale turns about
- * the middle of the part. The numbers are rounded anew for each. */
+ * the middle of the part. The numbers are rounded again for each. */
 static float choose_integers(const group *g, float top, float d, float dmin, lines *best)
 {
     lanes least = lanes_all(INFINITY), errors;

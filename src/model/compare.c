@@ -101,7 +101,7 @@ static dsmoe_status run_rows(side *s, const int32_t *tokens, int64_t n, dsmoe_er
     return dsmoe_session_forward(&turn, 1, error);
 }
 
-/* Some rows through both models; each predicts the token behind it. */
+/* Some rows through both models; each predicts the token after it. */
 static dsmoe_status compare_rows(comparing *c, const int32_t *tokens, int64_t n, dsmoe_error *error)
 {
     STATUS_TRY(run_rows(&c->model, tokens, n, error));

@@ -40,7 +40,7 @@ struct folder_writer {
     size_t shard_used; /* bytes in the last shard so far */
     /* The shard being written. */
     safetensors_writer *shard;
-    size_t next;              /* the first tensor behind it */
+    size_t next;              /* the first tensor after it */
     size_t left;              /* bytes that it still lacks */
     const char *own[OWN_MAX]; /* files of the caller */
     int n_own;

@@ -213,7 +213,7 @@ static selection list_first(dsmoe_sampler *sampler, int64_t k)
 }
 
 /* The first that together weigh `enough`, at least one of them. They are taken off the heap one by
- * one and put behind what is left of it. */
+ * one and put after what is left of it. */
 static selection keep_weight(selection s, double enough)
 {
     selection heap = s;

@@ -55,8 +55,8 @@ static void choose_topk(const float *scores, int64_t n, int64_t k, int32_t *idx,
     }
 }
 
-/* The expert behind `before` in the order by falling score, ties by rising index; the first of all
- * behind -1. There must be one. */
+/* The expert after `before` in the order by falling score, ties by rising index; the first of all
+ * after -1. There must be one. */
 static int64_t next_in_order(const float *scores, int64_t n, int64_t before)
 {
     int64_t next = -1;
@@ -68,7 +68,7 @@ static int64_t next_in_order(const float *scores, int64_t n, int64_t before)
     return next;
 }
 
-/* The k experts of that order behind the first n_masked. Only probes come here, so that simplicity
+/* The k experts of that order after the first n_masked. Only probes come here, so that simplicity
  * counts more than speed. */
 static void choose_behind(const float *scores, int64_t n, int64_t n_masked, int64_t k, int32_t *idx,
                           float *weight)

@@ -1,6 +1,6 @@
 /* octets.h - weights in the order that kernels read them, kept from their second use on.
  *
- * Rows of block types lie in a file one behind the other; kernels want eight of them interleaved (see
+ * Rows of block types lie in a file one after the other; kernels want eight of them interleaved (see
  * block_kernels). Making that takes about as long as reading the weights a few times, so it is kept, for
  * those experts that tokens come to, and the file's own pages are given back: memory holds the weights
  * once. Not yet at the first use, which makes octets in passing: half of the time that keeping them takes

@@ -1,5 +1,5 @@
 /* append_file.h - a file that grows by whole records: one that could not be written completely is
- * taken back, so that what lies behind it can still be read. */
+ * taken back, so that what lies after it can still be read. */
 #ifndef DSMOE_REPORT_APPEND_FILE_H
 #define DSMOE_REPORT_APPEND_FILE_H
 

@@ -12,7 +12,7 @@ const char *digits_short(double number, char out[DIGITS]);
 const char *digits_plain(double number, int significant, char out[DIGITS]);
 /* With a power of ten in any case: "2e-3". */
 const char *digits_power(double number, char out[DIGITS]);
-/* So many digits behind the point; a dash if it is no number. */
+/* So many digits after the point; a dash if it is not a number. */
 const char *digits_fixed(double number, int decimals, char out[DIGITS]);
 /* "43 s", "12 min 05 s", "3 h 20 min". */
 const char *digits_time(double seconds, char out[DIGITS]);

@@ -19,7 +19,7 @@ typedef struct line_reader {
 } line_reader;
 
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
-/* The next line that is not empty; false behind the last. */
+/* The next line that is not empty; false after the last. */
 bool line_reader_next(line_reader *reader);
 /* The object of this line, from now on the caller's to free. */
 json_node *line_reader_take(line_reader *reader);

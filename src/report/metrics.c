@@ -239,7 +239,7 @@ static double mean_count(const int64_t *counts, int64_t n)
     return sum > 0 ? sum / (double)n : 1;
 }
 
-/* [..]: the counts over `unit`, with four digits behind the point. */
+/* [..]: the counts over `unit`, with four digits after the point. */
 static void put_ratios(FILE *text, const int64_t *counts, int64_t n, double unit)
 {
     fputc('[', text);

@@ -55,7 +55,7 @@ dsmoe_status metrics_put_skip(metrics *m, int64_t step, const char *reason, dsmo
 dsmoe_status metrics_put_routing(metrics *m, int64_t step, const char *const *kinds, int n_kinds,
                                  const int64_t *counts, int64_t n_layers, int64_t n_experts,
                                  dsmoe_error *error);
-/* A line of another type: `put` writes its members behind "type", beginning with a comma. */
+/* A line of another type: `put` writes its members after "type", beginning with a comma. */
 typedef void metrics_members_fn(FILE *text, const void *context);
 dsmoe_status metrics_put_line(metrics *m, const char *type, metrics_members_fn *put,
                               const void *context, dsmoe_error *error);

@@ -38,7 +38,7 @@ void page_fact(FILE *html, const char *name, const char *value, const char *more
 enum { PAGE_TONES = 8, PAGE_DEPTHS = 9, PAGE_SHADES = 13, PAGE_SHADES_OF_TWO = 3 };
 const char *page_tone(size_t index);
 const char *page_depth(size_t index, size_t count);
-int page_shade(double ratio); /* 0…PAGE_SHADES - 1, -1 if it is no number */
+int page_shade(double ratio); /* 0…PAGE_SHADES - 1, -1 if it is not a number */
 
 extern const char page_style[];
 

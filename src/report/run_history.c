@@ -134,7 +134,7 @@ static void read_eval(reading *r, const json_node *line)
     if (kinds) json_node_each(kinds, visit_kind, &visit, NULL);
 }
 
-/* Every sample_every-th is kept; the last one of all lies behind them. */
+/* Every sample_every-th is kept; the last one of all lies after them. */
 static void read_sample(reading *r, const json_node *line)
 {
     run_history *run = r->run;

@@ -23,7 +23,7 @@ typedef struct series {
 bool series_init(series *s, size_t capacity);
 void series_free(series *s); /* allowed on zeros */
 
-/* Ignores what is no finite number, and an x that is not beyond the one before. */
+/* Ignores what is not a finite number, and an x that is not beyond the one before. */
 void series_add(series *s, double x, double y);
 
 /* The y that stands for x: that of the nearest point; NAN if there is none. */

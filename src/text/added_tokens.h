@@ -10,7 +10,7 @@ typedef struct added_token {
     int32_t id;
     bool special;
     bool single_word;    /* only where no letter or digit touches it */
-    bool lstrip, rstrip; /* takes the whitespace before it, behind it */
+    bool lstrip, rstrip; /* takes the whitespace before it, after it */
 } added_token;
 
 /* A node of a tree of bytes: the first of its children, the next child of its parent. */

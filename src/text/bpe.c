@@ -1,7 +1,7 @@
 /* bpe.c - byte pair encoding of one piece.
  *
  * Symbols are a list within an array; every pair that can merge lies in a heap by (rank, place). A
- * merge changes two pairs at most, which are put on the heap anew; what the heap says of the old
+ * merge changes two pairs at most, which are put on the heap again; what the heap says of the old
  * ones no longer agrees with the list and is skipped. */
 #include "text/bpe.h"
 
@@ -14,7 +14,7 @@ struct bpe_symbol {
     uint32_t previous, next;
 };
 
-static const uint32_t NONE = UINT32_MAX; /* before the first, behind the last */
+static const uint32_t NONE = UINT32_MAX; /* before the first, after the last */
 
 void bpe_workspace_free(bpe_workspace *work)
 {

@@ -4,7 +4,7 @@
 
 #include "text/train_merges.h"
 
-/* The special tokens behind those that were learned; names of the DeepSeek family. */
+/* The special tokens after those that were learned; names of the DeepSeek family. */
 enum { TRAIN_SPECIAL = 2 };
 extern const char *const train_special_tokens[TRAIN_SPECIAL]; /* BOS, EOS */
 

@@ -124,7 +124,7 @@ static dsmoe_status read_node(pre_tokenizer *p, const json_node *node, bool *end
     }
     if (*ended)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "pre_tokenizer: %.64s behind ByteLevel is not supported", type);
+                           "pre_tokenizer: %.64s after ByteLevel is not supported", type);
     if (!strcmp(type, "Split")) return read_split(p, node, error);
     if (!strcmp(type, "Digits")) return read_digits(p, node, error);
     if (!strcmp(type, "ByteLevel")) {

@@ -110,7 +110,7 @@ static dsmoe_status add_slice(counter *c, const char *text, size_t length, dsmoe
     return c->batch.length < BATCH ? DSMOE_OK : count_batch(c, error);
 }
 
-/* Where the slice at the start of a text ends: behind the last line end that fits. */
+/* Where the slice at the start of a text ends: after the last line end that fits. */
 static size_t slice_length(const counter *c, const char *text, size_t length)
 {
     if (length <= c->slice_size) return length;

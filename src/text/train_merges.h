@@ -6,7 +6,7 @@
 
 enum { TRAIN_BYTES = 256 }; /* tokens of one byte */
 
-/* A token: a byte, or two earlier ones behind each other. */
+/* A token: a byte, or two earlier ones after each other. */
 typedef struct train_token {
     int32_t left, right; /* -1 for a byte */
     size_t offset;       /* into text */

@@ -15,7 +15,7 @@ typedef struct train_word {
 typedef struct train_words {
     train_word *words;
     size_t count, capacity;
-    byte_buffer text; /* of all words, one behind the other */
+    byte_buffer text; /* of all words, one after the other */
     train_slots slots;
 } train_words;
 

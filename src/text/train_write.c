@@ -52,7 +52,7 @@ enum { KEY_MAX = 2 * TRAIN_WORD_MAX + 1 }; /* a byte becomes one or two */
 /* A token in the alphabet of byte-level vocabularies. */
 static const char *spell(const train_vocabulary *v, size_t id, char key[KEY_MAX])
 {
-    static const uint32_t codes_end = 0x144; /* one behind the last character of the alphabet */
+    static const uint32_t codes_end = 0x144; /* one after the last character of the alphabet */
     const train_token *token = &v->tokens[id];
     size_t n = 0;
     for (uint32_t i = 0; i < token->length; i++) {
@@ -80,7 +80,7 @@ static void put_added_tokens(FILE *text, size_t first_id)
     fputs("\n  ],\n", text);
 }
 
-/* BOS and a text behind it. */
+/* BOS and a text after it. */
 static void put_text_template(FILE *text, const char *sequence, int type_id)
 {
     fputs("\n      {\"SpecialToken\": {\"id\": ", text);

@@ -44,7 +44,7 @@ dsmoe_status checkpoint_path(const char *run, const char *prefix, int64_t step, 
     return status_fail(error, DSMOE_ERROR_ARGUMENT, "%.100s...: the path is too long", run);
 }
 
-/* Moves behind a word that the text begins with. */
+/* Moves after a word that the text begins with. */
 static bool skip_word(const char **text, const char *word)
 {
     size_t length = strlen(word);
@@ -113,7 +113,7 @@ double checkpoint_size(int64_t n_parameters, dsmoe_dtype dtype)
 
 /* ---- mapped files ---------------------------------------------------------------------------- */
 
-/* From the start every time: the system maps neighbours of a page that is touched, behind it too. */
+/* From the start every time: the system maps neighbours of a page that is touched, after it too. */
 void checkpoint_forget(mapped_bytes *m, const unsigned char *end)
 {
     enum { WORTHWHILE = 1 << 22 };

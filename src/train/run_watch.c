@@ -132,7 +132,7 @@ typedef struct writing {
     byte_buffer bytes; /* what was written */
 } writing;
 
-/* A text begins with what the tokenizer puts before it, or behind the end of another one. */
+/* A text begins with what the tokenizer puts before it, or after the end of another one. */
 static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
 {
     const run *r = w->run;

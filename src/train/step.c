@@ -81,7 +81,7 @@ static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch 
     }
 }
 
-/* The layers' memory one behind the other, or, with recomputation, all in one place. */
+/* The layers' memory one after the other, or, with recomputation, all in one place. */
 static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
                          int64_t n_tokens, layer_saved *layers)
 {

@@ -18,7 +18,7 @@ typedef struct verify_report {
 dsmoe_status report_check_arguments(const char *path, double tolerance, int n_threads,
                                     dsmoe_error *error);
 
-/* How a run over a file ended: why it failed, behind the name of its source; or, whatever was
+/* How a run over a file ended: why it failed, after the name of its source; or, whatever was
  * found, that the file is no longer whole. */
 dsmoe_status report_outcome(const safetensors *file, const char *source, dsmoe_status status,
                             const dsmoe_error *why, dsmoe_error *error);
