@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/names.h"
 #include "cli/options.h"
 #include "cli/suggest.h"
 #include "cli/table.h"
@@ -353,9 +354,7 @@ static int take_options(ablation *a)
     a->scale = ablate_scale_find(o->scale);
     if (!a->scale)
         return cli_usage("ablate", "--scale must be tiny, small or medium, not '%s'", o->scale);
-    if (!dsmoe_bad_bytes_find(o->bad_bytes, &a->bad_bytes))
-        return cli_usage("ablate", "--bad-bytes must be replace, keep or skip, not '%s'",
-                         o->bad_bytes);
+    if (names_find_bad_bytes("ablate", o->bad_bytes, &a->bad_bytes) != CLI_OK) return CLI_USAGE;
     a->steps = o->steps ? o->steps : a->scale->steps;
     a->batch = o->batch ? o->batch : a->scale->batch;
     a->seq = o->seq ? o->seq : a->scale->seq;

@@ -78,7 +78,7 @@ static int save(chat *c, const char *path)
     if (replace_file_begin("chat", path, &out) != CLI_OK) return CLI_OK;
     conversation_print(&c->talk, out.file);
     if (replace_file_end("chat", &out) != CLI_OK) return CLI_OK;
-    fprintf(stderr, "%zu messages saved to %s\n", c->talk.count, path);
+    cli_note("chat", "%zu messages saved to %s", c->talk.count, path);
     free(c->saved);
     c->saved = strdup(path);
     return CLI_OK;
@@ -89,12 +89,12 @@ static int load(chat *c, const char *path)
     conversation loaded;
     char problem[CONVERSATION_PROBLEM];
     if (!conversation_open(path, &loaded, problem)) {
-        fprintf(stderr, "%s: %s\n", path, problem);
+        cli_note("chat", "%s: %s", path, problem);
         return CLI_OK;
     }
     conversation_free(&c->talk);
     c->talk = loaded;
-    fprintf(stderr, "%zu messages loaded from %s\n", c->talk.count, path);
+    cli_note("chat", "%zu messages loaded from %s", c->talk.count, path);
     return runner_reseed("chat", &c->run);
 }
 
@@ -146,8 +146,8 @@ static int refuse(const char *name)
     const char *names[N_COMMANDS];
     char hint[SUGGESTION];
     for (int i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
-    fprintf(stderr, "there is no command %s%s; /help lists them\n", name,
-            suggest_text(name, names, N_COMMANDS, hint));
+    cli_note("chat", "there is no command %s%s; /help lists them", name,
+             suggest_text(name, names, N_COMMANDS, hint));
     return CLI_OK;
 }
 

@@ -41,6 +41,8 @@ int command_verify(int argc, char **argv);
  * or memory are to blame for is a failure. */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_failure(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the same form that is neither: a warning, or what the user should know. */
+void cli_note(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* An error of the library, after `about`, say the option or the model that it is about, if that is not NULL:
  * wrong usage if the library was asked for what is impossible, else a failure. */
 int cli_error(const char *command, const char *about, const dsmoe_error *error);

@@ -47,6 +47,14 @@ int cli_failure(const char *command, const char *format, ...)
     return CLI_FAILURE;
 }
 
+void cli_note(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_message(command, format, arguments);
+    va_end(arguments);
+}
+
 int cli_error(const char *command, const char *about, const dsmoe_error *error)
 {
     bool is_usage = error->status == DSMOE_ERROR_ARGUMENT;
@@ -58,16 +66,15 @@ void cli_warn_of_files(const char *command, const dsmoe_data_files *files)
 {
     char line[2 * DSMOE_PATH + 512];
     dsmoe_data_files_describe(files, line, sizeof line);
-    if (*line) cli_failure(command, "data: %s", line);
+    if (*line) cli_note(command, "data: %s", line);
 }
 
 void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx)
 {
     if (n_ctx > config->max_position_embeddings)
-        fprintf(stderr,
-                "dsmoe %s: warning: the model was made for contexts of %" PRId64 " tokens, not of"
-                " %" PRId64 "\n",
-                command, config->max_position_embeddings, n_ctx);
+        cli_note(command,
+                 "warning: the model was made for contexts of %" PRId64 " tokens, not of %" PRId64,
+                 config->max_position_embeddings, n_ctx);
 }
 
 /* The number at the start of `text`; *end is set after it. */

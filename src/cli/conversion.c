@@ -162,14 +162,14 @@ static void warn_of_quantised(const void *context, double unused)
     if (v->wanted < 0 || !is_quantised(v->has)) return;
     const char *type = dsmoe_dtype_name((dsmoe_dtype)v->wanted);
     double more = dsmoe_dtype_bits((dsmoe_dtype)v->wanted) - dsmoe_dtype_bits(v->has);
-    fprintf(stderr, "dsmoe %s: %s is quantised already (%s): ", v->command, v->from,
-            dsmoe_dtype_name(v->has));
-    if (v->wanted == (int)v->has)
-        fprintf(stderr, "matrices of that type are copied as they are\n");
-    else if (more > 0)
-        fprintf(stderr, "as %s it is larger and no better\n", type);
-    else
-        fprintf(stderr, "%s adds its own error; better start from the model before that\n", type);
+    char effect[128] = "matrices of that type are copied as they are";
+    if (more > 0)
+        snprintf(effect, sizeof effect, "as %s it is larger and no better", type);
+    else if (v->wanted != (int)v->has)
+        snprintf(effect, sizeof effect,
+                 "%s adds its own error; better start from the model before that", type);
+    cli_note(v->command, "%s is quantised already (%s): %s", v->from, dsmoe_dtype_name(v->has),
+             effect);
 }
 
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
@@ -190,9 +190,9 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
         return conversion_failure(c, &error);
     exit_code = conversion_summary(c);
     if (n_without > 0)
-        fprintf(stderr,
-                "dsmoe %s: %s: %lld of %lld matrices are not in it and were quantised without "
-                "it; was it made for this model?\n",
-                c->command, options.imatrix, (long long)n_without, (long long)n_weighed);
+        cli_note(c->command,
+                 "%s: %lld of %lld matrices are not in it and were quantised without it; was it "
+                 "made for this model?",
+                 options.imatrix, (long long)n_without, (long long)n_weighed);
     return exit_code;
 }

@@ -76,12 +76,14 @@ int model_path_find(const char *command, const char **path, model_path *found)
                            "goes on with it",
                            folder);
     int64_t best = best_step(folder, length);
-    fprintf(stderr, "%.*s: using its latest checkpoint, step %" PRId64, (int)length, folder, step);
-    if (best == step) fputs(", the best on held-out text as well", stderr);
     if (best >= 0 && best != step)
-        fprintf(stderr, "; its best on held-out text is %.*s/best, step %" PRId64, (int)length,
-                folder, best);
-    fputc('\n', stderr);
+        cli_note(command,
+                 "%.*s: using its latest checkpoint, step %" PRId64
+                 "; its best on held-out text is %.*s/best, step %" PRId64,
+                 (int)length, folder, step, (int)length, folder, best);
+    else
+        cli_note(command, "%.*s: using its latest checkpoint, step %" PRId64 "%s", (int)length,
+                 folder, step, best == step ? ", the best on held-out text as well" : "");
     *path = found->text;
     return CLI_OK;
 }

@@ -29,3 +29,10 @@ int names_check_schedule(const char *command, const char *name)
 {
     return check(command, "--schedule", name, schedule_names, N_SCHEDULE_NAMES);
 }
+
+int names_find_bad_bytes(const char *command, const char *name, dsmoe_bad_bytes *bad_bytes)
+{
+    static const char *const names[] = {"replace", "keep", "skip"};
+    if (dsmoe_bad_bytes_find(name, bad_bytes)) return CLI_OK;
+    return check(command, "--bad-bytes", name, names, 3);
+}

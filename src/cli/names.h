@@ -1,7 +1,9 @@
 /* names.h - the names that the library gives things and options take: presets, types of weights, schedules
- * of the learning rate. */
+ * of the learning rate, what becomes of bad bytes. */
 #ifndef DSMOE_CLI_NAMES_H
 #define DSMOE_CLI_NAMES_H
+
+#include "dsmoe.h"
 
 enum { N_PRESET_NAMES = 3, N_TYPE_NAMES = 11, N_SCHEDULE_NAMES = 3 };
 extern const char *const preset_names[N_PRESET_NAMES];
@@ -13,5 +15,7 @@ extern const char *const schedule_names[N_SCHEDULE_NAMES];
 int names_check_preset(const char *command, const char *name);
 int names_check_type(const char *command, const char *name);
 int names_check_schedule(const char *command, const char *name);
+/* The same for --bad-bytes, and what the name means. */
+int names_find_bad_bytes(const char *command, const char *name, dsmoe_bad_bytes *bad_bytes);
 
 #endif

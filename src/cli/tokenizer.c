@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/names.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -107,9 +108,7 @@ static int parse(train_command *c, int argc, char **argv)
     c->n_paths = words.count;
     if (c->n_paths == 0)
         return cli_usage(command, "which text? --data names a file or a folder of it");
-    if (!dsmoe_bad_bytes_find(c->bad_bytes_name, &c->bad_bytes))
-        return cli_usage(command, "--bad-bytes must be replace, keep or skip, not '%s'",
-                         c->bad_bytes_name);
+    if (names_find_bad_bytes(command, c->bad_bytes_name, &c->bad_bytes) != CLI_OK) return CLI_USAGE;
     if (!c->folder || !*c->folder)
         return cli_usage(command,
                          "where should it go? --out names a folder, say --out my-tokenizer");

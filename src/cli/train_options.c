@@ -289,9 +289,7 @@ static int check(const bool given[N_ROWS])
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     if (suggest_choice("train", "--dtype", s->dtype, dtypes, 3) < 0) return CLI_USAGE;
     dsmoe_bad_bytes bad_bytes;
-    if (!dsmoe_bad_bytes_find(s->bad_bytes, &bad_bytes))
-        return cli_usage("train", "--bad-bytes must be replace, keep or skip, not '%s'",
-                         s->bad_bytes);
+    if (names_find_bad_bytes("train", s->bad_bytes, &bad_bytes) != CLI_OK) return CLI_USAGE;
     if (line.options.resume)
         return *line.options.resume
                    ? -1
