@@ -22,6 +22,7 @@
 #include "model/config_write.h"
 #include "model/init.h"
 #include "progress_watch.h"
+#include "same_config.h"
 #include "scratch.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -163,19 +164,6 @@ static void test_presets(void **state)
     assert_string_equal(error.message, "there is no preset '7b', only tiny, 2b and 16b");
     assert_int_equal(dsmoe_config_preset(NULL, &config, &error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_config_preset("tiny", NULL, &error), DSMOE_ERROR_ARGUMENT);
-}
-
-/* Padding may differ: between flags and numbers, and behind rope_scaling. */
-static void assert_same_config(const dsmoe_config *a, const dsmoe_config *b)
-{
-    assert_memory_equal(a, b, offsetof(dsmoe_config, tie_word_embeddings) + sizeof(bool));
-    assert_memory_equal(&a->aux_loss_alpha, &b->aux_loss_alpha,
-                        offsetof(dsmoe_config, rope_scaling) -
-                            offsetof(dsmoe_config, aux_loss_alpha));
-    assert_int_equal(a->rope_scaling, b->rope_scaling);
-    assert_true(a->rope_scaling_factor == b->rope_scaling_factor);
-    assert_int_equal(a->bos_token_id, b->bos_token_id);
-    assert_int_equal(a->eos_token_id, b->eos_token_id);
 }
 
 /* Cuts out all occurrences of a word. */
