@@ -99,9 +99,9 @@ static void put_facts(FILE *html, const run_history *run, const series_point *sm
     const series *loss = &run->numbers[RUN_LOSS], *speed = &run->numbers[RUN_TOKENS_PER_S];
     fputs("<dl class=\"facts\">\n", html);
     if (loss->count > 0) {
-        snprintf(more, sizeof more, "at the last step");
+        snprintf(more, sizeof more, "last logged");
         if (loss->count >= SMOOTH_FROM)
-            snprintf(more, sizeof more, "smoothed; last step %s",
+            snprintf(more, sizeof more, "smoothed; last logged %s",
                      digits_fixed(loss->points[loss->count - 1].y, 3, digits));
         page_fact(html, "training loss", digits_fixed(smooth[loss->count - 1].y, 3, value), more);
     }
