@@ -240,9 +240,8 @@ static void test_what_is_left_out(void **state)
     make_socket("socket");
     document_list list = open_directory();
     assert_sources(&list, "good.txt:good");
-    assert_left_out(&list,
-                    "8 of 9 files left out (33 bytes): 4 not text, 1 empty, 1 links that lead "
-                    "nowhere or back, 2 not files; the first is beyond.txt");
+    assert_left_out(&list, "8 of 9 files left out (33 bytes): 4 not text, 1 empty, 1 linked to "
+                           "nowhere or back, 2 not files; the first is beyond.txt");
     document_list_close(&list);
 }
 
@@ -266,9 +265,8 @@ static void test_links(void **state)
     const char *given = in_directory("d");
     document_list list = open_paths(&given, 1);
     assert_sources(&list, "d/good.txt:good d/in/link.txt:in d/other/new.txt:other");
-    assert_left_out(&list,
-                    "6 of 9 files left out (7 bytes): 3 links that lead nowhere or back, 3 found "
-                    "twice; the first is d/in/loop");
+    assert_left_out(&list, "6 of 9 files left out (7 bytes): 3 linked to nowhere or back, 3 found "
+                           "twice; the first is d/in/loop");
     document_list_close(&list);
 }
 

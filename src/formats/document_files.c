@@ -16,7 +16,7 @@ static const char *const reasons[DSMOE_N_LEFT_OUT] = {
     [DSMOE_LEFT_OUT_BINARY] = "not text",
     [DSMOE_LEFT_OUT_BAD_BYTES] = "not UTF-8 throughout",
     [DSMOE_LEFT_OUT_EMPTY] = "empty",
-    [DSMOE_LEFT_OUT_LINK] = "links that lead nowhere or back",
+    [DSMOE_LEFT_OUT_LINK] = "linked to nowhere or back",
     [DSMOE_LEFT_OUT_SPECIAL] = "not files",
     [DSMOE_LEFT_OUT_TWICE] = "found twice",
 };
