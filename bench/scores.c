@@ -17,7 +17,8 @@
 enum { MOST_TOKENS = 4096 };
 
 typedef struct scorer {
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     size_t vocab_size;
     int one_by_one;
 } scorer;
@@ -50,16 +51,16 @@ static int64_t parse_ids(const char *line, int32_t ids[MOST_TOKENS])
 static void score(scorer *s, const int32_t *ids, int64_t n_ids)
 {
     dsmoe_error error;
-    must(dsmoe_session_rewind(s->session, 0, &error), &error);
+    must(dsmoe_sequence_rewind(s->sequence, 0, &error), &error);
     int64_t step = s->one_by_one ? 1 : n_ids;
     for (int64_t i = 0; i < n_ids; i += step) {
-        dsmoe_turn turn = {.session = s->session,
+        dsmoe_turn turn = {.sequence = s->sequence,
                            .tokens = ids + i,
                            .n_tokens = step,
                            .n_logits = step,
                            .visit = put_row,
                            .context = s};
-        must(dsmoe_session_forward(&turn, 1, &error), &error);
+        must(dsmoe_engine_forward(s->engine, &turn, 1, &error), &error);
     }
 }
 
@@ -74,9 +75,10 @@ int main(int argc, char **argv)
     must(dsmoe_model_open(argv[1], &model, &error), &error);
     scorer s = {.vocab_size = (size_t)dsmoe_model_config(model)->vocab_size,
                 .one_by_one = !strcmp(argv[2], "decode")};
-    const dsmoe_session_options options = {.n_ctx = MOST_TOKENS,
-                                           .n_threads = argc > 3 ? atoi(argv[3]) : 0};
-    must(dsmoe_session_create(model, &options, &s.session, &error), &error);
+    const dsmoe_engine_options options = {.n_ctx = MOST_TOKENS,
+                                          .n_threads = argc > 3 ? atoi(argv[3]) : 0};
+    must(dsmoe_engine_create(model, &options, &s.engine, &error), &error);
+    must(dsmoe_sequence_create(s.engine, &s.sequence, &error), &error);
     char *line = NULL;
     size_t size = 0;
     static int32_t ids[MOST_TOKENS];
@@ -85,7 +87,7 @@ int main(int argc, char **argv)
         if (n_ids > 0) score(&s, ids, n_ids);
     }
     free(line);
-    dsmoe_session_free(s.session);
+    dsmoe_engine_free(s.engine);
     dsmoe_model_free(model);
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
     fprintf(stderr, "bench_scores: cannot write: %s\n", strerror(errno));

@@ -21,11 +21,13 @@ int main(int argc, char **argv)
     dsmoe_error error;
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer;
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     must(dsmoe_model_open(argv[1], &model, &error), &error);
     must(dsmoe_tokenizer_open(argv[1], &tokenizer, &error), &error);
-    must(dsmoe_session_create(model, NULL, &session, &error), &error);
+    must(dsmoe_engine_create(model, NULL, &engine, &error), &error);
+    must(dsmoe_sequence_create(engine, &sequence, &error), &error);
     dsmoe_sampler_options options = dsmoe_sampler_options_default();
     options.seed = 1;
     must(dsmoe_sampler_create(&options, dsmoe_tokenizer_size(tokenizer), &sampler, &error), &error);
@@ -37,20 +39,20 @@ int main(int argc, char **argv)
     must(dsmoe_tokenizer_encode(tokenizer, argv[2], strlen(argv[2]), DSMOE_ENCODE_BOS, &ids, &n_ids,
                                 &error),
          &error);
-    must(dsmoe_session_prefill(session, ids, (int64_t)n_ids, logits, &error), &error);
+    must(dsmoe_sequence_append(sequence, ids, (int64_t)n_ids, logits, &error), &error);
     for (int i = 0; i < n_tokens; i++) {
         must(dsmoe_sampler_pick(sampler, logits, &token, &error), &error);
         if (token == dsmoe_tokenizer_eos(tokenizer)) break;
         const char *piece = dsmoe_tokenizer_piece(tokenizer, token, &length);
         if (piece) fwrite(piece, 1, length, stdout);
         fflush(stdout);
-        must(dsmoe_session_decode(session, token, logits, &error), &error);
+        must(dsmoe_sequence_append(sequence, &token, 1, logits, &error), &error);
     }
     putchar('\n');
     free(ids);
     free(logits);
     dsmoe_sampler_free(sampler);
-    dsmoe_session_free(session);
+    dsmoe_engine_free(engine);
     dsmoe_tokenizer_free(tokenizer);
     dsmoe_model_free(model);
     return 0;

@@ -51,6 +51,6 @@ int main(void)
             printf("step %2d  loss %.4f  balance %.4f  gradient %.3f\n", step + 1, losses.loss,
                    losses.aux_loss, update.grad_norm);
     }
-    dsmoe_trainer_free(trainer); /* dsmoe_trainer_model() would give it to a session before */
+    dsmoe_trainer_free(trainer); /* dsmoe_trainer_model() would give it to an engine before */
     return losses.loss < 0.1 ? 0 : 1;
 }

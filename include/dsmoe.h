@@ -37,6 +37,7 @@ typedef enum dsmoe_status {
     DSMOE_ERROR_IO = 4,        /* a file cannot be opened, read or written */
     DSMOE_ERROR_FORMAT = 5,    /* a file's content breaks its format's rules */
     DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a number must be */
+    DSMOE_ERROR_STOPPED = 7,   /* the caller's callback ended the work */
 } dsmoe_status;
 
 typedef struct dsmoe_error {
@@ -359,7 +360,7 @@ typedef struct dsmoe_generation_config {
 } dsmoe_generation_config;
 
 /* The weights of a model, mapped read-only and kept in their own type: opening reads headers only,
- * and processes that open the same files share their memory. Immutable: any number of sessions and
+ * and processes that open the same files share their memory. Immutable: any number of engines and
  * threads may use one model. */
 typedef struct dsmoe_model dsmoe_model;
 /* `path` is a folder in the public layout (config.json, model.safetensors or shards with
@@ -514,63 +515,93 @@ DSMOE_API dsmoe_status dsmoe_model_compare(const dsmoe_model *model, const dsmoe
                                            void *context, dsmoe_comparison *comparison,
                                            dsmoe_error *error);
 
-/* ---- sessions ----------------------------------------------------------------------------- */
+/* ---- an engine: many sequences at once ------------------------------------------------------ */
 
-/* One sequence over a model: its KV cache and the workspace of a pass. All memory is reserved when
- * it is created; pages of the cache become real as the sequence grows. One thread at a time may use
- * a session. */
-typedef struct dsmoe_session dsmoe_session;
+/* Runs texts through a model: any number of sequences that come and go, prompts and single tokens mixed, in
+ * one pass over the weights. It owns the workspace of a pass and the pages in which keys and values are
+ * kept. All memory is reserved when it is created; pages become real as they are used. One thread at a time
+ * may use an engine and its sequences; engines do not know of each other. */
+typedef struct dsmoe_engine dsmoe_engine;
 
-typedef struct dsmoe_session_options {
-    int64_t n_ctx;   /* most tokens of the sequence; 0: max_position_embeddings */
+typedef struct dsmoe_engine_options {
+    int64_t n_ctx;       /* most tokens of a sequence; 0: max_position_embeddings */
+    int64_t n_sequences; /* most sequences at a time; 0: 1 */
+    int64_t n_kv;    /* tokens of all sequences that the KV cache has room for, those that several
+                            share counted once; 0: n_sequences · n_ctx */
     int64_t n_batch; /* tokens that go through the model together; 0: 512 */
     int n_threads;   /* 0: all processors */
     /* How the cache keeps keys and values: DSMOE_F32 (0), exact; DSMOE_F16, half the memory; or
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
-    /* Asked before each layer, from the calling thread; may be NULL. True ends the call with
-     * DSMOE_ERROR_IO, "stopped", and the session is as it was before. Of several sessions in one
-     * pass the first is asked. */
+    /* Asked before each layer, from the calling thread; may be NULL. True ends all turns that are not
+     * through yet with DSMOE_ERROR_STOPPED. */
     bool (*stop)(void *context);
     void *stop_context;
-} dsmoe_session_options;
+} dsmoe_engine_options;
 
-/* `options` may be NULL. The model must outlive the session. */
-DSMOE_API dsmoe_status dsmoe_session_create(const dsmoe_model *model,
-                                            const dsmoe_session_options *options,
-                                            dsmoe_session **session, dsmoe_error *error);
-DSMOE_API void dsmoe_session_free(dsmoe_session *session);
+/* `options` may be NULL. The model must outlive the engine. */
+DSMOE_API dsmoe_status dsmoe_engine_create(const dsmoe_model *model,
+                                           const dsmoe_engine_options *options,
+                                           dsmoe_engine **engine, dsmoe_error *error);
+/* Its sequences go with it. */
+DSMOE_API void dsmoe_engine_free(dsmoe_engine *engine);
+DSMOE_API const dsmoe_model *dsmoe_engine_model(const dsmoe_engine *engine);
 
-/* Bytes that a session takes, without creating it; 0 and 0 if they cannot fit. */
-typedef struct dsmoe_session_memory {
+/* Bytes that an engine takes, without creating it; 0 and 0 if they cannot fit. */
+typedef struct dsmoe_engine_memory {
     size_t kv_cache, workspace;
-} dsmoe_session_memory;
-DSMOE_API dsmoe_session_memory dsmoe_session_memory_size(const dsmoe_model *model,
-                                                         const dsmoe_session_options *options);
+} dsmoe_engine_memory;
+DSMOE_API dsmoe_engine_memory dsmoe_engine_memory_size(const dsmoe_model *model,
+                                                       const dsmoe_engine_options *options);
 
-DSMOE_API int64_t dsmoe_session_length(const dsmoe_session *session); /* tokens so far */
-DSMOE_API int64_t dsmoe_session_capacity(const dsmoe_session *session);
+/* What an engine has, and what of it is in use. */
+typedef struct dsmoe_engine_info {
+    int64_t n_ctx, n_batch;
+    int n_threads;
+    int64_t n_sequences, n_sequences_used;
+    size_t kv_cache, workspace; /* bytes */
+    int64_t page_tokens;        /* tokens of a page */
+    int64_t n_pages, n_pages_used;
+    int64_t n_pages_shared;  /* that several sequences use */
+    int64_t n_pages_kept;    /* that nobody uses, but whose text may come again */
+    int64_t n_tokens_reused; /* that dsmoe_sequence_begin found in pages, so far */
+} dsmoe_engine_info;
+DSMOE_API dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine);
 
-/* Appends tokens to the sequence. `logits` [vocab_size] (may be NULL) receives the scores of what
- * follows the last one. If it fails the session is as before. */
-DSMOE_API dsmoe_status dsmoe_session_prefill(dsmoe_session *session, const int32_t *tokens,
-                                             int64_t n_tokens, float *logits, dsmoe_error *error);
-/* The same for one token. */
-DSMOE_API dsmoe_status dsmoe_session_decode(dsmoe_session *session, int32_t token, float *logits,
+/* A text that grows token by token, with the pages of its keys and values. */
+typedef struct dsmoe_sequence dsmoe_sequence;
+/* An empty one. DSMOE_ERROR_MEMORY if the engine has no place for another. */
+DSMOE_API dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequence **sequence,
+                                             dsmoe_error *error);
+/* One for a text that begins with these tokens: as much of their beginning as the engine still holds in
+ * full pages, whoever made them, is there already (dsmoe_sequence_length), but never the last token. The
+ * rest is the caller's to append. */
+DSMOE_API dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens,
+                                            int64_t n_tokens, dsmoe_sequence **sequence,
                                             dsmoe_error *error);
+/* Another one with the first `length` tokens of this one. Pages are shared until either writes to one. */
+DSMOE_API dsmoe_status dsmoe_sequence_fork(const dsmoe_sequence *sequence, int64_t length,
+                                           dsmoe_sequence **other, dsmoe_error *error);
+/* Its pages go back to the engine. May be NULL. */
+DSMOE_API void dsmoe_sequence_free(dsmoe_sequence *sequence);
+
+DSMOE_API dsmoe_engine *dsmoe_sequence_engine(const dsmoe_sequence *sequence);
+DSMOE_API int64_t dsmoe_sequence_length(const dsmoe_sequence *sequence); /* tokens so far */
 /* Back to an earlier length, at most the present one: what came after is forgotten. */
-DSMOE_API dsmoe_status dsmoe_session_rewind(dsmoe_session *session, int64_t length,
-                                            dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_sequence_rewind(dsmoe_sequence *sequence, int64_t length,
+                                             dsmoe_error *error);
+/* Appends tokens. `logits` [vocab_size] (may be NULL) receives the scores of what follows the last one. If
+ * it fails the sequence is as before. */
+DSMOE_API dsmoe_status dsmoe_sequence_append(dsmoe_sequence *sequence, const int32_t *tokens,
+                                             int64_t n_tokens, float *logits, dsmoe_error *error);
 
-/* Prompt pieces and single tokens of several sessions in one pass over the weights. A turn appends
- * its tokens to its session; the logits of its last n_logits tokens are shown to `visit` row by row
- * (`row` counts from 0 for the first of them) and are gone after the call. `visit` is called from
- * the calling thread; `targets`, if given, holds for each of those rows the token that truly comes
- * next, and `loss` receives their -log probabilities. All sessions belong to one model, each occurs
- * once; the first one's workspace and threads are used. */
+/* Tokens to append to a sequence. The logits of the last n_logits of them are shown to `visit` row by
+ * row (`row` counts from 0 for the first of those) and are gone after the call. `visit` is called from
+ * the calling thread; `targets`, if given, holds for each of those rows the token that truly comes next,
+ * and `loss` receives their -log probabilities. */
 typedef void dsmoe_logits_fn(void *context, int64_t row, const float *logits);
 typedef struct dsmoe_turn {
-    dsmoe_session *session;
+    dsmoe_sequence *sequence;
     const int32_t *tokens;
     int64_t n_tokens; /* at least 1 */
     int64_t n_logits;
@@ -578,16 +609,24 @@ typedef struct dsmoe_turn {
     void *context;
     const int32_t *targets; /* [n_logits], may be NULL */
     float *loss;            /* [n_logits], with targets */
+    /* How it ended. A turn that fails leaves its sequence as it was before, and all other turns their
+     * results: DSMOE_ERROR_NONFINITE, a score that is not a finite number; DSMOE_ERROR_MEMORY, no page is
+     * free; DSMOE_ERROR_ARGUMENT, the context is full, or nonsense was asked for; DSMOE_ERROR_STOPPED. Logits
+     * that were shown before count for nothing then. */
+    dsmoe_error error;
 } dsmoe_turn;
-DSMOE_API dsmoe_status dsmoe_session_forward(const dsmoe_turn *turns, int64_t n_turns,
-                                             dsmoe_error *error);
+/* Turns of any sequences of the engine, each at most once, through the model together. Returns the status
+ * of the first one that failed. */
+DSMOE_API dsmoe_status dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns,
+                                            int64_t n_turns, dsmoe_error *error);
 
-/* Watches the routing: called for each MoE layer of each piece of a pass that runs in this session's
- * workspace, with the routing of its n_tokens rows (turn after turn, in order), of which `first` is
- * the number within the call. All three arrays are filled. NULL stops watching. */
-typedef void dsmoe_routing_fn(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+/* Watches the routing of a sequence: called for each MoE layer with the routing of its next n_tokens tokens,
+ * of which `position` is the first one's place in the sequence. All three arrays are filled. NULL stops
+ * watching. */
+typedef void dsmoe_routing_fn(void *context, int64_t layer, int64_t position, int64_t n_tokens,
                               const dsmoe_routing *routing);
-DSMOE_API void dsmoe_session_watch(dsmoe_session *session, dsmoe_routing_fn *watch, void *context);
+DSMOE_API void dsmoe_sequence_watch(dsmoe_sequence *sequence, dsmoe_routing_fn *watch,
+                                    void *context);
 
 /* ---- choosing the next token -------------------------------------------------------------- */
 
@@ -857,7 +896,7 @@ DSMOE_API void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed);
 /* The weights of a model of the same configuration. */
 DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
                                           dsmoe_error *error);
-/* The model as it is now, for sessions: valid as long as the trainer, changed by every update. */
+/* The model as it is now, for engines: valid as long as the trainer, changed by every update. */
 DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 
 typedef struct dsmoe_batch_losses {

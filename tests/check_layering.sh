@@ -28,16 +28,18 @@ may_include text base formats
 may_include moe base kernels
 may_include model base formats kernels moe
 may_include report base formats
-may_include convert base formats kernels text moe model
-may_include train base formats kernels text moe model report
+may_include engine base kernels moe model
+may_include convert base formats kernels text moe model engine
+may_include train base formats kernels text moe model engine report
+may_include study base moe engine
 may_include probe base kernels
-may_include verify base kernels formats moe model train probe
+may_include verify base kernels formats moe model engine train probe
 may_include cli
 
 # a room that is not in the list above would go unchecked
 for room in */; do
     case ${room%/} in
-    base | kernels | formats | text | moe | model | convert | train | report | probe | verify | cli) ;;
+    base | kernels | formats | text | moe | model | engine | convert | train | study | report | probe | verify | cli) ;;
     *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
     esac
 done

@@ -340,32 +340,37 @@ dsmoe_model *open_model(const char *folder)
     return model;
 }
 
-dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch, int n_threads)
+dsmoe_sequence *make_sequence(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch,
+                              int n_threads)
 {
     dsmoe_error error = {0};
-    dsmoe_session *session;
-    dsmoe_session_options options = {.n_ctx = n_ctx, .n_batch = n_batch, .n_threads = n_threads};
-    must(dsmoe_session_create(model, &options, &session, &error), &error, "a session");
-    return session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
+    dsmoe_engine_options options = {.n_ctx = n_ctx, .n_batch = n_batch, .n_threads = n_threads};
+    must(dsmoe_engine_create(model, &options, &engine, &error), &error, "an engine");
+    must(dsmoe_sequence_create(engine, &sequence, &error), &error, "a sequence");
+    return sequence;
 }
 
-void prefill(dsmoe_session *session, const int32_t *tokens, int64_t n, float *logits)
+void free_sequence(dsmoe_sequence *sequence) { dsmoe_engine_free(dsmoe_sequence_engine(sequence)); }
+
+void prefill(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n, float *logits)
 {
     dsmoe_error error = {0};
-    must(dsmoe_session_prefill(session, tokens, n, logits, &error), &error, "prefill");
+    must(dsmoe_sequence_append(sequence, tokens, n, logits, &error), &error, "prefill");
 }
 
-void decode(dsmoe_session *session, int32_t token, float *logits)
+void decode(dsmoe_sequence *sequence, int32_t token, float *logits)
 {
     dsmoe_error error = {0};
-    must(dsmoe_session_decode(session, token, logits, &error), &error, "decode");
+    must(dsmoe_sequence_append(sequence, &token, 1, logits, &error), &error, "decode");
 }
 
-void rewind_to(dsmoe_session *session, int64_t length)
+void rewind_to(dsmoe_sequence *sequence, int64_t length)
 {
     dsmoe_error error = {0};
-    must(dsmoe_session_rewind(session, length, &error), &error, "rewind");
-    assert_int_equal(dsmoe_session_length(session), length);
+    must(dsmoe_sequence_rewind(sequence, length, &error), &error, "rewind");
+    assert_int_equal(dsmoe_sequence_length(sequence), length);
 }
 
 void assert_same_bits(const float *a, const float *b, size_t n, const char *what)

@@ -44,11 +44,13 @@ void made_model_remove(const char *folder);
 /* Each fails the test on an error. */
 void must(dsmoe_status status, const dsmoe_error *error, const char *what);
 dsmoe_model *open_model(const char *folder);
-dsmoe_session *make_session(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch,
-                            int n_threads);
-void prefill(dsmoe_session *session, const int32_t *tokens, int64_t n, float *logits);
-void decode(dsmoe_session *session, int32_t token, float *logits);
-void rewind_to(dsmoe_session *session, int64_t length);
+/* A sequence with an engine of its own, which goes with it. */
+dsmoe_sequence *make_sequence(const dsmoe_model *model, int64_t n_ctx, int64_t n_batch,
+                              int n_threads);
+void free_sequence(dsmoe_sequence *sequence);
+void prefill(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n, float *logits);
+void decode(dsmoe_sequence *sequence, int32_t token, float *logits);
+void rewind_to(dsmoe_sequence *sequence, int64_t length);
 void assert_same_bits(const float *a, const float *b, size_t n, const char *what);
 
 /* Tokens below vocab_size. */

@@ -1,5 +1,5 @@
 /* test_alloc.c - memory that cannot be had, for a layer and a trainer; and: neither a layer nor a
- * session nor a trainer allocates anything while it runs. */
+ * engine nor a trainer allocates anything while it runs. */
 #include "alloc_failures.h"
 
 #include <stdlib.h>
@@ -218,33 +218,35 @@ static void test_passes_allocate_nothing(void **state)
 }
 
 /* Neither a token nor a prompt, nor choosing what comes next. */
-static void test_sessions_allocate_nothing(void **state)
+static void test_sequences_allocate_nothing(void **state)
 {
     (void)state;
     static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7};
     dsmoe_model *model;
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
-    dsmoe_session_options options = {.n_ctx = 100, .n_batch = 5, .n_threads = 2};
+    dsmoe_engine_options options = {.n_ctx = 100, .n_batch = 5, .n_threads = 2};
     dsmoe_sampler_options sampling = dsmoe_sampler_options_default();
     assert_int_equal(dsmoe_model_open(TEST_DATA "/lm/base", &model, NULL), DSMOE_OK);
     int64_t vocab = dsmoe_model_config(model)->vocab_size;
-    assert_int_equal(dsmoe_session_create(model, &options, &session, NULL), DSMOE_OK);
+    assert_int_equal(dsmoe_engine_create(model, &options, &engine, NULL), DSMOE_OK);
+    assert_int_equal(dsmoe_sequence_create(engine, &sequence, NULL), DSMOE_OK);
     assert_int_equal(dsmoe_sampler_create(&sampling, vocab, &sampler, NULL), DSMOE_OK);
     float *logits = malloc((size_t)vocab * sizeof *logits);
     assert_non_null(logits);
     long before = alloc_count();
     for (int round = 0; round < 3; round++) {
         int32_t token;
-        assert_int_equal(dsmoe_session_prefill(session, tokens, 7, logits, NULL), DSMOE_OK);
+        assert_int_equal(dsmoe_sequence_append(sequence, tokens, 7, logits, NULL), DSMOE_OK);
         assert_int_equal(dsmoe_sampler_pick(sampler, logits, &token, NULL), DSMOE_OK);
         dsmoe_sampler_accept(sampler, token);
-        assert_int_equal(dsmoe_session_decode(session, token, logits, NULL), DSMOE_OK);
+        assert_int_equal(dsmoe_sequence_append(sequence, &token, 1, logits, NULL), DSMOE_OK);
     }
     assert_int_equal(alloc_count(), before);
     free(logits);
     dsmoe_sampler_free(sampler);
-    dsmoe_session_free(session);
+    dsmoe_engine_free(engine);
     dsmoe_model_free(model);
 }
 
@@ -255,7 +257,7 @@ int main(void)
         cmocka_unit_test(test_trainer_failures),
         cmocka_unit_test(test_trainer_memory),
         cmocka_unit_test(test_passes_allocate_nothing),
-        cmocka_unit_test(test_sessions_allocate_nothing),
+        cmocka_unit_test(test_sequences_allocate_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

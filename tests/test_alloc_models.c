@@ -25,13 +25,13 @@ static dsmoe_status open_model(dsmoe_error *error)
     return status;
 }
 
-static dsmoe_status make_session(dsmoe_error *error)
+static dsmoe_status make_engine(dsmoe_error *error)
 {
-    dsmoe_session *made = NULL;
-    dsmoe_session_options options = {.n_ctx = 100, .n_threads = 2};
-    dsmoe_status status = dsmoe_session_create(model, &options, &made, error);
+    dsmoe_engine *made = NULL;
+    dsmoe_engine_options options = {.n_ctx = 100, .n_threads = 2};
+    dsmoe_status status = dsmoe_engine_create(model, &options, &made, error);
     assert_true((status == DSMOE_OK) == (made != NULL));
-    dsmoe_session_free(made);
+    dsmoe_engine_free(made);
     return status;
 }
 
@@ -101,7 +101,7 @@ static void test_model_failures(void **state)
         check_failures("dsmoe_model_open", open_model, ALLOC_IO);
     }
     assert_int_equal(dsmoe_model_open(model_path, &model, NULL), DSMOE_OK);
-    check_failures("dsmoe_session_create", make_session, ALLOC_MEMORY);
+    check_failures("dsmoe_engine_create", make_engine, ALLOC_MEMORY);
     check_failures("dsmoe_verify_model_folder", verify_folder, ALLOC_IO);
     dsmoe_model_free(model);
     check_failures("dsmoe_sampler_create", make_sampler, ALLOC_MEMORY);

@@ -81,14 +81,14 @@ static void test_itself(void **state)
 /* ---- a second way ---------------------------------------------------------------------------- */
 
 /* log p of every token after a prompt, in double. */
-static int64_t log_probabilities(dsmoe_session *session, const int32_t *prompt, int64_t n,
+static int64_t log_probabilities(dsmoe_sequence *sequence, const int32_t *prompt, int64_t n,
                                  double out[VOCAB])
 {
     float logits[VOCAB];
     int64_t top = 0;
     double sum = 0;
-    rewind_to(session, 0);
-    prefill(session, prompt, n, logits);
+    rewind_to(sequence, 0);
+    prefill(sequence, prompt, n, logits);
     for (int i = 0; i < VOCAB; i++) {
         sum += exp(logits[i]);
         if (logits[i] > logits[top]) top = i;
@@ -108,7 +108,7 @@ static dsmoe_comparison naive(const dsmoe_model *model, const dsmoe_model *again
 {
     static double kl[N_TOKENS];
     dsmoe_comparison c = {0};
-    dsmoe_session *a = make_session(model, n_ctx, 0, 1), *b = make_session(against, n_ctx, 0, 1);
+    dsmoe_sequence *a = make_sequence(model, n_ctx, 0, 1), *b = make_sequence(against, n_ctx, 0, 1);
     double loss = 0, loss_against = 0, squares = 0;
     for (int64_t i = 1; i < n_tokens; i++) {
         if (i % n_ctx == 0) continue;
@@ -131,8 +131,8 @@ static dsmoe_comparison naive(const dsmoe_model *model, const dsmoe_model *again
     c.same_top /= n;
     c.perplexity = exp(loss / n);
     c.perplexity_against = exp(loss_against / n);
-    dsmoe_session_free(a);
-    dsmoe_session_free(b);
+    free_sequence(a);
+    free_sequence(b);
     return c;
 }
 

@@ -49,9 +49,9 @@ static float *scores(const char *name)
     assert_non_null(logits);
     int32_t tokens[N_TOKENS];
     for (int i = 0; i < N_TOKENS; i++) tokens[i] = (int32_t)(i * 37 % n);
-    dsmoe_session *session = make_session(model, N_TOKENS, N_TOKENS, 2);
-    prefill(session, tokens, N_TOKENS, logits);
-    dsmoe_session_free(session);
+    dsmoe_sequence *sequence = make_sequence(model, N_TOKENS, N_TOKENS, 2);
+    prefill(sequence, tokens, N_TOKENS, logits);
+    free_sequence(sequence);
     dsmoe_model_free(model);
     return logits;
 }

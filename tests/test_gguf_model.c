@@ -30,16 +30,17 @@ static float *logits_of(const dsmoe_model *model, const int32_t *tokens)
     int64_t vocab = dsmoe_model_config(model)->vocab_size;
     rows_of all = {malloc((size_t)(N_TOKENS * vocab) * sizeof(float)), vocab};
     assert_non_null(all.at);
-    dsmoe_session *session = make_session(model, 64, 16, 2);
-    dsmoe_turn turn = {.session = session,
+    dsmoe_sequence *sequence = make_sequence(model, 64, 16, 2);
+    dsmoe_turn turn = {.sequence = sequence,
                        .tokens = tokens,
                        .n_tokens = N_TOKENS,
                        .n_logits = N_TOKENS,
                        .visit = keep_row,
                        .context = &all};
     dsmoe_error error = {0};
-    must(dsmoe_session_forward(&turn, 1, &error), &error, "a pass");
-    dsmoe_session_free(session);
+    must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+         "a pass");
+    free_sequence(sequence);
     return all.at;
 }
 

@@ -198,17 +198,17 @@ static void check_not_finite(const char *part, float value, dsmoe_dtype type)
             if (!part || strstr(m.tensors[i].name, part)) m.tensors[i].data[j] = value;
     made_gguf_write(&m, made_file, &(made_gguf_options){.type = type, .has_type = true});
     dsmoe_model *model = open_model(made_file);
-    dsmoe_session *session = make_session(model, MANY, MANY, 2);
+    dsmoe_sequence *sequence = make_sequence(model, MANY, MANY, 2);
     int32_t tokens[MANY] = {0};
     float logits[61];
     for (int n = 1; n <= MANY; n += MANY - 1) {
         dsmoe_error error = {0};
-        assert_int_equal(dsmoe_session_prefill(session, tokens, n, logits, &error),
+        assert_int_equal(dsmoe_sequence_append(sequence, tokens, n, logits, &error),
                          DSMOE_ERROR_NONFINITE);
         assert_non_null(strstr(error.message, "finite"));
-        assert_int_equal(dsmoe_session_length(session), 0);
+        assert_int_equal(dsmoe_sequence_length(sequence), 0);
     }
-    dsmoe_session_free(session);
+    free_sequence(sequence);
     dsmoe_model_free(model);
     made_model_free(&m);
 }
@@ -256,19 +256,22 @@ static void check_cut(const char *opened, const char *cut)
     dsmoe_model *model = open_model(opened), *probed;
     dsmoe_error error = {0};
     float logits[61];
+    const int32_t seven = 7;
     must(dsmoe_model_probe(model, &(dsmoe_probe){0}, &probed, &error), &error, "a probe");
-    dsmoe_session *session = make_session(model, 8, 8, 2), *other = make_session(probed, 8, 8, 1);
-    decode(session, 5, logits);
+    dsmoe_sequence *sequence = make_sequence(model, 8, 8, 2),
+                   *other = make_sequence(probed, 8, 8, 1);
+    decode(sequence, 5, logits);
     assert_int_equal(truncate(cut, 100), 0);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(dsmoe_session_decode(session, 7, logits, &error), DSMOE_ERROR_IO);
+        assert_int_equal(dsmoe_sequence_append(sequence, &seven, 1, logits, &error),
+                         DSMOE_ERROR_IO);
         assert_non_null(strstr(error.message, cut));
         assert_non_null(strstr(error.message, "became shorter"));
-        assert_int_equal(dsmoe_session_length(session), 1);
+        assert_int_equal(dsmoe_sequence_length(sequence), 1);
     }
-    assert_int_equal(dsmoe_session_decode(other, 7, NULL, &error), DSMOE_ERROR_IO);
-    dsmoe_session_free(session);
-    dsmoe_session_free(other);
+    assert_int_equal(dsmoe_sequence_append(other, &seven, 1, NULL, &error), DSMOE_ERROR_IO);
+    free_sequence(sequence);
+    free_sequence(other);
     dsmoe_model_free(probed);
     dsmoe_model_free(model);
 }

@@ -73,7 +73,7 @@ static void add_row(void *context, int64_t row, const float *logits)
     p->sum += log(sum) - logits[p->targets[row]];
 }
 
-/* One sequence after the other, each in a session of its own. */
+/* One sequence after the other, each in a sequence of its own. */
 static double plain_loss_of(const dsmoe_dataset *data, int64_t n)
 {
     int64_t length = dsmoe_dataset_get_info(data).sequence_length;
@@ -83,15 +83,16 @@ static double plain_loss_of(const dsmoe_dataset *data, int64_t n)
     dsmoe_error error = {0};
     for (int64_t i = 0; i < n; i++) {
         dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL);
-        dsmoe_session *session = make_session(model, length, 64, 1);
-        dsmoe_turn turn = {.session = session,
+        dsmoe_sequence *sequence = make_sequence(model, length, 64, 1);
+        dsmoe_turn turn = {.sequence = sequence,
                            .tokens = tokens,
                            .n_tokens = length,
                            .n_logits = length,
                            .visit = add_row,
                            .context = &p};
-        must(dsmoe_session_forward(&turn, 1, &error), &error, "a sequence");
-        dsmoe_session_free(session);
+        must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+             "a sequence");
+        free_sequence(sequence);
     }
     free(tokens);
     free(targets);
@@ -179,10 +180,10 @@ static void test_watch(void **state)
     for (int i = 0; i < N_SEQUENCES; i++) {
         memset(&alone, 0, sizeof alone);
         dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL);
-        dsmoe_session *session = make_session(model, LENGTH, LENGTH, 1);
-        dsmoe_session_watch(session, see, &alone);
-        prefill(session, tokens, LENGTH, NULL);
-        dsmoe_session_free(session);
+        dsmoe_sequence *sequence = make_sequence(model, LENGTH, LENGTH, 1);
+        dsmoe_sequence_watch(sequence, see, &alone);
+        prefill(sequence, tokens, LENGTH, NULL);
+        free_sequence(sequence);
         for (int layer = 0; layer <= N_MOE; layer++)
             assert_memory_equal(alone.topk_idx[layer][0], seen.topk_idx[layer][i * LENGTH],
                                 LENGTH * K * sizeof(int32_t));
@@ -218,7 +219,8 @@ static void test_progress(void **state)
     for (int stop = 1; stop < log.n; stop++) {
         progress_log again = {.stop_at = stop};
         dsmoe_held_out_options options = {.progress = log_progress, .context = &again};
-        assert_int_equal(dsmoe_held_out_loss(model, data, &options, &loss, &error), DSMOE_ERROR_IO);
+        assert_int_equal(dsmoe_held_out_loss(model, data, &options, &loss, &error),
+                         DSMOE_ERROR_STOPPED);
         assert_string_equal(error.message, "stopped");
         assert_int_equal(again.n, stop);
     }

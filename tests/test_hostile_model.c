@@ -328,10 +328,10 @@ static void test_no_expert_layer(void **state)
     memcpy(size, "\"not_intermediate_size\"", strlen("\"not_intermediate_size\""));
     write_named("config.json", good_config, strlen(good_config));
     dsmoe_model *model = open_model(directory);
-    dsmoe_session *session = make_session(model, N_CTX, 0, 1);
+    dsmoe_sequence *sequence = make_sequence(model, N_CTX, 0, 1);
     float logits[VOCAB];
-    prefill(session, (const int32_t[]){1, 2, 3}, 3, logits);
-    dsmoe_session_free(session);
+    prefill(sequence, (const int32_t[]){1, 2, 3}, 3, logits);
+    free_sequence(sequence);
     dsmoe_model_free(model);
     made_model_free(&dense);
     made_model_remove(directory);
@@ -369,18 +369,20 @@ static void test_not_finite(void **state)
     static const int32_t tokens[] = {9, 8, 7, 6, 50, 60, 1, 2, 3};
     for (size_t i = 0; i < COUNT(names); i++) {
         float logits[VOCAB];
+        const int32_t one = 1;
         dsmoe_error error = {0};
         dsmoe_model *model =
             open_harmed(names[i], 3, i % 2 ? INFINITY : NAN, dtypes[i % COUNT(dtypes)]);
-        dsmoe_session *session = make_session(model, N_CTX, 4, 2);
-        dsmoe_status status = dsmoe_session_prefill(session, tokens, 9, logits, &error);
+        dsmoe_sequence *sequence = make_sequence(model, N_CTX, 4, 2);
+        dsmoe_status status = dsmoe_sequence_append(sequence, tokens, 9, logits, &error);
         if (status != DSMOE_ERROR_NONFINITE) fail_msg("%s: status %d", names[i], (int)status);
         if (!strstr(error.message, "token") || !strstr(error.message, "NaN"))
             fail_msg("%s: '%s' says little", names[i], error.message);
-        assert_int_equal(dsmoe_session_length(session), 0);
-        assert_int_equal(dsmoe_session_decode(session, 1, logits, &error), DSMOE_ERROR_NONFINITE);
-        assert_int_equal(dsmoe_session_length(session), 0);
-        dsmoe_session_free(session);
+        assert_int_equal(dsmoe_sequence_length(sequence), 0);
+        assert_int_equal(dsmoe_sequence_append(sequence, &one, 1, logits, &error),
+                         DSMOE_ERROR_NONFINITE);
+        assert_int_equal(dsmoe_sequence_length(sequence), 0);
+        free_sequence(sequence);
         dsmoe_model_free(model);
     }
     made_model_remove(directory);
@@ -395,24 +397,22 @@ static void test_not_finite_token(void **state)
     dsmoe_error error = {0};
     dsmoe_model *model = open_harmed("model.embed_tokens.weight", 5 * 42, NAN, "F32");
     for (int64_t n_batch = 1; n_batch <= 4; n_batch++) { /* the first rows may be through already */
-        dsmoe_session *a = make_session(model, N_CTX, n_batch, 1);
-        dsmoe_session *b = make_session(model, N_CTX, n_batch, 1);
+        dsmoe_sequence *a = make_sequence(model, N_CTX, n_batch, 1);
+        dsmoe_sequence *b = make_sequence(model, N_CTX, n_batch, 1);
         for (int i = 0; i < 2; i++) {
             prefill(i ? b : a, (const int32_t[]){1, 2, 3, 4}, 4, NULL);
             decode(i ? b : a, 6, before[i]);
             rewind_to(i ? b : a, 4);
         }
-        assert_int_equal(dsmoe_session_prefill(a, spoilt, 4, after, &error), DSMOE_ERROR_NONFINITE);
-        const dsmoe_turn turns[] = {{.session = a, .tokens = spoilt, .n_tokens = 2, .n_logits = 1},
-                                    {.session = b, .tokens = spoilt, .n_tokens = 4, .n_logits = 1}};
-        assert_int_equal(dsmoe_session_forward(turns, 2, &error), DSMOE_ERROR_NONFINITE);
+        assert_int_equal(dsmoe_sequence_append(a, spoilt, 4, after, &error), DSMOE_ERROR_NONFINITE);
+        assert_int_equal(dsmoe_sequence_append(b, spoilt, 4, NULL, &error), DSMOE_ERROR_NONFINITE);
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(dsmoe_session_length(i ? b : a), 4);
+            assert_int_equal(dsmoe_sequence_length(i ? b : a), 4);
             decode(i ? b : a, 6, after);
             assert_same_bits(before[i], after, VOCAB, "after a token that is not finite");
         }
-        dsmoe_session_free(a);
-        dsmoe_session_free(b);
+        free_sequence(a);
+        free_sequence(b);
     }
     dsmoe_model_free(model);
     made_model_remove(directory);

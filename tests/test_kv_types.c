@@ -1,5 +1,5 @@
 /* test_kv_types.c - a KV cache in every type: its kernels against sums in double and the
- * specification (scalar_cache.c), at odd sizes, and sessions beside those that keep float32. */
+ * specification (scalar_cache.c), at odd sizes, and engines beside those that keep float32. */
 #include "operands.h"
 
 #include <math.h>
@@ -229,7 +229,7 @@ static void add_width(const kernels *set, dsmoe_dtype type, int64_t width)
 
 static void test_add_rows(void **state) { (void)state, for_each_width(add_width); }
 
-/* ---- sessions ------------------------------------------------------------------------------- */
+/* ---- engines --------------------------------------------------------------------------------- */
 
 enum { VOCAB = 61, N_TOKENS = 265 }; /* three pages */
 
@@ -266,14 +266,16 @@ static void close_fixed(fixed *f)
     made_model_remove(directory);
 }
 
-static dsmoe_session *session_of(const dsmoe_model *model, dsmoe_dtype type, int n_threads)
+static dsmoe_sequence *sequence_of(const dsmoe_model *model, dsmoe_dtype type, int n_threads)
 {
     dsmoe_error error = {0};
-    dsmoe_session *session;
-    dsmoe_session_options options = {
+    dsmoe_sequence *sequence;
+    dsmoe_engine_options options = {
         .n_ctx = N_TOKENS, .n_batch = 100, .n_threads = n_threads, .kv_type = type};
-    must(dsmoe_session_create(model, &options, &session, &error), &error, "a session");
-    return session;
+    dsmoe_engine *engine;
+    must(dsmoe_engine_create(model, &options, &engine, &error), &error, "an engine");
+    must(dsmoe_sequence_create(engine, &sequence, &error), &error, "a sequence");
+    return sequence;
 }
 
 typedef struct all_rows {
@@ -286,19 +288,20 @@ static void keep_row(void *context, int64_t row, const float *logits)
 }
 
 /* Logits of every token: `n_prompt` tokens at once, then `step` at a time. */
-static void run_all(dsmoe_session *session, const int32_t *tokens, int64_t n_prompt, int64_t step,
+static void run_all(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n_prompt, int64_t step,
                     all_rows *rows_of)
 {
     dsmoe_error error = {0};
     for (int64_t at = 0, n; at < N_TOKENS; at += n) {
         n = at == 0 ? n_prompt : step < N_TOKENS - at ? step : N_TOKENS - at;
-        dsmoe_turn turn = {.session = session,
+        dsmoe_turn turn = {.sequence = sequence,
                            .tokens = tokens + at,
                            .n_tokens = n,
                            .n_logits = n,
                            .visit = keep_row,
                            .context = rows_of->logits[at]};
-        must(dsmoe_session_forward(&turn, 1, &error), &error, "forward");
+        must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+             "forward");
     }
 }
 
@@ -312,16 +315,16 @@ static void near_shape(int64_t n_heads, int64_t n_kv_heads, int64_t head_dim)
     static const double ways[N_DTYPES] = {[DSMOE_F16] = 1e-3, [DSMOE_Q8_0] = 4e-3};
     static const int64_t prompts[] = {N_TOKENS, 1, 131}, steps[] = {1, 1, 5};
     fixed f = open_fixed(n_heads, n_kv_heads, head_dim);
-    dsmoe_session *session = session_of(f.model, DSMOE_F32, 2);
-    run_all(session, f.tokens, N_TOKENS, 1, &exact_rows);
-    dsmoe_session_free(session);
+    dsmoe_sequence *sequence = sequence_of(f.model, DSMOE_F32, 2);
+    run_all(sequence, f.tokens, N_TOKENS, 1, &exact_rows);
+    free_sequence(sequence);
     for (size_t t = 1; t < COUNT(types); t++) {
         if (head_dim % dtype_table[types[t]].block != 0) continue;
         for (int way = 0; way < 3; way++) {
             all_rows *ours = way == 0 ? &ours_rows : &more_rows;
-            session = session_of(f.model, types[t], 2);
-            run_all(session, f.tokens, prompts[way], steps[way], ours);
-            dsmoe_session_free(session);
+            sequence = sequence_of(f.model, types[t], 2);
+            run_all(sequence, f.tokens, prompts[way], steps[way], ours);
+            free_sequence(sequence);
             double wrong = worst_distance(*ours->logits, *exact_rows.logits, N_TOKENS * VOCAB);
             double apart = worst_distance(*ours->logits, *ours_rows.logits, N_TOKENS * VOCAB);
             if (!(wrong > 0 && wrong < bounds[types[t]] && apart < ways[types[t]]))
@@ -354,7 +357,8 @@ static void rewind_shape(int64_t n_heads, int64_t n_kv_heads)
 {
     fixed f = open_fixed(n_heads, n_kv_heads, 32);
     for (size_t t = 0; t < COUNT(types); t++) {
-        dsmoe_session *a = session_of(f.model, types[t], 1), *b = session_of(f.model, types[t], 3);
+        dsmoe_sequence *a = sequence_of(f.model, types[t], 1),
+                       *b = sequence_of(f.model, types[t], 3);
         float straight[2][VOCAB], back[2][VOCAB];
         prefill(a, f.tokens, 132, straight[0]);
         for (int i = 132; i < 140; i++) decode(a, f.tokens[i], straight[1]);
@@ -366,8 +370,8 @@ static void rewind_shape(int64_t n_heads, int64_t n_kv_heads)
         for (int i = 132; i < 140; i++) decode(b, f.tokens[i], back[1]);
         assert_same_bits(straight[0], back[0], VOCAB, "a prompt after a rewind");
         assert_same_bits(straight[1], back[1], VOCAB, "decoding after a rewind");
-        dsmoe_session_free(a);
-        dsmoe_session_free(b);
+        free_sequence(a);
+        free_sequence(b);
     }
     close_fixed(&f);
 }
@@ -380,45 +384,14 @@ static void test_rewind(void **state)
     rewind_shape(20, 1); /* too many for few */
 }
 
-/* Sessions of all types in one pass, the first with the least workspace. */
-static void test_mixed_pass(void **state)
-{
-    (void)state;
-    fixed f = open_fixed(3, 3, 32);
-    float alone[3][VOCAB];
-    dsmoe_session *sessions[3];
-    all_rows *rows_of[3] = {&exact_rows, &ours_rows, &more_rows};
-    dsmoe_turn turns[3];
-    dsmoe_error error = {0};
-    for (int t = 0; t < 3; t++) {
-        sessions[t] = session_of(f.model, types[t], 2);
-        prefill(sessions[t], f.tokens + t, 200, NULL);
-        prefill(sessions[t], f.others, 30, alone[t]);
-        rewind_to(sessions[t], 200);
-        turns[t] = (dsmoe_turn){.session = sessions[t],
-                                .tokens = f.others,
-                                .n_tokens = 30,
-                                .n_logits = 1,
-                                .visit = keep_row,
-                                .context = rows_of[t]};
-    }
-    must(dsmoe_session_forward(turns, 3, &error), &error, "three types");
-    for (int t = 0; t < 3; t++) {
-        double wrong = worst_distance(rows_of[t]->logits[0], alone[t], VOCAB);
-        if (!(wrong <= 2e-3)) fail_msg("type %d: off by %g", t, wrong);
-        dsmoe_session_free(sessions[t]);
-    }
-    close_fixed(&f);
-}
-
 static void test_sizes(void **state)
 {
     (void)state;
     fixed f = open_fixed(3, 3, 32);
     size_t sizes[3];
     for (int t = 0; t < 3; t++) {
-        dsmoe_session_options options = {.n_ctx = 1000, .kv_type = types[t]};
-        sizes[t] = dsmoe_session_memory_size(f.model, &options).kv_cache;
+        dsmoe_engine_options options = {.n_ctx = 1000, .kv_type = types[t]};
+        sizes[t] = dsmoe_engine_memory_size(f.model, &options).kv_cache;
     }
     assert_int_equal(sizes[0], (size_t)2 * 2 * 96 * 1024 * 4); /* keys and values of two layers */
     assert_int_equal(sizes[1], sizes[0] / 2);
@@ -426,17 +399,15 @@ static void test_sizes(void **state)
     close_fixed(&f);
 
     f = open_fixed(3, 3, 14);
-    dsmoe_session_options options = {.n_ctx = 100, .kv_type = DSMOE_Q8_0};
-    dsmoe_session *session = NULL;
+    dsmoe_engine_options options = {.n_ctx = 100, .kv_type = DSMOE_Q8_0};
+    dsmoe_engine *engine = NULL;
     dsmoe_error error = {0};
-    assert_int_equal(dsmoe_session_create(f.model, &options, &session, &error),
-                     DSMOE_ERROR_ARGUMENT);
+    assert_int_equal(dsmoe_engine_create(f.model, &options, &engine, &error), DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "32"));
     assert_non_null(strstr(error.message, "14"));
-    assert_int_equal(dsmoe_session_memory_size(f.model, &options).kv_cache, 0);
+    assert_int_equal(dsmoe_engine_memory_size(f.model, &options).kv_cache, 0);
     options.kv_type = DSMOE_Q4_K;
-    assert_int_equal(dsmoe_session_create(f.model, &options, &session, &error),
-                     DSMOE_ERROR_ARGUMENT);
+    assert_int_equal(dsmoe_engine_create(f.model, &options, &engine, &error), DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "q4_k"));
     close_fixed(&f);
 }
@@ -453,12 +424,12 @@ static void test_not_finite(void **state)
     f.model = open_model(directory);
     for (size_t t = 0; t < COUNT(types); t++)
         for (int64_t n = 1; n <= 40; n += 39) {
-            dsmoe_session *session = session_of(f.model, types[t], 2);
+            dsmoe_sequence *sequence = sequence_of(f.model, types[t], 2);
             float logits[VOCAB];
             dsmoe_error error = {0};
-            assert_int_equal(dsmoe_session_prefill(session, f.tokens, n, logits, &error),
+            assert_int_equal(dsmoe_sequence_append(sequence, f.tokens, n, logits, &error),
                              DSMOE_ERROR_NONFINITE);
-            dsmoe_session_free(session);
+            free_sequence(sequence);
         }
     close_fixed(&f);
 }
@@ -471,8 +442,7 @@ int main(void)
         cmocka_unit_test(test_dot_rows),     cmocka_unit_test(test_dot_rows_f32),
         cmocka_unit_test(test_add_rows),     cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_odd_heads),    cmocka_unit_test(test_rewind),
-        cmocka_unit_test(test_mixed_pass),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

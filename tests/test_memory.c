@@ -1,5 +1,5 @@
 /* test_memory.c - what a model costs: opening one reads headers, running one takes the memory of its
- * session, and the weights stay in the files; training one takes what was stated before. The kernel says how much of the process is memory of
+ * sequence, and the weights stay in the files; training one takes what was stated before. The kernel says how much of the process is memory of
  * its own (RssAnon) and how much are pages of files (RssFile). */
 #include "support.h"
 
@@ -90,20 +90,20 @@ static void test_running(void **state)
     (void)state;
     static const int32_t tokens[] = {1, 20, 300, 4000, 5, 60, 700, 8000};
     static float logits[VOCAB] = {1}; /* of this program, before it is measured */
-    dsmoe_session_options options = {.n_ctx = 64, .n_batch = 8, .n_threads = 1};
+    dsmoe_engine_options options = {.n_ctx = 64, .n_batch = 8, .n_threads = 1};
     resident before = measure();
     dsmoe_model *model = open_model(folder);
-    dsmoe_session *session = make_session(model, options.n_ctx, options.n_batch, 1);
-    dsmoe_session_memory size = dsmoe_session_memory_size(model, &options);
+    dsmoe_sequence *sequence = make_sequence(model, options.n_ctx, options.n_batch, 1);
+    dsmoe_engine_memory size = dsmoe_engine_memory_size(model, &options);
     dsmoe_error error = {0};
-    must(dsmoe_session_prefill(session, tokens, 8, logits, &error), &error, "a prompt");
+    must(dsmoe_sequence_append(sequence, tokens, 8, logits, &error), &error, "a prompt");
     for (int i = 0; i < 8; i++)
-        must(dsmoe_session_decode(session, tokens[i], logits, &error), &error, "a token");
+        must(dsmoe_sequence_append(sequence, &tokens[i], 1, logits, &error), &error, "a token");
     resident after = measure();
     assert_true(size.kv_cache + size.workspace < weights / 3);
     must_be_below("memory of a model at work", after.own - before.own,
                   size.kv_cache + size.workspace + 8 * MEGABYTE);
-    dsmoe_session_free(session);
+    free_sequence(sequence);
     dsmoe_model_free(model);
 }
 
@@ -112,16 +112,16 @@ static void test_long_context(void **state)
 {
     (void)state;
     static const int32_t tokens[] = {1, 2, 3};
-    dsmoe_session_options options = {.n_ctx = 1 << 20, .n_batch = 8, .n_threads = 1};
+    dsmoe_engine_options options = {.n_ctx = 1 << 20, .n_batch = 8, .n_threads = 1};
     dsmoe_model *model = open_model(folder);
-    assert_true(dsmoe_session_memory_size(model, &options).kv_cache > (size_t)1 << 30);
+    assert_true(dsmoe_engine_memory_size(model, &options).kv_cache > (size_t)1 << 30);
     resident before = measure();
-    dsmoe_session *session = make_session(model, options.n_ctx, options.n_batch, 1);
+    dsmoe_sequence *sequence = make_sequence(model, options.n_ctx, options.n_batch, 1);
     dsmoe_error error = {0};
-    must(dsmoe_session_prefill(session, tokens, 3, NULL, &error), &error, "a prompt");
+    must(dsmoe_sequence_append(sequence, tokens, 3, NULL, &error), &error, "a prompt");
     resident after = measure();
     must_be_below("a short text in a long context", after.own - before.own, 64 * MEGABYTE);
-    dsmoe_session_free(session);
+    free_sequence(sequence);
     dsmoe_model_free(model);
 }
 

@@ -236,8 +236,8 @@ static double loss_of(const double *logits, int64_t n, int32_t target)
 }
 
 /* All tokens in one call, with the losses of the last half of them. */
-static void check_whole(dsmoe_session *session, const char *name, const int32_t *tokens, int64_t n,
-                        int64_t vocab, const naive_result *expected)
+static void check_whole(dsmoe_sequence *sequence, const char *name, const int32_t *tokens,
+                        int64_t n, int64_t vocab, const naive_result *expected)
 {
     dsmoe_error error = {0};
     kept_rows kept = {.at = malloc((size_t)(n * vocab) * sizeof(float)), .width = vocab};
@@ -245,16 +245,18 @@ static void check_whole(dsmoe_session *session, const char *name, const int32_t 
     int32_t *targets = calloc((size_t)n, sizeof *targets);
     float *loss = malloc((size_t)half * sizeof *loss);
     assert_true(kept.at && targets && loss);
-    dsmoe_turn turn = {session, tokens, n, n, keep_row, &kept, NULL, NULL};
-    must(dsmoe_session_forward(&turn, 1, &error), &error, name);
+    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, &kept, NULL, NULL, {0}};
+    must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+         name);
     assert_int_equal(kept.next, n);
-    assert_int_equal(dsmoe_session_length(session), n);
+    assert_int_equal(dsmoe_sequence_length(sequence), n);
     compare(name, "at once", kept.at, expected->logits, n * vocab);
 
     for (int64_t i = 0; i < half; i++) targets[i] = tokens[(first + i + 1) % n];
-    turn = (dsmoe_turn){session, tokens, n, half, NULL, NULL, targets, loss};
-    must(dsmoe_session_rewind(session, 0, &error), &error, name);
-    must(dsmoe_session_forward(&turn, 1, &error), &error, name);
+    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, {0}};
+    must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
+    must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+         name);
     for (int64_t i = 0; i < half; i++) {
         double right = loss_of(expected->logits + (first + i) * vocab, vocab, targets[i]);
         if (!(fabs(loss[i] - right) <= 1e-5 * fmax(1, right)))
@@ -266,20 +268,20 @@ static void check_whole(dsmoe_session *session, const char *name, const int32_t 
 }
 
 /* A prompt, some single tokens, and the rest. */
-static void check_pieces(dsmoe_session *session, const char *name, const int32_t *tokens, int64_t n,
-                         int64_t vocab, const naive_result *expected)
+static void check_pieces(dsmoe_sequence *sequence, const char *name, const int32_t *tokens,
+                         int64_t n, int64_t vocab, const naive_result *expected)
 {
     dsmoe_error error = {0};
     float *logits = malloc((size_t)vocab * sizeof *logits);
     assert_non_null(logits);
-    must(dsmoe_session_rewind(session, 0, &error), &error, name);
+    must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
     int64_t prompt = (n + 2) / 3, done = 0;
     while (done < n) {
         int64_t piece = done == 0 ? prompt : done < prompt + 4 ? 1 : n - done;
         if (piece == 1)
-            must(dsmoe_session_decode(session, tokens[done], logits, &error), &error, name);
+            must(dsmoe_sequence_append(sequence, &tokens[done], 1, logits, &error), &error, name);
         else
-            must(dsmoe_session_prefill(session, tokens + done, piece, logits, &error), &error,
+            must(dsmoe_sequence_append(sequence, tokens + done, piece, logits, &error), &error,
                  name);
         done += piece;
         compare(name, "in pieces", logits, expected->logits + (done - 1) * vocab, vocab);
@@ -300,13 +302,13 @@ static void check_case(const model_case *c, const char *dtype, bool odd, uint64_
     if (expected.margin < 1e-6) fail_msg("%s: take another seed, experts tie", c->name);
 
     dsmoe_model *model = open_model(directory);
-    dsmoe_session *session = make_session(model, c->n_tokens, c->n_batch, 1 + (int)(seed % 2));
-    check_whole(session, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
+    dsmoe_sequence *sequence = make_sequence(model, c->n_tokens, c->n_batch, 1 + (int)(seed % 2));
+    check_whole(sequence, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
     bool stretched =
         config.rope_scaling == DSMOE_ROPE_DYNAMIC && c->n_tokens > config.max_position_embeddings;
     if (!stretched) /* else what came first was turned by another base */
-        check_pieces(session, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
-    dsmoe_session_free(session);
+        check_pieces(sequence, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
+    free_sequence(sequence);
     dsmoe_model_free(model);
     naive_result_free(&expected);
     made_model_free(&made);
@@ -335,9 +337,9 @@ static void test_mixed_types(void **state)
     made_tokens(&made, tokens, 12, 5);
     naive_result expected = naive_model_run(&made, tokens, 12);
     dsmoe_model *model = open_model(directory);
-    dsmoe_session *session = make_session(model, 12, 0, 1);
-    check_whole(session, "mixed types", tokens, 12, config.vocab_size, &expected);
-    dsmoe_session_free(session);
+    dsmoe_sequence *sequence = make_sequence(model, 12, 0, 1);
+    check_whole(sequence, "mixed types", tokens, 12, config.vocab_size, &expected);
+    free_sequence(sequence);
     dsmoe_model_free(model);
     naive_result_free(&expected);
     made_model_free(&made);

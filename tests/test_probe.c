@@ -48,14 +48,14 @@ static const probe_case cases[] = {
     {"all three", {0.6, true, 1}, true, 4, 0, 3},
 };
 
-static void compare_rows(const char *name, dsmoe_session *session, const int32_t *tokens,
+static void compare_rows(const char *name, dsmoe_sequence *sequence, const int32_t *tokens,
                          const naive_result *expected, int64_t vocab)
 {
     float logits[64];
     assert_true(vocab <= (int64_t)COUNT(logits));
     for (int64_t done = 0; done < N_TOKENS;) {
         int64_t piece = done == 0 ? 17 : done < 20 ? 1 : N_TOKENS - done;
-        prefill(session, tokens + done, piece, logits);
+        prefill(sequence, tokens + done, piece, logits);
         done += piece;
         double worst = worst_difference(logits, expected->logits + (done - 1) * vocab, vocab);
         if (!(worst <= 1e-5)) fail_msg("%s: off by %g at token %d", name, worst, (int)done);
@@ -80,9 +80,9 @@ static void check_case(const probe_case *c, const char *dtype, uint64_t seed)
     assert_int_equal(seen->n_shared_experts, c->n_shared);
     assert_int_equal(seen->num_experts_per_tok, c->k);
     assert_int_equal(seen->n_routed_experts, config.n_routed_experts);
-    dsmoe_session *session = make_session(probed, N_TOKENS, 0, 1 + (int)(seed % 3));
-    compare_rows(c->name, session, tokens, &expected, config.vocab_size);
-    dsmoe_session_free(session);
+    dsmoe_sequence *sequence = make_sequence(probed, N_TOKENS, 0, 1 + (int)(seed % 3));
+    compare_rows(c->name, sequence, tokens, &expected, config.vocab_size);
+    free_sequence(sequence);
     dsmoe_model_free(probed);
     dsmoe_model_free(model);
     naive_result_free(&expected);
@@ -153,11 +153,11 @@ static void test_order(void **state)
     seen_routing seen[2] = {0};
     const dsmoe_model *const models[] = {model, masked};
     for (int i = 0; i < 2; i++) {
-        dsmoe_session *session = make_session(models[i], N_TOKENS, 0, 2);
-        dsmoe_session_watch(session, keep_first_layer, &seen[i]);
-        prefill(session, tokens, N_TOKENS, NULL);
+        dsmoe_sequence *sequence = make_sequence(models[i], N_TOKENS, 0, 2);
+        dsmoe_sequence_watch(sequence, keep_first_layer, &seen[i]);
+        prefill(sequence, tokens, N_TOKENS, NULL);
         assert_int_equal(seen[i].n_layers, 2);
-        dsmoe_session_free(session);
+        free_sequence(sequence);
     }
     for (int t = 0; t < N_TOKENS; t++) {
         assert_int_equal(seen[0].idx[3 * t + 2], seen[1].idx[3 * t]);
@@ -203,13 +203,13 @@ static void test_nothing_changed(void **state)
                         sizeof(dsmoe_generation_config));
     float expected[64], logits[64];
     for (int n_threads = 1; n_threads <= 5; n_threads += 2) {
-        dsmoe_session *a = make_session(model, N_TOKENS, 0, 2);
-        dsmoe_session *b = make_session(same, N_TOKENS, 0, n_threads);
+        dsmoe_sequence *a = make_sequence(model, N_TOKENS, 0, 2);
+        dsmoe_sequence *b = make_sequence(same, N_TOKENS, 0, n_threads);
         prefill(a, tokens, N_TOKENS, expected);
         prefill(b, tokens, N_TOKENS, logits);
         assert_same_bits(logits, expected, (size_t)config.vocab_size, "a probe of nothing");
-        dsmoe_session_free(a);
-        dsmoe_session_free(b);
+        free_sequence(a);
+        free_sequence(b);
     }
     dsmoe_model_free(same);
     dsmoe_model_free(model);
@@ -230,19 +230,19 @@ static void test_side_by_side(void **state)
     dsmoe_model *models[] = {model, make_probe(model, (dsmoe_probe){.mask_top = 0.4}),
                              make_probe(model, (dsmoe_probe){.replace_shared = true})};
     float alone[COUNT(models)][64], logits[COUNT(models)][64];
-    dsmoe_session *sessions[COUNT(models)];
+    dsmoe_sequence *sequences[COUNT(models)];
     for (size_t i = 0; i < COUNT(models); i++) {
-        dsmoe_session *session = make_session(models[i], N_TOKENS, 0, 1);
-        for (int t = 0; t < N_TOKENS; t++) decode(session, tokens[t], alone[i]);
-        dsmoe_session_free(session);
-        sessions[i] = make_session(models[i], N_TOKENS, 0, 2);
+        dsmoe_sequence *sequence = make_sequence(models[i], N_TOKENS, 0, 1);
+        for (int t = 0; t < N_TOKENS; t++) decode(sequence, tokens[t], alone[i]);
+        free_sequence(sequence);
+        sequences[i] = make_sequence(models[i], N_TOKENS, 0, 2);
     }
     for (int t = 0; t < N_TOKENS; t++)
-        for (size_t i = 0; i < COUNT(models); i++) decode(sessions[i], tokens[t], logits[i]);
+        for (size_t i = 0; i < COUNT(models); i++) decode(sequences[i], tokens[t], logits[i]);
     for (size_t i = 0; i < COUNT(models); i++) {
         assert_same_bits(logits[i], alone[i], (size_t)config.vocab_size, "side by side");
         assert_memory_not_equal(alone[i], alone[(i + 1) % COUNT(models)], sizeof(float) * 61);
-        dsmoe_session_free(sessions[i]);
+        free_sequence(sequences[i]);
     }
     for (size_t i = COUNT(models); i-- > 0;) dsmoe_model_free(models[i]);
     made_model_free(&made);

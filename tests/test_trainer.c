@@ -1,5 +1,5 @@
 /* test_trainer.c - what a trainer computes: the same bits with any number of threads and with layers
- * that are made again, gradients of several batches, the losses that sessions see, the numbers it
+ * that are made again, gradients of several batches, the losses that sequences see, the numbers it
  * starts from, AdamW in double, the load of the experts, and where the time goes. Gradients
  * themselves are the subject of test_train_gradients.c. */
 #include "support.h"
@@ -185,9 +185,9 @@ static void test_no_targets(void **state)
     dsmoe_trainer_free(trainer);
 }
 
-/* ---- the same model as sessions see it ---------------------------------------------------------- */
+/* ---- the same model as sequences see it ---------------------------------------------------------- */
 
-/* Counts what a session routes. */
+/* Counts what a sequence routes. */
 typedef struct load_count {
     int64_t n_experts, k, first_layer;
     int64_t *load; /* [MoE layers, n_experts] */
@@ -202,34 +202,35 @@ static void count_routing(void *context, int64_t layer, int64_t first, int64_t n
     for (int64_t i = 0; i < n_tokens * count->k; i++) load[routing->topk_idx[i]]++;
 }
 
-static double session_loss(dsmoe_trainer *trainer, const made_batch *batch,
-                           const dsmoe_trainer_options *options, load_count *count)
+static double sequence_loss(dsmoe_trainer *trainer, const made_batch *batch,
+                            const dsmoe_trainer_options *options, load_count *count)
 {
     int64_t length = options->sequence_length, n = 0;
-    dsmoe_session *session = make_session(dsmoe_trainer_model(trainer), length, length, 1);
+    dsmoe_sequence *sequence = make_sequence(dsmoe_trainer_model(trainer), length, length, 1);
     float *losses = malloc((size_t)length * sizeof *losses);
     double sum = 0;
     assert_non_null(losses);
-    dsmoe_session_watch(session, count_routing, count);
+    dsmoe_sequence_watch(sequence, count_routing, count);
     for (int64_t s = 0; s < options->n_sequences; s++) {
         dsmoe_error error = {0};
-        dsmoe_turn turn = {.session = session,
+        dsmoe_turn turn = {.sequence = sequence,
                            .tokens = batch->tokens + s * length,
                            .n_tokens = length - 1, /* the last one predicts nothing, */
                            .n_logits = length - 1,
                            .targets = batch->tokens + s * length + 1,
                            .loss = losses};
-        rewind_to(session, 0);
-        must(dsmoe_session_forward(&turn, 1, &error), &error, "a sequence");
-        decode(session, turn.tokens[length - 1], NULL); /* but is routed */
+        rewind_to(sequence, 0);
+        must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
+             "a sequence");
+        decode(sequence, turn.tokens[length - 1], NULL); /* but is routed */
         for (int64_t i = 0; i < length - 1; i++, n++) sum += losses[i];
     }
     free(losses);
-    dsmoe_session_free(session);
+    free_sequence(sequence);
     return sum / (double)n;
 }
 
-static void test_sessions(void **state)
+static void test_sequences(void **state)
 {
     (void)state;
     dsmoe_config config = large_config();
@@ -240,11 +241,11 @@ static void test_sessions(void **state)
     for (int step = 0; step < 4; step++) { /* the model follows every update */
         int64_t load[2 * 7] = {0};
         load_count count = {config.n_routed_experts, config.num_experts_per_tok, 1, load};
-        double expected = session_loss(trainer, &batch, &options, &count);
+        double expected = sequence_loss(trainer, &batch, &options, &count);
         dsmoe_trainer_reset_load(trainer);
         double loss = run_batch(trainer, &batch).loss;
         if (!(fabs(loss - expected) <= 1e-5))
-            fail_msg("the loss is %.9g, but %.9g in a session", loss, expected);
+            fail_msg("the loss is %.9g, but %.9g in a sequence", loss, expected);
         assert_memory_equal(dsmoe_trainer_expert_load(trainer), load, sizeof load);
         if (step > 0) assert_true(loss < before);
         before = loss;
@@ -448,7 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),     cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_no_targets),  cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_no_targets),  cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_init),        cmocka_unit_test(test_load),
         cmocka_unit_test(test_load_less),   cmocka_unit_test(test_expert_load),
         cmocka_unit_test(test_times),

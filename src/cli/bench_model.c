@@ -58,8 +58,9 @@ typedef struct bench_options {
 typedef struct bench_state {
     const bench_options *options;
     dsmoe_model *model;
-    dsmoe_session *session;
-    dsmoe_session_memory memory;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
+    dsmoe_engine_memory memory;
     dsmoe_dtype kv_type;
     int32_t *tokens; /* the prompt, then those to decode */
     float *logits;
@@ -73,11 +74,11 @@ typedef struct shares {
 } shares;
 
 typedef struct bench_result {
-    double open_s, session_s; /* until the model is ready */
-    double first_prefill_s;   /* of the round that does not count */
-    double prefill_s;         /* the best */
-    double token_s;           /* of decoding, the best */
-    dsmoe_machine machine;    /* the same */
+    double open_s, engine_s; /* until the model is ready */
+    double first_prefill_s;  /* of the round that does not count */
+    double prefill_s;        /* the best */
+    double token_s;          /* of decoding, the best */
+    dsmoe_machine machine;   /* the same */
     shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
@@ -88,18 +89,19 @@ typedef struct bench_result {
 static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
-    dsmoe_session_options options = {.n_ctx = o->n_prompt + o->n_gen,
-                                     .n_batch = o->n_batch,
-                                     .n_threads = (int)o->n_threads,
-                                     .kv_type = s->kv_type};
+    dsmoe_engine_options options = {.n_ctx = o->n_prompt + o->n_gen,
+                                    .n_batch = o->n_batch,
+                                    .n_threads = (int)o->n_threads,
+                                    .kv_type = s->kv_type};
     double start = cli_seconds();
     dsmoe_status status = dsmoe_model_open(o->path, &s->model, error);
     if (status != DSMOE_OK) return status;
     r->open_s = cli_seconds() - start;
     start = cli_seconds();
-    status = dsmoe_session_create(s->model, &options, &s->session, error);
-    r->session_s = cli_seconds() - start;
-    s->memory = dsmoe_session_memory_size(s->model, &options);
+    status = dsmoe_engine_create(s->model, &options, &s->engine, error);
+    if (status == DSMOE_OK) status = dsmoe_sequence_create(s->engine, &s->sequence, error);
+    r->engine_s = cli_seconds() - start;
+    s->memory = dsmoe_engine_memory_size(s->model, &options);
     return status;
 }
 
@@ -120,7 +122,7 @@ static bool make_tokens(bench_state *s)
 
 static void release(bench_state *s)
 {
-    dsmoe_session_free(s->session);
+    dsmoe_engine_free(s->engine);
     dsmoe_model_free(s->model);
     bench_probe_free(&s->probe);
     free(s->logits);
@@ -131,10 +133,10 @@ static void release(bench_state *s)
 
 static dsmoe_status time_prefill(bench_state *s, double *seconds, dsmoe_error *error)
 {
-    dsmoe_status status = dsmoe_session_rewind(s->session, 0, error);
+    dsmoe_status status = dsmoe_sequence_rewind(s->sequence, 0, error);
     if (status != DSMOE_OK) return status;
     double start = cli_seconds();
-    status = dsmoe_session_prefill(s->session, s->tokens, s->options->n_prompt, s->logits, error);
+    status = dsmoe_sequence_append(s->sequence, s->tokens, s->options->n_prompt, s->logits, error);
     *seconds = cli_seconds() - start;
     return status;
 }
@@ -149,7 +151,7 @@ static dsmoe_status time_decode(bench_state *s, int64_t first, int64_t *count, d
     double start = cli_seconds();
     *seconds = 0;
     for (*count = 0; *count < most && *seconds < decode_window && status == DSMOE_OK; ++*count) {
-        status = dsmoe_session_decode(s->session, tokens[*count], s->logits, error);
+        status = dsmoe_sequence_append(s->sequence, &tokens[*count], 1, s->logits, error);
         *seconds = cli_seconds() - start;
     }
     return status;
@@ -198,10 +200,10 @@ static double median(shares *s)
 static double cache_bytes(const bench_state *s)
 {
     const int64_t n = 4096; /* a difference, since caches come in pages */
-    dsmoe_session_options options = {.n_ctx = n, .n_threads = 1, .kv_type = s->kv_type};
-    size_t small = dsmoe_session_memory_size(s->model, &options).kv_cache;
+    dsmoe_engine_options options = {.n_ctx = n, .n_threads = 1, .kv_type = s->kv_type};
+    size_t small = dsmoe_engine_memory_size(s->model, &options).kv_cache;
     options.n_ctx = 2 * n;
-    size_t large = dsmoe_session_memory_size(s->model, &options).kv_cache;
+    size_t large = dsmoe_engine_memory_size(s->model, &options).kv_cache;
     return (double)(large - small) / (double)n;
 }
 
@@ -307,7 +309,7 @@ static void print_text(const bench_state *s, bench_result *r)
            "%d threads, %s kernels\n",
            o->path, cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
            cli_format_bytes(sum.bytes_per_token, token), (int)o->n_threads, dsmoe_kernels_name());
-    printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->session_s,
+    printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->engine_s,
            r->first_prefill_s);
     printf("         tokens   ms/token   tokens/s   reached            share of the limit\n");
     printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds\n",
@@ -336,10 +338,10 @@ static void print_json(const bench_state *s, bench_result *r)
            dsmoe_kernels_name(), (int)o->n_threads, (long long)o->n_prompt, (long long)o->n_gen,
            (long long)o->n_batch, r->n_rounds);
     printf("\"weight_bytes\":%.0f,\"bytes_per_token\":%.0f,\"prefill_flops\":%.0f,"
-           "\"open_seconds\":%.6f,\"session_seconds\":%.6f,\"ready_seconds\":%.6f,"
+           "\"open_seconds\":%.6f,\"engine_seconds\":%.6f,\"ready_seconds\":%.6f,"
            "\"first_prefill_seconds\":%.6f,\n",
-           sum.weight_bytes, sum.bytes_per_token, sum.prefill_flops, r->open_s, r->session_s,
-           r->open_s + r->session_s, r->first_prefill_s);
+           sum.weight_bytes, sum.bytes_per_token, sum.prefill_flops, r->open_s, r->engine_s,
+           r->open_s + r->engine_s, r->first_prefill_s);
     printf("\"prefill_seconds\":%.6f,\"decode_seconds_per_token\":%.6f,\"prefill_tps\":%.4f,"
            "\"decode_tps\":%.4f,\"prefill_gflops\":%.3f,\"decode_gbs\":%.4f,"
            "\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\n",

@@ -1,5 +1,5 @@
 /* chat.c - `dsmoe chat`: a conversation with a model. Every turn encodes the whole conversation again
- * and lets the session keep what it has in common with it, so only new tokens are processed. */
+ * and lets the sequence keep what it has in common with it, so only new tokens are processed. */
 #include "cli/chat.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ fail:
     return error->status;
 }
 
-/* Puts the conversation into the session, without its oldest turns as far as there would be no room
+/* Puts the conversation into the sequence, without its oldest turns as far as there would be no room
  * for an answer. RUNNER_STOPPED if that went well, RUNNER_FULL if even the newest question is too
  * long; *n_ids is its length then. */
 static runner_end read_conversation(chat *c, size_t *n_ids, dsmoe_error *error)

@@ -136,7 +136,7 @@ void demo_order_experts(const demo_routing *r, int64_t place, int32_t *order, in
 typedef struct watcher {
     demo_routing *r;
     const dsmoe_tokenizer *tokenizer;
-    dsmoe_session *session;
+    dsmoe_sequence *sequence;
     int64_t *place; /* [num_hidden_layers] among the MoE layers */
     int kind;       /* of what is running, and its tokens */
     const int32_t *running;
@@ -192,13 +192,13 @@ static dsmoe_status watch_example(watcher *w, const demo_example *example, FILE 
 {
     int32_t *ids = NULL;
     size_t n_ids = 0;
-    dsmoe_status status = dsmoe_session_rewind(w->session, 0, error);
+    dsmoe_status status = dsmoe_sequence_rewind(w->sequence, 0, error);
     if (status == DSMOE_OK)
         status = dsmoe_tokenizer_encode(w->tokenizer, example->text, example->length,
                                         DSMOE_ENCODE_BOS, &ids, &n_ids, error);
     w->running = ids;
     if (status == DSMOE_OK)
-        status = dsmoe_session_prefill(w->session, ids, (int64_t)n_ids, NULL, error);
+        status = dsmoe_sequence_append(w->sequence, ids, (int64_t)n_ids, NULL, error);
     for (size_t i = 0; file && i < n_ids; i++) fprintf(file, "%" PRId32 " ", ids[i]);
     if (file) fprintf(file, "%" PRId32 "\n", dsmoe_tokenizer_eos(w->tokenizer));
     free(ids);
@@ -222,15 +222,17 @@ dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenize
                                   dsmoe_error *error)
 {
     watcher w = {.r = r, .tokenizer = tokenizer};
-    dsmoe_session_options options = {
+    dsmoe_engine_options options = {
         .n_ctx = DEMO_TEXT, .n_batch = DEMO_TEXT, .n_threads = n_threads};
     memset(r, 0, sizeof *r);
-    dsmoe_status status = dsmoe_session_create(model, &options, &w.session, error);
+    dsmoe_engine *engine = NULL;
+    dsmoe_status status = dsmoe_engine_create(model, &options, &engine, error);
+    if (status == DSMOE_OK) status = dsmoe_sequence_create(engine, &w.sequence, error);
     if (status == DSMOE_OK) status = make_counts(&w, dsmoe_model_config(model), error);
-    if (status == DSMOE_OK) dsmoe_session_watch(w.session, count_choices, &w);
+    if (status == DSMOE_OK) dsmoe_sequence_watch(w.sequence, count_choices, &w);
     for (w.kind = 0; w.kind < DEMO_N_KINDS && status == DSMOE_OK; w.kind++)
         status = watch_kind(&w, seed, ids, error);
-    dsmoe_session_free(w.session);
+    dsmoe_engine_free(engine);
     free(w.place);
     return status;
 }

@@ -13,7 +13,8 @@ enum { N_CTX = 128, MAX_ANSWER_TOKENS = 48 };
 typedef struct student {
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer;
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     float *logits;
     int kind; /* that it is asked for */
@@ -23,12 +24,13 @@ typedef struct student {
 
 static dsmoe_status student_open(student *s, const char *path, int n_threads, dsmoe_error *error)
 {
-    dsmoe_session_options session = {.n_ctx = N_CTX, .n_batch = N_CTX, .n_threads = n_threads};
+    dsmoe_engine_options engine = {.n_ctx = N_CTX, .n_batch = N_CTX, .n_threads = n_threads};
     dsmoe_sampler_options greedy = dsmoe_sampler_options_default();
     greedy.temperature = 0;
     dsmoe_status status = dsmoe_model_open(path, &s->model, error);
     if (status == DSMOE_OK) status = dsmoe_tokenizer_open(path, &s->tokenizer, error);
-    if (status == DSMOE_OK) status = dsmoe_session_create(s->model, &session, &s->session, error);
+    if (status == DSMOE_OK) status = dsmoe_engine_create(s->model, &engine, &s->engine, error);
+    if (status == DSMOE_OK) status = dsmoe_sequence_create(s->engine, &s->sequence, error);
     if (status != DSMOE_OK) return status;
     int64_t vocab_size = dsmoe_model_config(s->model)->vocab_size;
     s->logits = malloc((size_t)vocab_size * sizeof *s->logits);
@@ -42,7 +44,7 @@ static dsmoe_status student_open(student *s, const char *path, int n_threads, ds
 static void student_close(student *s)
 {
     dsmoe_sampler_free(s->sampler);
-    dsmoe_session_free(s->session);
+    dsmoe_engine_free(s->engine);
     dsmoe_tokenizer_free(s->tokenizer);
     dsmoe_model_free(s->model);
     free(s->logits);
@@ -50,17 +52,17 @@ static void student_close(student *s)
 
 /* ---- the examination ------------------------------------------------------------------------- */
 
-/* Into an empty session, as `dsmoe generate` would. */
+/* Into an empty sequence, as `dsmoe generate` would. */
 static dsmoe_status read_prompt(student *s, const demo_example *example, dsmoe_error *error)
 {
     int32_t *ids = NULL;
     size_t n_ids = 0;
-    dsmoe_status status = dsmoe_session_rewind(s->session, 0, error);
+    dsmoe_status status = dsmoe_sequence_rewind(s->sequence, 0, error);
     if (status == DSMOE_OK)
         status = dsmoe_tokenizer_encode(s->tokenizer, example->text, example->prompt_length,
                                         DSMOE_ENCODE_BOS, &ids, &n_ids, error);
     if (status == DSMOE_OK)
-        status = dsmoe_session_prefill(s->session, ids, (int64_t)n_ids, s->logits, error);
+        status = dsmoe_sequence_append(s->sequence, ids, (int64_t)n_ids, s->logits, error);
     free(ids);
     return status;
 }
@@ -78,8 +80,8 @@ static dsmoe_status answer(student *s, char text[DEMO_ANSWER], dsmoe_error *erro
         if (token == eos || !piece || used + length >= DEMO_ANSWER) break;
         memcpy(text + used, piece, length);
         used += length;
-        if (dsmoe_session_length(s->session) == dsmoe_session_capacity(s->session)) break;
-        status = dsmoe_session_decode(s->session, token, s->logits, error);
+        if (dsmoe_sequence_length(s->sequence) == N_CTX) break;
+        status = dsmoe_sequence_append(s->sequence, &token, 1, s->logits, error);
         if (status != DSMOE_OK) return status;
     }
     text[used] = '\0';

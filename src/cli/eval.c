@@ -87,7 +87,7 @@ static void add_losses(evaluation *e, const int32_t *targets, int64_t n)
 static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_scored,
                                dsmoe_error *error)
 {
-    dsmoe_status status = dsmoe_session_rewind(e->session, 0, error);
+    dsmoe_status status = dsmoe_sequence_rewind(e->sequence, 0, error);
     for (int64_t done = 0; status == DSMOE_OK && done < n_window - 1;) {
         int64_t n = n_window - 1 - done < EVAL_BATCH ? n_window - 1 - done : EVAL_BATCH;
         int64_t end = done + n; /* token `end` is what the last of these predicts */
@@ -95,13 +95,13 @@ static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_sc
         if (n_scored < 0) n_scored = 0;
         if (n_scored > n) n_scored = n;
         const int32_t *targets = e->window + end + 1 - n_scored;
-        dsmoe_turn turn = {.session = e->session, .tokens = e->window + done, .n_tokens = n};
+        dsmoe_turn turn = {.sequence = e->sequence, .tokens = e->window + done, .n_tokens = n};
         if (n_scored > 0) {
             turn.n_logits = n_scored;
             turn.targets = targets;
             turn.loss = e->loss;
         }
-        status = dsmoe_session_forward(&turn, 1, error);
+        status = dsmoe_engine_forward(e->engine, &turn, 1, error);
         e->result.interrupted = status != DSMOE_OK && cli_interrupted();
         if (status != DSMOE_OK) return e->result.interrupted ? DSMOE_OK : status;
         add_losses(e, targets, n_scored);
@@ -233,12 +233,13 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
 {
     dsmoe_error error;
-    dsmoe_session_options session_options = {.n_ctx = e->n_ctx,
-                                             .n_batch = EVAL_BATCH,
-                                             .n_threads = (int)e->options->n_threads,
-                                             .kv_type = e->options->kv_type,
-                                             .stop = cli_stop};
-    if (dsmoe_session_create(model, &session_options, &e->session, &error) != DSMOE_OK)
+    dsmoe_engine_options engine_options = {.n_ctx = e->n_ctx,
+                                           .n_batch = EVAL_BATCH,
+                                           .n_threads = (int)e->options->n_threads,
+                                           .kv_type = e->options->kv_type,
+                                           .stop = cli_stop};
+    if (dsmoe_engine_create(model, &engine_options, &e->engine, &error) != DSMOE_OK ||
+        dsmoe_sequence_create(e->engine, &e->sequence, &error) != DSMOE_OK)
         return kv_type_error("eval", e->options->model, &error);
     e->config = *dsmoe_model_config(model);
     e->result = (eval_result){0};
@@ -247,7 +248,7 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
     dsmoe_status status = run_all(e, &error);
     progress_finish(&e->bar);
     e->result.seconds = cli_seconds() - start;
-    dsmoe_session_free(e->session);
+    dsmoe_engine_free(e->engine);
     if (status != DSMOE_OK) return cli_failure("eval", "%s: %s", e->options->model, error.message);
     if (!isfinite(e->result.sum))
         return cli_failure("eval", "%s: the model's predictions are not finite numbers",

@@ -35,7 +35,8 @@ typedef struct evaluation {
     const eval_options *options;
     const corpus *text;
     dsmoe_config config; /* of the model at work */
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     int64_t n_ctx, stride;
     int64_t n_total; /* tokens that all windows will run */
     int32_t *window; /* [n_ctx] */

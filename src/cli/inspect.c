@@ -57,7 +57,7 @@ typedef struct inspection {
     model_view view;
     type_total types[DSMOE_N_DTYPES], all;
     int64_t n_ctx;
-    dsmoe_session_memory memory;
+    dsmoe_engine_memory memory;
 } inspection;
 
 static const dsmoe_dtype kv_type = DSMOE_F16; /* as `generate` and `chat` have it by default */
@@ -76,9 +76,9 @@ static dsmoe_status look(inspection *it, dsmoe_error *error)
         }
     }
     it->n_ctx = it->options->n_ctx ? it->options->n_ctx : config->max_position_embeddings;
-    dsmoe_session_options session = {
+    dsmoe_engine_options engine = {
         .n_ctx = it->n_ctx, .n_threads = (int)it->options->n_threads, .kv_type = kv_type};
-    it->memory = dsmoe_session_memory_size(it->model, &session);
+    it->memory = dsmoe_engine_memory_size(it->model, &engine);
     return model_view_make(config, it->n_ctx, &it->view, error);
 }
 
@@ -98,17 +98,17 @@ static void print_types(const inspection *it)
 static void print_memory(const inspection *it)
 {
     char a[CLI_BYTES], b[CLI_BYTES], c[CLI_BYTES], n[TABLE_CELL];
-    const dsmoe_session_memory *memory = &it->memory;
+    const dsmoe_engine_memory *memory = &it->memory;
     number_group(it->n_ctx, n);
     if (memory->kv_cache == 0) {
         printf("memory        a sequence of %s tokens does not fit into any memory\n", n);
     } else {
-        double session = (double)memory->kv_cache + (double)memory->workspace;
+        double engine = (double)memory->kv_cache + (double)memory->workspace;
         printf("memory        for a sequence of %s tokens: KV cache %s (%s), workspace %s\n", n,
                cli_format_bytes((double)memory->kv_cache, a), dsmoe_dtype_name(kv_type),
                cli_format_bytes((double)memory->workspace, b));
         printf("              with the weights, mapped from the files: %s\n",
-               cli_format_bytes(session + (double)it->all.size, c));
+               cli_format_bytes(engine + (double)it->all.size, c));
     }
     printf("decoding      a token reads %s of weights\n",
            cli_format_bytes((double)dsmoe_model_bytes_per_token(it->model), a));

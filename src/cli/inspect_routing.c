@@ -61,7 +61,7 @@ static void watch_layer(void *context, int64_t layer, int64_t first, int64_t n_t
 }
 
 /* Windows side by side over the whole text, in pieces between which Ctrl-C is heard. */
-static dsmoe_status run_text(collector *c, dsmoe_session *session, const corpus *text,
+static dsmoe_status run_text(collector *c, dsmoe_sequence *sequence, const corpus *text,
                              int32_t *window, dsmoe_error *error)
 {
     routing_report *report = c->report;
@@ -70,14 +70,14 @@ static dsmoe_status run_text(collector *c, dsmoe_session *session, const corpus 
     dsmoe_status status = DSMOE_OK;
     while (status == DSMOE_OK && report->n_tokens < text->n_tokens && !report->interrupted) {
         int64_t n_window = corpus_window(text, report->n_tokens, window, report->n_ctx);
-        status = dsmoe_session_rewind(session, 0, error);
+        status = dsmoe_sequence_rewind(sequence, 0, error);
         for (int64_t done = 0, n; status == DSMOE_OK && done < n_window; done += n) {
             report->interrupted = cli_interrupted();
             if (report->interrupted) break;
             n = n_window - done < BATCH ? n_window - done : BATCH;
             c->running = window + done;
             c->n_bos = done == 0 ? n_bos : 0;
-            status = dsmoe_session_prefill(session, c->running, n, NULL, error);
+            status = dsmoe_sequence_append(sequence, c->running, n, NULL, error);
             report->n_tokens += n - c->n_bos;
             progress_update(&bar, (double)report->n_tokens, (double)text->n_tokens);
         }
@@ -306,9 +306,10 @@ static void finish(collector *c, const corpus *text, int64_t vocab_size)
 static int collect(collector *c, const dsmoe_model *model, const corpus *text, int64_t n_threads)
 {
     const routing_report *report = c->report;
-    dsmoe_session_options options = {
+    dsmoe_engine_options options = {
         .n_ctx = report->n_ctx, .n_batch = BATCH, .n_threads = (int)n_threads};
-    dsmoe_session *session = NULL;
+    dsmoe_engine *engine = NULL;
+    dsmoe_sequence *sequence = NULL;
     dsmoe_error error;
     if (!collector_create(c, dsmoe_model_config(model), text))
         return cli_failure("inspect",
@@ -318,15 +319,16 @@ static int collect(collector *c, const dsmoe_model *model, const corpus *text, i
     int32_t *window = malloc((size_t)report->n_ctx * sizeof *window);
     if (!window)
         return cli_failure("inspect", "not enough memory for %" PRId64 " tokens", report->n_ctx);
-    dsmoe_status status = dsmoe_session_create(model, &options, &session, &error);
+    dsmoe_status status = dsmoe_engine_create(model, &options, &engine, &error);
+    if (status == DSMOE_OK) status = dsmoe_sequence_create(engine, &sequence, &error);
     if (status == DSMOE_OK) {
         cli_catch_interrupt();
-        dsmoe_session_watch(session, watch_layer, c);
+        dsmoe_sequence_watch(sequence, watch_layer, c);
         double start = cli_seconds();
-        status = run_text(c, session, text, window, &error);
+        status = run_text(c, sequence, text, window, &error);
         c->report->seconds = cli_seconds() - start;
     }
-    dsmoe_session_free(session);
+    dsmoe_engine_free(engine);
     free(window);
     if (status == DSMOE_OK) return CLI_OK;
     return cli_failure("inspect", "%s: %s", report->model_path, error.message);
@@ -345,7 +347,7 @@ int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx,
     report->n_ctx = corpus_context("inspect", text, config, n_ctx);
     if (report->n_ctx < 1 + (text->bos >= 0))
         return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
-                           report->n_ctx);
+                         report->n_ctx);
     int exit_code = collect(&c, model, text, n_threads);
     if (exit_code == CLI_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);
     collector_free(&c);

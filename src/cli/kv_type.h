@@ -1,4 +1,4 @@
-/* kv_type.h - the option --kv-type: how the cache of a session keeps keys and values. */
+/* kv_type.h - the option --kv-type: how the cache of an engine keeps keys and values. */
 #ifndef DSMOE_CLI_KV_TYPE_H
 #define DSMOE_CLI_KV_TYPE_H
 
@@ -8,7 +8,7 @@
  * message. */
 int kv_type_parse(const char *command, const char *text, dsmoe_dtype *type);
 
-/* Prints why a session could not be created, with the model or, if its heads do not fit the type, the
+/* Prints why an engine could not be created, with the model or, if its heads do not fit the type, the
  * option; returns the exit code. */
 int kv_type_error(const char *command, const char *model, const dsmoe_error *error);
 

@@ -115,22 +115,23 @@ int runner_reseed(const char *command, runner *r)
 int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
 {
     *r = (runner){.path = o->model, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
-    dsmoe_session_options session = {.n_ctx = o->n_ctx,
-                                     .n_batch = o->n_batch,
-                                     .n_threads = (int)o->n_threads,
-                                     .kv_type = DSMOE_F16,
-                                     .stop = cli_stop};
+    dsmoe_engine_options engine = {.n_ctx = o->n_ctx,
+                                   .n_batch = o->n_batch,
+                                   .n_threads = (int)o->n_threads,
+                                   .kv_type = DSMOE_F16,
+                                   .stop = cli_stop};
     dsmoe_error error;
-    int code = kv_type_parse(command, o->kv_type, &session.kv_type);
+    int code = kv_type_parse(command, o->kv_type, &engine.kv_type);
     if (code != CLI_OK) return code;
     if (dsmoe_model_open(o->model, &r->model, &error))
         return cli_failure(command, "%s", error.message);
     if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))
         return cli_failure(command, "%s%s", error.message,
                            error.status == DSMOE_ERROR_IO ? tokenizer_hint : "");
-    if (dsmoe_session_create(r->model, &session, &r->session, &error))
+    if (dsmoe_engine_create(r->model, &engine, &r->engine, &error) ||
+        dsmoe_sequence_create(r->engine, &r->sequence, &error))
         return kv_type_error(command, r->path, &error);
-    r->capacity = dsmoe_session_capacity(r->session);
+    r->capacity = dsmoe_engine_get_info(r->engine).n_ctx;
     cli_warn_of_context(command, dsmoe_model_config(r->model), r->capacity);
     r->sampling = sampler_options(o, dsmoe_model_generation_config(r->model), r->capacity);
     r->seed = o->seed >= 0 ? (uint64_t)o->seed : seed_from_clock();
@@ -146,7 +147,7 @@ void runner_close(runner *r)
     free(r->tokens);
     free(r->logits);
     dsmoe_sampler_free(r->sampler);
-    dsmoe_session_free(r->session);
+    dsmoe_engine_free(r->engine);
     dsmoe_tokenizer_free(r->tokenizer);
     dsmoe_model_free(r->model);
 }
@@ -158,21 +159,21 @@ int runner_failure(const char *command, const runner *r, const dsmoe_error *erro
 
 /* ---- reading a prompt ---------------------------------------------------------------------- */
 
-/* How many tokens the session and `ids` begin with in common; at least one of `ids` is left, for
+/* How many tokens the sequence and `ids` begin with in common; at least one of `ids` is left, for
  * its scores say what comes next. */
 static int64_t common_prefix(const runner *r, const int32_t *ids, int64_t n_ids)
 {
-    int64_t length = dsmoe_session_length(r->session), n = 0;
+    int64_t length = dsmoe_sequence_length(r->sequence), n = 0;
     while (n < length && n + 1 < n_ids && r->tokens[n] == ids[n]) n++;
     return n;
 }
 
-/* One piece after what the session holds. */
+/* One piece after what the sequence holds. */
 static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_error *error)
 {
-    int64_t length = dsmoe_session_length(r->session);
+    int64_t length = dsmoe_sequence_length(r->sequence);
     double start = cli_seconds();
-    dsmoe_status status = dsmoe_session_prefill(r->session, ids, n, r->logits, error);
+    dsmoe_status status = dsmoe_sequence_append(r->sequence, ids, n, r->logits, error);
     if (status != DSMOE_OK) return status;
     r->prompt_seconds += cli_seconds() - start;
     r->n_prompt_tokens += n;
@@ -184,7 +185,7 @@ static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_e
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error)
 {
     int64_t kept = common_prefix(r, ids, n_ids);
-    if (dsmoe_session_rewind(r->session, kept, error)) return RUNNER_FAILED;
+    if (dsmoe_sequence_rewind(r->sequence, kept, error)) return RUNNER_FAILED;
     for (int64_t i = 0; r->sampler_is_new && i < kept; i++)
         dsmoe_sampler_accept(r->sampler, r->tokens[i]);
     r->sampler_is_new = false;
@@ -217,9 +218,9 @@ static bool ends_text(const runner *r, int32_t token)
 
 static dsmoe_status decode(runner *r, int32_t token, dsmoe_error *error)
 {
-    int64_t length = dsmoe_session_length(r->session);
+    int64_t length = dsmoe_sequence_length(r->sequence);
     double start = cli_seconds();
-    dsmoe_status status = dsmoe_session_decode(r->session, token, r->logits, error);
+    dsmoe_status status = dsmoe_sequence_append(r->sequence, &token, 1, r->logits, error);
     if (status != DSMOE_OK) return status;
     r->decode_seconds += cli_seconds() - start;
     r->n_decoded_tokens++;
@@ -231,10 +232,10 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
                            dsmoe_error *error)
 {
     int32_t token = 0;
-    bool pending = false; /* picked, but not in the session yet: the last one need not go there */
+    bool pending = false; /* picked, but not in the sequence yet: the last one need not go there */
     for (int64_t n = 0; limit < 0 || n < limit; n++) {
         if (cli_interrupted()) return RUNNER_INTERRUPTED;
-        if (dsmoe_session_length(r->session) + pending >= r->capacity) return RUNNER_FULL;
+        if (dsmoe_sequence_length(r->sequence) + pending >= r->capacity) return RUNNER_FULL;
         if (pending && decode(r, token, error))
             return cli_interrupted() ? RUNNER_INTERRUPTED : RUNNER_FAILED;
         if (dsmoe_sampler_pick(r->sampler, r->logits, &token, error)) return RUNNER_FAILED;

@@ -1,4 +1,4 @@
-/* runner.h - what `generate` and `chat` share: a model with its session and sampler, the options
+/* runner.h - what `generate` and `chat` share: a model with its engine and sampler, the options
  * that shape them, prompts in pieces that can be interrupted, the loop that picks tokens, and the
  * time all that took. */
 #ifndef DSMOE_CLI_RUNNER_H
@@ -56,15 +56,16 @@ typedef struct runner {
     const char *path; /* of the model */
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer; /* NULL if none was asked for */
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     dsmoe_sampler_options sampling;
-    bool sampler_is_new; /* it has not been told of the session's tokens */
+    bool sampler_is_new; /* it has not been told of the sequence's tokens */
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
-    float *logits;   /* of what follows the session's last token */
-    int32_t *tokens; /* those in the session */
+    float *logits;   /* of what follows the sequence's last token */
+    int32_t *tokens; /* those in the sequence */
     int64_t n_prompt_tokens, n_decoded_tokens;
     double prompt_seconds, decode_seconds;
 } runner;
@@ -91,7 +92,7 @@ typedef enum runner_end {
 /* Prints an error of the model at work and returns the exit code. */
 int runner_failure(const char *command, const runner *r, const dsmoe_error *error);
 
-/* Makes the session hold exactly these tokens, at least one and at most `capacity`; only those
+/* Makes the sequence hold exactly these tokens, at least one and at most `capacity`; only those
  * after what it already holds are processed. RUNNER_STOPPED if that went well, else
  * RUNNER_INTERRUPTED or RUNNER_FAILED. */
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);

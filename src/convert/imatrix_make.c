@@ -9,7 +9,7 @@
 #include "convert/source.h"
 #include "formats/gguf_writer.h"
 #include "formats/output.h"
-#include "model/pass.h"
+#include "engine/engine.h"
 
 enum { DEFAULT_CTX = 512, BATCH_MAX = 512, CTX_MAX = 1 << 24 };
 
@@ -147,26 +147,27 @@ static dsmoe_status run_tokens(collector *c, const dsmoe_model *model, const run
                                dsmoe_error *error)
 {
     const dsmoe_imatrix_options *o = r->options;
-    dsmoe_session_options wanted = {.n_ctx = r->n_ctx,
-                                    .n_batch = r->n_ctx < BATCH_MAX ? r->n_ctx : BATCH_MAX,
-                                    .n_threads = o->n_threads};
-    dsmoe_session *session;
-    STATUS_TRY(dsmoe_session_create(model, &wanted, &session, error));
+    dsmoe_engine_options wanted = {.n_ctx = r->n_ctx,
+                                   .n_batch = r->n_ctx < BATCH_MAX ? r->n_ctx : BATCH_MAX,
+                                   .n_threads = o->n_threads};
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
+    STATUS_TRY(dsmoe_engine_create(model, &wanted, &engine, error));
     const input_watch watch = {see_inputs, c};
-    session_watch_inputs(session, &watch);
-    dsmoe_status status = DSMOE_OK;
+    engine_watch_inputs(engine, &watch);
+    dsmoe_status status = dsmoe_sequence_create(engine, &sequence, error);
     for (int64_t done = 0; status == DSMOE_OK && done < r->n_tokens;) {
         int64_t n = r->n_tokens - done < r->n_ctx ? r->n_tokens - done : r->n_ctx;
         dsmoe_turn turn = {
-            .session = session, .tokens = r->tokens + done, .n_tokens = n, .n_logits = n};
-        status = dsmoe_session_rewind(session, 0, error);
-        if (status == DSMOE_OK) status = dsmoe_session_forward(&turn, 1, error);
+            .sequence = sequence, .tokens = r->tokens + done, .n_tokens = n, .n_logits = n};
+        status = dsmoe_sequence_rewind(sequence, 0, error);
+        if (status == DSMOE_OK) status = dsmoe_engine_forward(engine, &turn, 1, error);
         done += n;
         if (status == DSMOE_OK && o->progress &&
             !o->progress(o->context, (double)done, (double)r->n_tokens))
-            status = status_fail(error, DSMOE_ERROR_IO, "%s: stopped", c->path);
+            status = status_fail(error, DSMOE_ERROR_STOPPED, "%s: stopped", c->path);
     }
-    dsmoe_session_free(session);
+    dsmoe_engine_free(engine);
     return status;
 }
 

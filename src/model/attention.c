@@ -115,7 +115,7 @@ size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
 
 static const cache_kernels *cache_kernels_of(const attention_job *job, const kv_cache *cache)
 {
-    return &job->pass->model->kernels->caches[cache->type];
+    return &job->pass->model->kernels->caches[cache->pages->type];
 }
 
 /* ---- into the cache ------------------------------------------------------------------------ */
@@ -128,7 +128,7 @@ static void remember_task(void *context, int64_t row, int thread)
     const pass *p = job->pass;
     const dsmoe_config *c = &p->model->config;
     const span *s = pass_span(p, row);
-    void (*narrow)(int64_t, const float *, void *) = cache_kernels_of(job, s->cache)->narrow;
+    void (*narrow)(int64_t, const float *, void *) = cache_kernels_of(job, &s->cache)->narrow;
     int64_t d = job->head_dim, position = s->position + row - s->row;
     const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
     float *q = job->space.q + row * c->hidden_size;
@@ -137,10 +137,11 @@ static void remember_task(void *context, int64_t row, int thread)
     rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
     for (int64_t h = 0; h < c->num_attention_heads; h++) turn(d, cosines, sines, q + h * d);
     for (int64_t h = 0; h < c->num_key_value_heads; h++, k += d, v += d) {
-        int64_t page = position / KV_PAGE, at = position % KV_PAGE * s->cache->row;
+        int64_t page = position / KV_PAGE,
+                at = position % KV_PAGE * s->cache.pages->layers[job->layer].row;
         turn(d, cosines, sines, k);
-        narrow(d, k, kv_cache_keys(s->cache, job->layer, page, h) + at);
-        narrow(d, v, kv_cache_values(s->cache, job->layer, page, h) + at);
+        narrow(d, k, kv_cache_keys(&s->cache, job->layer, page, h) + at);
+        narrow(d, v, kv_cache_values(&s->cache, job->layer, page, h) + at);
     }
 }
 
@@ -156,7 +157,7 @@ static bool is_few(const attention_job *job, const queries *q)
 static const float *widened(const attention_job *job, attention_scratch *t, const queries *q,
                             const void *stored, int64_t n)
 {
-    dsmoe_dtype type = q->cache->type;
+    dsmoe_dtype type = q->cache->pages->type;
     if (type == DSMOE_F32) return stored;
     job->pass->model->kernels->dtypes[type].widen(n * job->head_dim, stored, t->page);
     return t->page;
@@ -226,7 +227,7 @@ static queries queries_of(const attention_job *job, int64_t task)
     const query_block *b = &job->space.blocks[task / per_block];
     int64_t kv_head = task % per_block / job->n_parts, part = task % job->n_parts;
     int64_t first = job->group * part / job->n_parts, end = job->group * (part + 1) / job->n_parts;
-    return (queries){.cache = b->span->cache,
+    return (queries){.cache = &b->span->cache,
                      .row = b->span->row + b->first,
                      .position = b->span->position + b->first,
                      .n_tokens = b->n_tokens,

@@ -1,45 +1,70 @@
-/* kv_cache.h - keys and values of a sequence, layer by layer.
+/* kv_cache.h - where keys and values lie.
  *
- * A page holds KV_PAGE positions of one layer: for each head its keys, then for each head its
- * values, [KV_PAGE, head_dim] each, in the type of the cache. So what attention reads for a head
- * lies together, and memory becomes real page by page as the sequence grows. Keys are stored turned
- * (rope.h). */
+ * A page holds KV_PAGE consecutive positions of a sequence, for all layers; a sequence is a table of pages, so that
+ * several can share what they begin with, and memory that one gives back serves any other. In each layer a token has
+ * some rows of numbers: a key and a value for each key-value head. Rows of a kind lie together, [KV_PAGE, width] in the
+ * type of the pages, so that attention reads them in one stream. Keys are stored turned (rope.h). */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H
 
 #include "base/dtype.h"
 #include "base/status.h"
 
-/* Large enough to be read in long streams, small enough that short sequences stay small. */
+/* Large enough to be read in long streams, small enough that short sequences stay small and that beginnings of some
+ * dozen tokens can be shared. */
 enum { KV_PAGE = 128 };
 
-typedef struct kv_cache {
+/* What a layer keeps of a token. */
+typedef struct kv_layer {
+    int64_t n_rows; /* keys and values: one of each for a head */
+    int64_t row;    /* bytes of one */
+    size_t offset;  /* of the layer within a page */
+} kv_layer;
+
+typedef struct kv_pages {
     unsigned char *memory;
-    size_t size; /* bytes */
+    size_t page_size; /* bytes */
+    int64_t n_pages, n_layers;
     dsmoe_dtype type;
-    int64_t n_pages, n_heads;
-    int64_t row; /* bytes of a key or a value: of head_dim numbers */
-} kv_cache;
+    kv_layer *layers; /* [n_layers] */
+} kv_pages;
 
 /* Whether keys and values of this model can be kept in this type. */
-dsmoe_status kv_cache_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_error *error);
-/* Bytes for that many positions; 0 if they cannot fit. The type has been checked. */
-size_t kv_cache_size(const dsmoe_config *config, dsmoe_dtype type, int64_t n_ctx);
-/* False if there is no memory. */
-bool kv_cache_open(kv_cache *cache, const dsmoe_config *config, dsmoe_dtype type, int64_t n_ctx);
-void kv_cache_close(kv_cache *cache);
+dsmoe_status kv_pages_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_error *error);
+/* Bytes of that many pages; 0 if they cannot fit. The type has been checked. */
+size_t kv_pages_size(const dsmoe_config *config, dsmoe_dtype type, int64_t n_pages);
+/* False if there is no memory. Memory becomes real as pages are written to. */
+bool kv_pages_open(kv_pages *pages, const dsmoe_config *config, dsmoe_dtype type, int64_t n_pages);
+void kv_pages_close(kv_pages *pages);
 
-/* [KV_PAGE, head_dim] of one page. */
+/* What one page holds to another one. */
+void kv_pages_copy(const kv_pages *pages, int32_t from, int32_t to);
+
+/* The keys and values of one sequence. */
+typedef struct kv_cache {
+    const kv_pages *pages;
+    const int32_t *table; /* the page of each KV_PAGE positions */
+} kv_cache;
+
+/* Rows number `row` of a layer: [KV_PAGE, width], of positions KV_PAGE·page on. */
+static inline unsigned char *kv_cache_rows(const kv_cache *c, int64_t layer, int64_t page,
+                                           int64_t row)
+{
+    const kv_layer *l = &c->pages->layers[layer];
+    return c->pages->memory + (size_t)c->table[page] * c->pages->page_size + l->offset +
+           row * KV_PAGE * l->row;
+}
+
 static inline unsigned char *kv_cache_keys(const kv_cache *c, int64_t layer, int64_t page,
                                            int64_t head)
 {
-    return c->memory + ((layer * c->n_pages + page) * 2 * c->n_heads + head) * KV_PAGE * c->row;
+    return kv_cache_rows(c, layer, page, head);
 }
 
 static inline unsigned char *kv_cache_values(const kv_cache *c, int64_t layer, int64_t page,
                                              int64_t head)
 {
-    return kv_cache_keys(c, layer, page, c->n_heads + head);
+    return kv_cache_rows(c, layer, page, c->pages->layers[layer].n_rows / 2 + head);
 }
 
 #endif

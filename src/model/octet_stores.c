@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* Of the memory that programs could have: the rest is for sessions, and for the file on its way. */
+/* Of the memory that programs could have: the rest is for engines, and for the file on its way. */
 static const double largest_share = 0.85;
 
 /* A walk that first measures (without `stores`), then places. */

@@ -61,6 +61,7 @@ pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_thread
         .y = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .cos = arena_take(a, n_rows * half, sizeof(float)),
         .sin = arena_take(a, n_rows * half, sizeof(float)),
+        .spoilt = arena_take(a, n_rows, sizeof(int32_t)),
         .phase = arena_take(a, 1, phase),
         .phase_size = phase,
     };
@@ -73,7 +74,7 @@ pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_thread
 typedef struct row_job {
     const pass *pass;
     const float *norm;
-    int64_t first;
+    const int32_t *rows; /* which; NULL: all of them */
     bool add;
 } row_job;
 
@@ -88,6 +89,7 @@ static void embed_task(void *context, int64_t row, int thread)
     int64_t i = row - s->row;
     p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),
                                                 p->x + row * c->hidden_size);
+    p->spoilt[row] = 0;
     rope_angles(c, s->position + i, s->length, p->cos + row * half, p->sin + row * half);
 }
 
@@ -105,7 +107,8 @@ static void norm_task(void *context, int64_t task, int thread)
     const row_job *job = context;
     const pass *p = job->pass;
     const kernels *kn = p->model->kernels;
-    int64_t hidden = p->model->config.hidden_size, at = (job->first + task) * hidden;
+    int64_t hidden = p->model->config.hidden_size;
+    int64_t at = (job->rows ? job->rows[task] : task) * hidden;
     if (job->add) kn->axpy(hidden, 1.0f, p->y + at, p->x + at);
     kn->rms_norm(hidden, p->x + at, job->norm, (float)p->model->config.rms_norm_eps,
                  p->normed + task * hidden);
@@ -137,18 +140,48 @@ typedef struct watch_job {
     int64_t layer;
 } watch_job;
 
+/* The routing of rows [first, end) of the pass, which `routing` has from row `from` on. */
+static void show_rows(const watch_job *job, const span *s, int64_t first, int64_t end, int64_t from,
+                      const dsmoe_routing *routing)
+{
+    const dsmoe_config *c = &job->pass->model->config;
+    int64_t skip = first - from, k = c->num_experts_per_tok;
+    const dsmoe_routing part = {.scores = routing->scores + skip * c->n_routed_experts,
+                                .topk_idx = routing->topk_idx + skip * k,
+                                .topk_weight = routing->topk_weight + skip * k};
+    s->watch(s->watch_context, job->layer, s->position + first - s->row, end - first, &part);
+}
+
+/* Each span that is watched sees its own rows. */
 static void show_routing(void *context, int64_t first, int64_t n_tokens,
                          const dsmoe_routing *routing)
 {
     const watch_job *job = context;
-    const pass *p = job->pass;
-    p->watch(p->watch_context, job->layer, p->first + first, n_tokens, routing);
+    for (int64_t i = 0; i < job->pass->n_spans; i++) {
+        const span *s = &job->pass->spans[i];
+        int64_t from = s->row > first ? s->row : first;
+        int64_t end = moe_min(s->row + s->n_rows, first + n_tokens);
+        if (s->watch && from < end) show_rows(job, s, from, end, first, routing);
+    }
+}
+
+static void mark_spoilt(void *context, int64_t row)
+{
+    const watch_job *job = context;
+    if (job->pass->spoilt[row] == 0) job->pass->spoilt[row] = (int32_t)(1 + job->layer);
+}
+
+static bool is_watched(const pass *p)
+{
+    for (int64_t i = 0; i < p->n_spans; i++)
+        if (p->spans[i].watch) return true;
+    return false;
 }
 
 static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
 {
     watch_job job = {p, layer};
-    layer_watch watch = {p->watch ? show_routing : NULL, &job, p->inputs};
+    layer_watch watch = {is_watched(p) ? show_routing : NULL, mark_spoilt, &job, p->inputs};
     dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
     dsmoe_error reason;
     dsmoe_status status = layer_forward(p->model->layers[layer], p->normed, p->n_rows, p->y,
@@ -170,11 +203,11 @@ dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error)
 
 /* ---- out of the model ---------------------------------------------------------------------- */
 
-void pass_head(pass *p, int64_t row, int64_t n, float *logits)
+void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits)
 {
     const dsmoe_config *c = &p->model->config;
     const model_weights *w = p->model->weights;
-    row_job job = {.pass = p, .norm = w->norm, .first = row, .add = true};
+    row_job job = {.pass = p, .norm = w->norm, .rows = rows_wanted, .add = true};
     threads_for(p->n_threads, n, norm_task, &job);
     arena a = arena_over(p->phase);
     thread_scratch *threads = scratch_place(&a, p->model->kernels, c->hidden_size, p->n_threads);

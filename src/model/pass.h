@@ -1,6 +1,6 @@
 /* pass.h - one piece of work on its way through the layers: rows of several sequences together.
  *
- * Prompt pieces and single tokens of different sessions are spans of rows in one pass, so that the
+ * Prompt pieces and single tokens of different sequences are spans of rows in one pass, so that the
  * weights are read once for all of them. */
 #ifndef DSMOE_MODEL_PASS_H
 #define DSMOE_MODEL_PASS_H
@@ -10,11 +10,15 @@
 
 /* Consecutive tokens of one sequence. */
 typedef struct span {
-    const kv_cache *cache;
+    kv_cache cache;
     const int32_t *tokens;
     int64_t row, n_rows; /* rows of the pass */
     int64_t position;    /* of its first row in the sequence */
     int64_t length;      /* that the sequence reaches at the end of the whole call */
+    int64_t n_wanted;    /* logits of its last rows are wanted */
+    dsmoe_routing_fn
+        *watch; /* sees the routing of its rows, by their position; NULL: nobody does */
+    void *watch_context;
 } span;
 
 typedef struct pass {
@@ -26,12 +30,10 @@ typedef struct pass {
     float *normed;    /* [n_rows, hidden_size] */
     float *y;         /* [n_rows, hidden_size] what attention or the FFN adds to x */
     float *cos, *sin; /* [n_rows, head_dim / 2] */
+    int32_t *spoilt;  /* [n_rows] 1 + the layer whose router could not score the row; 0: none */
     void *phase;      /* memory of one step, free for the next */
     size_t phase_size;
-    dsmoe_routing_fn *watch;
-    void *watch_context;
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
-    int64_t first;             /* number of row 0 within the call */
 } pass;
 
 /* The arrays of a pass of at most n_rows rows. One function measures and places. */
@@ -47,15 +49,12 @@ static inline const span *pass_span(const pass *p, int64_t row)
 
 /* Embedding and rotary angles of the spans' tokens. */
 void pass_begin(pass *p);
-/* x = block(x) for layer `layer`. */
+/* x = block(x) for layer `layer`. A row whose scores are not finite numbers harms no other row: it is
+ * marked as spoilt, and goes on with experts that mean nothing. */
 dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error);
-/* Scores of what follows row `row` … row + n - 1: logits [n, vocab_size], n ≤ PASS_HEAD_ROWS. */
-void pass_head(pass *p, int64_t row, int64_t n, float *logits);
+/* Scores of what follows n ≤ PASS_HEAD_ROWS rows of the pass: logits [n, vocab_size]. */
+void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits);
 
 enum { PASS_HEAD_ROWS = 64 };
-
-/* Whom the passes in this session's workspace show their inputs: see pass.inputs. `watch` must stay
- * where it is; NULL stops it. */
-void session_watch_inputs(dsmoe_session *session, const input_watch *watch);
 
 #endif

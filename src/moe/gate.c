@@ -4,6 +4,8 @@
  * and, with norm_topk_prob, g divided by the sum of the chosen (plus 1e-20, as published). */
 #include "moe/gate.h"
 
+#include <math.h>
+
 #include "base/threads.h"
 
 enum { EXPERTS_PER_TASK = 32, TOKENS_PER_TASK = 64 };
@@ -89,6 +91,15 @@ static void normalise(float *weight, int64_t k)
     for (int64_t s = 0; s < k; s++) weight[s] /= sum + 1e-20f;
 }
 
+static void spoil(float *scores, int64_t n, int32_t *idx, float *weight, int64_t k)
+{
+    for (int64_t i = 0; i < n; i++) scores[i] = NAN;
+    for (int64_t s = 0; s < k; s++) {
+        idx[s] = (int32_t)s;
+        weight[s] = NAN;
+    }
+}
+
 static void choose_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -100,7 +111,7 @@ static void choose_task(void *context, int64_t task, int thread)
         float *scores = job->routing.scores + t * n, *weight = job->routing.topk_weight + t * k;
         int32_t *idx = job->routing.topk_idx + t * k;
         if (!job->layer->kernels->softmax(n, scores)) {
-            idx[0] = -1; /* gate_forward turns it into an error before anyone looks */
+            spoil(scores, n, idx, weight, k);
             continue;
         }
         if (n_masked > 0)
@@ -111,17 +122,26 @@ static void choose_task(void *context, int64_t task, int thread)
     }
 }
 
-dsmoe_status gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, int64_t first,
-                          dsmoe_routing routing, thread_scratch *threads, int n_threads,
-                          dsmoe_error *error)
+void gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, dsmoe_routing routing,
+                  thread_scratch *threads, int n_threads)
 {
     gate_job job = {
         .layer = layer, .x = x, .n_tokens = n_tokens, .routing = routing, .threads = threads};
     int64_t parts = moe_parts(layer->config.n_routed_experts, EXPERTS_PER_TASK);
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK) * parts, logits_task, &job);
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), choose_task, &job);
+}
+
+bool gate_is_spoilt(const dsmoe_layer *layer, dsmoe_routing routing, int64_t token)
+{
+    return isnan(routing.topk_weight[token * layer->config.num_experts_per_tok]);
+}
+
+dsmoe_status gate_check(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
+                        dsmoe_routing routing, dsmoe_error *error)
+{
     for (int64_t t = 0; t < n_tokens; t++)
-        if (routing.topk_idx[t * layer->config.num_experts_per_tok] < 0)
+        if (gate_is_spoilt(layer, routing, t))
             return status_fail(error, DSMOE_ERROR_NONFINITE,
                                "token %lld has a NaN or infinite router score: its input or the "
                                "router's weights are not finite numbers",

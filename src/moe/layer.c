@@ -203,12 +203,23 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 
 /* ---- inference ----------------------------------------------------------------------------- */
 
+/* Somebody looks after tokens that are spoilt, or they are an error. */
+static dsmoe_status check_gate(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
+                               dsmoe_routing routing, const layer_watch *watch, dsmoe_error *error)
+{
+    if (!watch || !watch->spoilt) return gate_check(layer, n_tokens, first, routing, error);
+    for (int64_t t = 0; t < n_tokens; t++)
+        if (gate_is_spoilt(layer, routing, t)) watch->spoilt(watch->context, first + t);
+    return DSMOE_OK;
+}
+
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                   int64_t first, float *y, infer_space *s, int n_threads,
                                   const layer_watch *watch, dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
-    STATUS_TRY(gate_forward(layer, x, n_tokens, first, s->routing, s->threads, n_threads, error));
+    gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads);
+    STATUS_TRY(check_gate(layer, n_tokens, first, s->routing, watch, error));
     if (watch && watch->routing) watch->routing(watch->context, first, n_tokens, &s->routing);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
@@ -270,8 +281,8 @@ dsmoe_status dsmoe_layer_route(const dsmoe_layer *layer, const float *x, int64_t
     infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
     for (int64_t t = 0; t < n_tokens; t += PIECE) {
         int64_t n = moe_min(PIECE, n_tokens - t);
-        STATUS_TRY(gate_forward(layer, x + t * layer->config.hidden_size, n, t, s.routing,
-                                s.threads, n_threads, error));
+        gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads, n_threads);
+        STATUS_TRY(gate_check(layer, n, t, s.routing, error));
         copy_routing(&layer->config, &s.routing, t, n, &routing);
     }
     return DSMOE_OK;

@@ -37,10 +37,13 @@ typedef struct input_watch {
     void *context;
 } input_watch;
 
-/* Who watches a layer; either may be NULL. */
+/* Who watches a layer; any may be NULL. */
 typedef struct layer_watch {
     /* Sees the routing of each piece of tokens, with the number of its first token. */
     void (*routing)(void *context, int64_t first, int64_t n_tokens, const dsmoe_routing *routing);
+    /* Is told of each token whose scores are not finite numbers: with that, such a token is no error,
+     * but gets the first experts with gate values that are not numbers. */
+    void (*spoilt)(void *context, int64_t token);
     void *context;
     const input_watch *inputs; /* of the experts */
 } layer_watch;

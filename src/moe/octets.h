@@ -32,7 +32,7 @@ typedef struct octet_work {
 } octet_work;
 
 /* One after the other: begin, want each matrix, end. Those that have no home, or whose octets are made
- * already or just now by another session, are left alone: without octets they are only slower. */
+ * already or just now by another engine, are left alone: without octets they are only slower. */
 octet_work octets_begin(const kernels *kn, int n_threads);
 void octets_want(octet_work *work, matrix weight);
 void octets_end(octet_work *work);

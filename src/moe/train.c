@@ -105,7 +105,8 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64
     *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
 
     double start = clock_seconds();
-    STATUS_TRY(gate_forward(layer, x, n_tokens, 0, kept.routing, s.threads, n_threads, error));
+    gate_forward(layer, x, n_tokens, kept.routing, s.threads, n_threads);
+    STATUS_TRY(gate_check(layer, n_tokens, 0, kept.routing, error));
     dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
     if (losses) {
         balance_batch batch = {c, kept.routing, n_sequences, sequence_length};

@@ -15,20 +15,47 @@ typedef struct evaluation {
     const dsmoe_model *model;
     const dsmoe_dataset *dataset;
     const dsmoe_held_out_options *options;
-    int64_t n, length;              /* sequences, and tokens of one */
-    int64_t first;                  /* sequence of the group at work */
-    dsmoe_session *sessions[GROUP]; /* the first one's workspace is used */
-    int32_t *tokens, *targets;      /* [GROUP, length] */
-    float *losses;                  /* [GROUP, length] */
+    int64_t n, length; /* sequences, and tokens of one */
+    int64_t first;     /* sequence of the group at work */
+    dsmoe_engine *engine;
+    struct member {
+        const struct evaluation *of;
+        int64_t number; /* in the group */
+        dsmoe_sequence *sequence;
+    } members[GROUP];
+    int32_t *tokens, *targets; /* [GROUP, length] */
+    float *losses;             /* [GROUP, length] */
     double sum;
 } evaluation;
 
-/* The session counts rows from the group's beginning, the caller from that of the first sequence. */
-static void pass_on(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+/* The engine counts tokens from a sequence's beginning, the caller from that of the first one. */
+static void pass_on(void *context, int64_t layer, int64_t position, int64_t n_tokens,
                     const dsmoe_routing *routing)
 {
-    const evaluation *e = context;
-    e->options->watch(e->options->context, layer, e->first * e->length + first, n_tokens, routing);
+    const struct member *m = context;
+    const evaluation *e = m->of;
+    int64_t first = (e->first + m->number) * e->length + position;
+    e->options->watch(e->options->context, layer, first, n_tokens, routing);
+}
+
+/* An engine with as many sequences as a group has. */
+static dsmoe_status open_engine(evaluation *e, int64_t n_group, int64_t n_tokens,
+                                dsmoe_error *error)
+{
+    const dsmoe_engine_options options = {
+        .n_ctx = e->length,
+        .n_sequences = n_group,
+        .n_batch = n_tokens < BATCH_MAX ? n_tokens : BATCH_MAX,
+        .n_threads = e->options->n_threads,
+    };
+    STATUS_TRY(dsmoe_engine_create(e->model, &options, &e->engine, error));
+    for (int64_t i = 0; i < n_group; i++) {
+        struct member *m = &e->members[i];
+        *m = (struct member){.of = e, .number = i};
+        STATUS_TRY(dsmoe_sequence_create(e->engine, &m->sequence, error));
+        if (e->options->watch) dsmoe_sequence_watch(m->sequence, pass_on, m);
+    }
+    return DSMOE_OK;
 }
 
 static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
@@ -45,18 +72,7 @@ static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
     if (!e->tokens || !e->targets || !e->losses)
         return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %" PRId64 " tokens",
                            n_tokens);
-    for (int64_t i = 0; i < n_group; i++) {
-        const dsmoe_session_options options = {
-            .n_ctx = e->length,
-            .n_batch = i > 0                  ? 1
-                       : n_tokens < BATCH_MAX ? n_tokens
-                                              : BATCH_MAX,
-            .n_threads = i > 0 ? 1 : e->options->n_threads,
-        };
-        STATUS_TRY(dsmoe_session_create(e->model, &options, &e->sessions[i], error));
-    }
-    if (e->options->watch) dsmoe_session_watch(e->sessions[0], pass_on, e);
-    return DSMOE_OK;
+    return open_engine(e, n_group, n_tokens, error);
 }
 
 static void add_losses(evaluation *e, int64_t i)
@@ -73,15 +89,15 @@ static dsmoe_status run_group(evaluation *e, int64_t n_group, dsmoe_error *error
     dsmoe_dataset_held_out(e->dataset, e->first, n_group, e->tokens, e->targets, NULL);
     STATUS_TRY(dsmoe_dataset_check(e->dataset, error));
     for (int64_t i = 0; i < n_group; i++) {
-        STATUS_TRY(dsmoe_session_rewind(e->sessions[i], 0, error));
-        turns[i] = (dsmoe_turn){.session = e->sessions[i],
+        STATUS_TRY(dsmoe_sequence_rewind(e->members[i].sequence, 0, error));
+        turns[i] = (dsmoe_turn){.sequence = e->members[i].sequence,
                                 .tokens = e->tokens + i * e->length,
                                 .n_tokens = e->length,
                                 .n_logits = e->length,
                                 .targets = e->targets + i * e->length,
                                 .loss = e->losses + i * e->length};
     }
-    STATUS_TRY(dsmoe_session_forward(turns, n_group, error));
+    STATUS_TRY(dsmoe_engine_forward(e->engine, turns, n_group, error));
     for (int64_t i = 0; i < n_group; i++) add_losses(e, i);
     return DSMOE_OK;
 }
@@ -92,7 +108,7 @@ static dsmoe_status run_all(evaluation *e, double *loss, dsmoe_error *error)
     STATUS_TRY(prepare(e, error));
     for (e->first = 0; e->first < e->n;) {
         if (o->progress && !o->progress(o->context, (double)e->first, (double)e->n))
-            return status_fail(error, DSMOE_ERROR_IO, "stopped");
+            return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         int64_t n_group = e->n - e->first < GROUP ? e->n - e->first : GROUP;
         STATUS_TRY(run_group(e, n_group, error));
         e->first += n_group;
@@ -125,7 +141,7 @@ dsmoe_status dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "no sequences are held out: open the data with a held_out above 0");
     dsmoe_status status = run_all(&e, loss, error);
-    for (int i = 0; i < GROUP; i++) dsmoe_session_free(e.sessions[i]);
+    dsmoe_engine_free(e.engine);
     free(e.tokens);
     free(e.targets);
     free(e.losses);

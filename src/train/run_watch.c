@@ -124,7 +124,8 @@ dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error
 
 typedef struct writing {
     const run *run;
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     float *logits;
     int32_t *ids; /* of the prompt */
@@ -148,13 +149,14 @@ static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-static dsmoe_status open_session(writing *w, dsmoe_error *error)
+static dsmoe_status open_engine(writing *w, dsmoe_error *error)
 {
     const run *r = w->run;
     const dsmoe_model *model = dsmoe_trainer_model(r->trainer);
-    dsmoe_session_options options = {.n_ctx = (int64_t)w->n_ids + r->settings.sample_tokens,
-                                     .n_threads = r->options.n_threads};
-    STATUS_TRY(dsmoe_session_create(model, &options, &w->session, error));
+    dsmoe_engine_options options = {.n_ctx = (int64_t)w->n_ids + r->settings.sample_tokens,
+                                    .n_threads = r->options.n_threads};
+    STATUS_TRY(dsmoe_engine_create(model, &options, &w->engine, error));
+    STATUS_TRY(dsmoe_sequence_create(w->engine, &w->sequence, error));
     dsmoe_sampler_options sampler = dsmoe_sampler_options_default();
     sampler.seed = (uint64_t)(r->settings.seed + r->state.step);
     STATUS_TRY(
@@ -166,7 +168,7 @@ static dsmoe_status open_session(writing *w, dsmoe_error *error)
 static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
 {
     const run *r = w->run;
-    STATUS_TRY(dsmoe_session_prefill(w->session, w->ids, (int64_t)w->n_ids, w->logits, error));
+    STATUS_TRY(dsmoe_sequence_append(w->sequence, w->ids, (int64_t)w->n_ids, w->logits, error));
     for (int64_t i = 0; i < r->settings.sample_tokens; i++) {
         int32_t token;
         STATUS_TRY(dsmoe_sampler_pick(w->sampler, w->logits, &token, error));
@@ -174,7 +176,7 @@ static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
         size_t length = 0;
         const char *piece = dsmoe_tokenizer_piece(r->tokenizer, token, &length);
         if (piece) STATUS_TRY(byte_buffer_append(&w->bytes, piece, length, error));
-        STATUS_TRY(dsmoe_session_decode(w->session, token, w->logits, error));
+        STATUS_TRY(dsmoe_sequence_append(w->sequence, &token, 1, w->logits, error));
     }
     return DSMOE_OK;
 }
@@ -212,7 +214,7 @@ dsmoe_status run_sample(run *r, dsmoe_error *error)
     writing w = {.run = r};
     byte_buffer text = {0};
     dsmoe_status status = encode_prompt(&w, error);
-    if (status == DSMOE_OK) status = open_session(&w, error);
+    if (status == DSMOE_OK) status = open_engine(&w, error);
     if (status == DSMOE_OK) status = write_tokens(&w, error);
     if (status == DSMOE_OK) status = make_readable(&w.bytes, &text, error);
     if (status == DSMOE_OK) show_sample(r, text.bytes);
@@ -222,6 +224,6 @@ dsmoe_status run_sample(run *r, dsmoe_error *error)
     free(w.ids);
     free(w.logits);
     dsmoe_sampler_free(w.sampler);
-    dsmoe_session_free(w.session);
+    dsmoe_engine_free(w.engine);
     return status;
 }

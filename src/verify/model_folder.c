@@ -25,8 +25,9 @@ typedef struct model_run {
     dsmoe_model *model;
     const dsmoe_config *config;
     expected_file expected;
-    dsmoe_session *sessions[MOST_TOGETHER];
-    int64_t n_sessions, n_moe_layers;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequences[MOST_TOGETHER];
+    int64_t n_sequences, n_moe_layers;
     void *memory; /* of all arrays below */
     int32_t *tokens, *greedy, *targets;
     float *loss, *logits;  /* of one row of tokens, of one token */
@@ -73,17 +74,16 @@ static dsmoe_status make_arrays(model_run *run, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-static dsmoe_status make_sessions(model_run *run, dsmoe_error *error)
+static dsmoe_status make_engine(model_run *run, dsmoe_error *error)
 {
     const expected_file *e = &run->expected;
     int64_t n_ctx = e->n_greedy > e->sequence_length ? e->n_greedy : e->sequence_length;
-    dsmoe_session_options options = {.n_ctx = n_ctx, .n_threads = run->n_threads};
-    int64_t wanted = e->n_sequences < MOST_TOGETHER ? e->n_sequences : MOST_TOGETHER;
-    while (run->n_sessions < wanted) {
-        dsmoe_session **session = &run->sessions[run->n_sessions];
-        STATUS_TRY(dsmoe_session_create(run->model, &options, session, error));
-        run->n_sessions++;
-    }
+    run->n_sequences = e->n_sequences < MOST_TOGETHER ? e->n_sequences : MOST_TOGETHER;
+    dsmoe_engine_options options = {
+        .n_ctx = n_ctx, .n_sequences = run->n_sequences, .n_threads = run->n_threads};
+    STATUS_TRY(dsmoe_engine_create(run->model, &options, &run->engine, error));
+    for (int64_t i = 0; i < run->n_sequences; i++)
+        STATUS_TRY(dsmoe_sequence_create(run->engine, &run->sequences[i], error));
     return DSMOE_OK;
 }
 
@@ -104,7 +104,7 @@ static dsmoe_status set_up(model_run *run, dsmoe_error *error)
 
 static void tear_down(model_run *run)
 {
-    for (int64_t i = 0; i < run->n_sessions; i++) dsmoe_session_free(run->sessions[i]);
+    dsmoe_engine_free(run->engine);
     free(run->memory);
     expected_close(&run->expected);
     dsmoe_model_free(run->model);
@@ -140,8 +140,8 @@ static void report_logits(model_run *run, const char *name, logits_check *check)
 
 static dsmoe_status start_over(model_run *run, dsmoe_error *error)
 {
-    for (int64_t i = 0; i < run->n_sessions; i++)
-        STATUS_TRY(dsmoe_session_rewind(run->sessions[i], 0, error));
+    for (int64_t i = 0; i < run->n_sequences; i++)
+        STATUS_TRY(dsmoe_sequence_rewind(run->sequences[i], 0, error));
     return DSMOE_OK;
 }
 
@@ -186,7 +186,7 @@ static dsmoe_status run_row(model_run *run, logits_check *check, double *loss, d
     memcpy(run->targets, tokens + 1, (size_t)(length - 1) * sizeof *tokens);
     run->targets[length - 1] = tokens[0]; /* nobody knows: its loss is left out */
     check->token = run->row * length;
-    dsmoe_turn turn = {.session = run->sessions[0],
+    dsmoe_turn turn = {.sequence = run->sequences[0],
                        .tokens = tokens,
                        .n_tokens = length,
                        .n_logits = length,
@@ -195,7 +195,7 @@ static dsmoe_status run_row(model_run *run, logits_check *check, double *loss, d
                        .targets = run->targets,
                        .loss = run->loss};
     STATUS_TRY(start_over(run, error));
-    STATUS_TRY(dsmoe_session_forward(&turn, 1, error));
+    STATUS_TRY(dsmoe_engine_forward(run->engine, &turn, 1, error));
     for (int64_t i = 0; i < length - 1; i++) *loss += run->loss[i];
     return DSMOE_OK;
 }
@@ -205,10 +205,10 @@ static dsmoe_status run_whole(model_run *run, double *loss, dsmoe_error *error)
     logits_check check = {.expected = &run->expected};
     dsmoe_status status = DSMOE_OK;
     *loss = 0;
-    dsmoe_session_watch(run->sessions[0], on_routing, run);
+    dsmoe_sequence_watch(run->sequences[0], on_routing, run);
     for (run->row = 0; run->row < run->expected.n_sequences && status == DSMOE_OK; run->row++)
         status = run_row(run, &check, loss, error);
-    dsmoe_session_watch(run->sessions[0], NULL, NULL);
+    dsmoe_sequence_watch(run->sequences[0], NULL, NULL);
     STATUS_TRY(status);
     *loss /= (double)(count_tokens(run) - run->expected.n_sequences);
     report_logits(run, "logits", &check);
@@ -229,13 +229,13 @@ static dsmoe_status run_pieces(model_run *run, dsmoe_error *error)
             int64_t n = sizes[piece % (sizeof sizes / sizeof *sizes)];
             if (n > length - first) n = length - first;
             check.token = row * length + first;
-            dsmoe_turn turn = {.session = run->sessions[0],
+            dsmoe_turn turn = {.sequence = run->sequences[0],
                                .tokens = run->tokens + check.token,
                                .n_tokens = n,
                                .n_logits = n,
                                .visit = on_logits,
                                .context = &check};
-            STATUS_TRY(dsmoe_session_forward(&turn, 1, error));
+            STATUS_TRY(dsmoe_engine_forward(run->engine, &turn, 1, error));
             first += n;
         }
     }
@@ -248,14 +248,15 @@ static dsmoe_status run_tokens(model_run *run, dsmoe_error *error)
     logits_check check = {.expected = &run->expected};
     for (int64_t i = 0; i < count_tokens(run); i++) {
         if (i % run->expected.sequence_length == 0) STATUS_TRY(start_over(run, error));
-        STATUS_TRY(dsmoe_session_decode(run->sessions[0], run->tokens[i], run->logits, error));
+        STATUS_TRY(
+            dsmoe_sequence_append(run->sequences[0], &run->tokens[i], 1, run->logits, error));
         compare_logits(&check, i, run->logits);
     }
     report_logits(run, "logits token by token", &check);
     return DSMOE_OK;
 }
 
-/* n_rows rows from `first` on, each in its own session, in two passes: half of the rows bring a
+/* n_rows rows from `first` on, each in its own sequence, in two passes: half of the rows bring a
  * third of their tokens into the first one and half of them two thirds. */
 static dsmoe_status run_group(model_run *run, int64_t first, int64_t n_rows, logits_check *total,
                               dsmoe_error *error)
@@ -272,7 +273,7 @@ static dsmoe_status run_group(model_run *run, int64_t first, int64_t n_rows, log
             if (n == 0) continue;
             checks[n_turns] =
                 (logits_check){.expected = &run->expected, .token = (first + i) * length + begin};
-            turns[n_turns] = (dsmoe_turn){.session = run->sessions[i],
+            turns[n_turns] = (dsmoe_turn){.sequence = run->sequences[i],
                                           .tokens = run->tokens + checks[n_turns].token,
                                           .n_tokens = n,
                                           .n_logits = n,
@@ -280,7 +281,7 @@ static dsmoe_status run_group(model_run *run, int64_t first, int64_t n_rows, log
                                           .context = &checks[n_turns]};
             n_turns++;
         }
-        if (n_turns > 0) STATUS_TRY(dsmoe_session_forward(turns, n_turns, error));
+        if (n_turns > 0) STATUS_TRY(dsmoe_engine_forward(run->engine, turns, n_turns, error));
         for (int64_t i = 0; i < n_turns; i++) {
             difference_merge(&total->sum, &checks[i].sum);
             total->n_seen += checks[i].n_seen;
@@ -291,12 +292,12 @@ static dsmoe_status run_group(model_run *run, int64_t first, int64_t n_rows, log
 
 static dsmoe_status run_together(model_run *run, dsmoe_error *error)
 {
-    if (run->n_sessions < 2) return DSMOE_OK;
+    if (run->n_sequences < 2) return DSMOE_OK;
     logits_check total = {.expected = &run->expected};
-    for (int64_t row = 0; row < run->expected.n_sequences; row += run->n_sessions) {
+    for (int64_t row = 0; row < run->expected.n_sequences; row += run->n_sequences) {
         int64_t rest = run->expected.n_sequences - row;
         STATUS_TRY(
-            run_group(run, row, rest < run->n_sessions ? rest : run->n_sessions, &total, error));
+            run_group(run, row, rest < run->n_sequences ? rest : run->n_sequences, &total, error));
     }
     report_logits(run, "logits of rows together", &total);
     return DSMOE_OK;
@@ -315,14 +316,15 @@ static int32_t likeliest(const float *logits, int64_t n)
 static dsmoe_status run_greedy(model_run *run, dsmoe_error *error)
 {
     if (!run->expected.greedy) return DSMOE_OK;
-    dsmoe_session *session = run->sessions[0];
+    dsmoe_sequence *sequence = run->sequences[0];
     int64_t n_different = 0, n_greedy = run->expected.n_greedy;
     STATUS_TRY(start_over(run, error));
-    STATUS_TRY(dsmoe_session_prefill(session, run->greedy, EXPECTED_PROMPT, run->logits, error));
+    STATUS_TRY(dsmoe_sequence_append(sequence, run->greedy, EXPECTED_PROMPT, run->logits, error));
     for (int64_t i = EXPECTED_PROMPT; i < n_greedy; i++) {
         int32_t token = likeliest(run->logits, run->config->vocab_size);
         n_different += token != run->greedy[i];
-        if (i + 1 < n_greedy) STATUS_TRY(dsmoe_session_decode(session, token, run->logits, error));
+        if (i + 1 < n_greedy)
+            STATUS_TRY(dsmoe_sequence_append(sequence, &token, 1, run->logits, error));
     }
     report_tokens(&run->report, "greedy", n_different, n_greedy - EXPECTED_PROMPT);
     return DSMOE_OK;
@@ -343,7 +345,7 @@ static void report_unchecked(model_run *run)
 static dsmoe_status run_passes(model_run *run, dsmoe_error *error)
 {
     double loss;
-    STATUS_TRY(make_sessions(run, error));
+    STATUS_TRY(make_engine(run, error));
     STATUS_TRY(run_whole(run, &loss, error));
     STATUS_TRY(run_pieces(run, error));
     STATUS_TRY(run_tokens(run, error));

@@ -25,7 +25,8 @@ typedef struct token_result {
 
 /* One of the two models. */
 typedef struct side {
-    dsmoe_session *session;
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
     float *logits; /* [n_rows, n_vocab] */
     int64_t n_vocab;
 } side;
@@ -92,13 +93,13 @@ static void keep_row(void *context, int64_t row, const float *logits)
 
 static dsmoe_status run_rows(side *s, const int32_t *tokens, int64_t n, dsmoe_error *error)
 {
-    const dsmoe_turn turn = {.session = s->session,
-                             .tokens = tokens,
-                             .n_tokens = n,
-                             .n_logits = n,
-                             .visit = keep_row,
-                             .context = s};
-    return dsmoe_session_forward(&turn, 1, error);
+    dsmoe_turn turn = {.sequence = s->sequence,
+                       .tokens = tokens,
+                       .n_tokens = n,
+                       .n_logits = n,
+                       .visit = keep_row,
+                       .context = s};
+    return dsmoe_engine_forward(s->engine, &turn, 1, error);
 }
 
 /* Some rows through both models; each predicts the token after it. */
@@ -118,13 +119,13 @@ static dsmoe_status compare_text(comparing *c, const int32_t *tokens, int64_t n_
 {
     for (int64_t start = 0; start < n_tokens; start += n_ctx) {
         int64_t n_run = moe_min(n_ctx, n_tokens - start) - 1; /* the last predicts nothing here */
-        STATUS_TRY(dsmoe_session_rewind(c->model.session, 0, error));
-        STATUS_TRY(dsmoe_session_rewind(c->against.session, 0, error));
+        STATUS_TRY(dsmoe_sequence_rewind(c->model.sequence, 0, error));
+        STATUS_TRY(dsmoe_sequence_rewind(c->against.sequence, 0, error));
         for (int64_t done = 0; done < n_run; done += c->n_rows) {
             int64_t n = moe_min(c->n_rows, n_run - done);
             STATUS_TRY(compare_rows(c, tokens + start + done, n, error));
             if (progress && !progress(context, (double)(start + done + n), (double)n_tokens))
-                return status_fail(error, DSMOE_ERROR_IO, "stopped");
+                return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         }
     }
     return DSMOE_OK;
@@ -190,19 +191,20 @@ static dsmoe_status check(const dsmoe_model *model, const dsmoe_model *against,
 }
 
 static dsmoe_status open_side(side *s, const comparing *c, const dsmoe_model *model,
-                              const dsmoe_session_options *options, dsmoe_error *error)
+                              const dsmoe_engine_options *options, dsmoe_error *error)
 {
     s->n_vocab = c->n_vocab;
     s->logits = malloc((size_t)(c->n_rows * c->n_vocab) * sizeof *s->logits);
     if (!s->logits)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the scores of %lld tokens",
                            (long long)c->n_rows);
-    return dsmoe_session_create(model, options, &s->session, error);
+    STATUS_TRY(dsmoe_engine_create(model, options, &s->engine, error));
+    return dsmoe_sequence_create(s->engine, &s->sequence, error);
 }
 
 static void close_side(side *s)
 {
-    dsmoe_session_free(s->session);
+    dsmoe_engine_free(s->engine);
     free(s->logits);
 }
 
@@ -216,7 +218,7 @@ static dsmoe_status prepare(comparing *c, const dsmoe_model *model, const dsmoe_
     if (!c->results)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to compare %lld tokens",
                            (long long)n_tokens);
-    const dsmoe_session_options options = {
+    const dsmoe_engine_options options = {
         .n_ctx = n_ctx, .n_batch = c->n_rows, .n_threads = n_threads};
     STATUS_TRY(open_side(&c->model, c, model, &options, error));
     return open_side(&c->against, c, against, &options, error);

@@ -1,0 +1,154 @@
+/* sequence.c - sequences and the pages they hold: growing, going back, sharing. */
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* ---- pages ------------------------------------------------------------------------------------- */
+
+/* The last page, if it is not full, is about to be written to: others who see it keep it as it is. */
+static bool own_last_page(dsmoe_sequence *s)
+{
+    page_pool *pool = &s->engine->pool;
+    if (s->length % KV_PAGE == 0) return true;
+    int32_t *page = &s->table[s->length / KV_PAGE];
+    if (pool->states[*page].n_users > 1) {
+        int32_t fresh = page_pool_take(pool);
+        if (fresh < 0) return false;
+        kv_pages_copy(&pool->pages, *page, fresh);
+        page_pool_give_back(pool, *page);
+        *page = fresh;
+    }
+    page_pool_forget(pool, *page);
+    return true;
+}
+
+bool sequence_reserve(dsmoe_sequence *s, int64_t n_tokens)
+{
+    page_pool *pool = &s->engine->pool;
+    if (!own_last_page(s)) return false;
+    int64_t wanted = engine_pages(s->length + n_tokens);
+    while (s->n_pages < wanted) {
+        int32_t page = page_pool_take(pool);
+        if (page < 0) {
+            sequence_cut(s, s->length);
+            return false;
+        }
+        s->table[s->n_pages++] = page;
+    }
+    return true;
+}
+
+void sequence_extend(dsmoe_sequence *s, const int32_t *tokens, int64_t n_tokens)
+{
+    memcpy(s->tokens + s->length, tokens, (size_t)n_tokens * sizeof *tokens);
+    int64_t first = s->length / KV_PAGE; /* the first page that may have become full */
+    s->length += n_tokens;
+    for (int64_t i = first; i < s->length / KV_PAGE; i++)
+        s->ids[i] = page_pool_know(&s->engine->pool, s->table[i],
+                                   i > 0 ? s->ids[i - 1] : PAGE_ID_NONE, s->tokens + i * KV_PAGE);
+}
+
+/* The last page goes first: it is then the oldest, and a text's beginning outlives its end. */
+void sequence_cut(dsmoe_sequence *s, int64_t length)
+{
+    s->length = length;
+    while (s->n_pages > engine_pages(length))
+        page_pool_give_back(&s->engine->pool, s->table[--s->n_pages]);
+}
+
+/* Takes up a page of somebody else after the last, full one. */
+static void share_page(dsmoe_sequence *s, int32_t page, page_id id)
+{
+    page_pool_share(&s->engine->pool, page);
+    s->table[s->n_pages] = page;
+    s->ids[s->n_pages++] = id;
+}
+
+/* ---- creating ---------------------------------------------------------------------------------- */
+
+static dsmoe_status free_place(dsmoe_engine *engine, dsmoe_sequence **place, dsmoe_error *error)
+{
+    for (int64_t i = 0; i < engine->options.n_sequences; i++) {
+        dsmoe_sequence *s = &engine->sequences[i];
+        if (s->engine) continue;
+        *s = (dsmoe_sequence){
+            .engine = engine, .table = s->table, .ids = s->ids, .tokens = s->tokens};
+        *place = s;
+        return DSMOE_OK;
+    }
+    return status_fail(error, DSMOE_ERROR_MEMORY, "all %lld sequences of the engine are in use",
+                       (long long)engine->options.n_sequences);
+}
+
+dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequence **sequence,
+                                   dsmoe_error *error)
+{
+    if (!engine || !sequence)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "no engine or no place for the sequence given");
+    *sequence = NULL;
+    return free_place(engine, sequence, error);
+}
+
+/* One token at least is left to be computed: its logits are what the caller is after. */
+dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens, int64_t n_tokens,
+                                  dsmoe_sequence **sequence, dsmoe_error *error)
+{
+    if (n_tokens < 0 || (n_tokens > 0 && !tokens))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no tokens given");
+    STATUS_TRY(dsmoe_sequence_create(engine, sequence, error));
+    dsmoe_sequence *s = *sequence;
+    n_tokens = moe_min(n_tokens, engine->options.n_ctx);
+    page_id before = PAGE_ID_NONE;
+    for (; s->length + KV_PAGE < n_tokens; s->length += KV_PAGE) {
+        int32_t page = page_pool_find(&engine->pool, before, tokens + s->length);
+        if (page < 0) break;
+        before = engine->pool.states[page].id;
+        share_page(s, page, before);
+    }
+    memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
+    engine->n_reused += s->length;
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_sequence_fork(const dsmoe_sequence *sequence, int64_t length,
+                                 dsmoe_sequence **other, dsmoe_error *error)
+{
+    if (!sequence || !other || length < 0 || length > sequence->length)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot fork at length %lld of %lld",
+                           (long long)length, (long long)(sequence ? sequence->length : 0));
+    STATUS_TRY(dsmoe_sequence_create(sequence->engine, other, error));
+    for (int64_t i = 0; i < engine_pages(length); i++)
+        share_page(*other, sequence->table[i], sequence->ids[i]);
+    memcpy((*other)->tokens, sequence->tokens, (size_t)length * sizeof *sequence->tokens);
+    (*other)->length = length;
+    return DSMOE_OK;
+}
+
+dsmoe_status dsmoe_sequence_rewind(dsmoe_sequence *sequence, int64_t length, dsmoe_error *error)
+{
+    if (!sequence || length < 0 || length > sequence->length)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot go back to length %lld from %lld",
+                           (long long)length, (long long)(sequence ? sequence->length : 0));
+    sequence_cut(sequence, length);
+    return DSMOE_OK;
+}
+
+void dsmoe_sequence_free(dsmoe_sequence *sequence)
+{
+    if (!sequence) return;
+    sequence_cut(sequence, 0);
+    sequence->engine = NULL;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+int64_t dsmoe_sequence_length(const dsmoe_sequence *sequence) { return sequence->length; }
+
+dsmoe_engine *dsmoe_sequence_engine(const dsmoe_sequence *sequence) { return sequence->engine; }
+
+void dsmoe_sequence_watch(dsmoe_sequence *sequence, dsmoe_routing_fn *watch, void *context)
+{
+    sequence->watch = watch;
+    sequence->watch_context = context;
+}
