@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cli/bench_sequences.h"
 #include "cli/cli.h"
 #include "cli/kv_type.h"
 #include "cli/model_path.h"
@@ -29,6 +30,8 @@ static const char help[] =
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
+    "      --sequences LIST  after that, so many sequences decoded together (1,2,4,8,16,32,64):\n"
+    "                      random prompts of 32 tokens, and as many random tokens after them\n"
     "      --seconds X     how long to go on (20, and at least three rounds)\n"
     "      --json          one JSON object on the output\n"
     "  -h, --help          this text\n"
@@ -40,10 +43,11 @@ static const char help[] =
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
     "for the last token only, and 4·hidden_size a layer for each pair of tokens of the causal\n"
     "triangle, n²/2 of them. Peak memory is that of a prompt and decoding, mapped weights\n"
-    "included.\n"
+    "included. Sequences that are decoded together read an expert once, however many of them chose\n"
+    "it: their share of reading counts the experts that were really chosen.\n"
     "\n"
     "example:\n"
-    "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32\n";
+    "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n";
 
 enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100, MAX_SHARES = 4096 };
 static const double decode_window = 0.2; /* seconds */
@@ -52,6 +56,7 @@ typedef struct bench_options {
     const char *path, *kv_type;
     int64_t n_prompt, n_gen, n_batch, n_threads;
     double seconds;
+    bench_sequences_options sequences;
     bool json;
 } bench_options;
 
@@ -82,6 +87,7 @@ typedef struct bench_result {
     shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
+    bench_sequences_result sequences;
 } bench_result;
 
 /* ---- preparing ----------------------------------------------------------------------------- */
@@ -325,6 +331,7 @@ static void print_text(const bench_state *s, bench_result *r)
            cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
            cli_format_bytes((double)s->memory.workspace, work),
            cli_format_bytes((double)r->peak_rss, peak));
+    if (o->sequences.n_cases > 0) bench_sequences_print(&o->sequences, &r->sequences);
 }
 
 static void print_json(const bench_state *s, bench_result *r)
@@ -348,15 +355,44 @@ static void print_json(const bench_state *s, bench_result *r)
            r->prefill_s, r->token_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
            sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
     printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_type\":\"%s\","
-           "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld}\n",
+           "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld",
            sum.prefill_fma_share, sum.decode_bandwidth_share, dsmoe_dtype_name(s->kv_type),
            s->memory.kv_cache, s->memory.workspace, (long long)r->peak_rss);
+    if (o->sequences.n_cases > 0) {
+        printf(",\n");
+        bench_sequences_print_json(&o->sequences, &r->sequences);
+    }
+    printf("}\n");
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
 
+/* The list of --sequences, and what the other options say of them. */
+static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_type)
+{
+    bench_sequences_options *s = &o->sequences;
+    s->n_prompt = o->n_prompt;
+    s->n_batch = o->n_batch;
+    s->n_threads = (int)o->n_threads;
+    s->kv_type = kv_type;
+    s->seconds = o->seconds;
+    if (!list) return CLI_OK;
+    s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
+    if (s->n_cases > 0) return CLI_OK;
+    return cli_usage(command, "--sequences '%s': up to %d numbers from 1 to %d, with commas", list,
+                     BENCH_MAX_CASES, BENCH_MAX_SEQUENCES);
+}
+
+static dsmoe_status run_sequences(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    const bench_sequences_options *o = &s->options->sequences;
+    if (o->n_cases == 0) return DSMOE_OK;
+    return bench_sequences_run(s->model, o, &s->probe, &r->sequences, error);
+}
+
 int bench_model(int argc, char **argv)
 {
+    const char *sequences = NULL;
     bench_options o = {.n_prompt = 512,
                        .n_gen = 32,
                        .n_batch = 512,
@@ -370,6 +406,7 @@ int bench_model(int argc, char **argv)
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
+        {"--sequences", NULL, OPTION_TEXT, &sequences, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},
     };
@@ -380,6 +417,7 @@ int bench_model(int argc, char **argv)
     bench_state s = {.options = &o, .kv_type = DSMOE_F16};
     model_path found;
     code = kv_type_parse(command, o.kv_type, &s.kv_type);
+    if (code == CLI_OK) code = parse_sequences(&o, sequences, s.kv_type);
     if (code == CLI_OK) code = model_path_find(command, &o.path, &found);
     if (code != CLI_OK) return code;
     bench_result r = {0};
@@ -389,6 +427,7 @@ int bench_model(int argc, char **argv)
     if (status == DSMOE_OK && enough) status = warm_up(&s, &r, &error);
     if (status == DSMOE_OK && enough) enough = bench_probe_create(&s.probe, (int)o.n_threads);
     if (status == DSMOE_OK && enough) status = run_rounds(&s, &r, &error);
+    if (status == DSMOE_OK && enough) status = run_sequences(&s, &r, &error);
     if (status == DSMOE_OK && enough) (o.json ? print_json : print_text)(&s, &r);
     release(&s);
     if (!enough) return cli_failure(command, "not enough memory");
