@@ -41,9 +41,8 @@ static void begin(text *t, int n_tokens)
     must(dsmoe_tokenizer_encode(tokenizer, t->out, t->length, DSMOE_ENCODE_BOS, &ids, &n_ids,
                                 &error));
     must(dsmoe_sequence_begin(engine, ids, (int64_t)n_ids, &t->sequence, &error));
-    int64_t known = dsmoe_sequence_length(t->sequence); /* of an earlier text that began alike */
-    t->n_ids = (int64_t)n_ids - known;
-    memcpy(t->ids, ids + known, (size_t)t->n_ids * sizeof *ids);
+    t->n_ids = (int64_t)n_ids - dsmoe_sequence_length(t->sequence); /* an earlier one began alike */
+    memcpy(t->ids, ids + n_ids - t->n_ids, (size_t)t->n_ids * sizeof *ids);
     free(ids);
     t->number = ++n_texts;
     t->n_left = n_tokens;
@@ -53,8 +52,9 @@ static void begin(text *t, int n_tokens)
 static void choose(void *context, int64_t row, const float *logits)
 {
     text *t = context;
+    (void)row;
     t->n_ids = 1;
-    t->ids[0] = (int32_t)row; /* 0 */
+    t->ids[0] = 0;
     for (int32_t i = 1; i < dsmoe_model_config(model)->vocab_size; i++)
         if (logits[i] > logits[t->ids[0]]) t->ids[0] = i;
 }
@@ -67,11 +67,11 @@ static void go_on(text *t, const dsmoe_error *end)
     if (end->status == DSMOE_OK && t->n_left-- > 0 && !is_end) {
         memcpy(t->out + t->length, piece, size);
         t->length += size;
-        return;
+    } else {
+        printf("%d: %.*s %s\n", t->number, (int)t->length, t->out, end->message);
+        dsmoe_sequence_free(t->sequence);
+        t->sequence = NULL;
     }
-    printf("%d: %.*s %s\n", t->number, (int)t->length, t->out, end->message);
-    dsmoe_sequence_free(t->sequence);
-    t->sequence = NULL;
 }
 
 int main(int argc, char **argv)
