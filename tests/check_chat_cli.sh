@@ -87,6 +87,16 @@ two
 /save $scratch/long.json" -s 3
 [ "$(roles "$scratch/long.json")" = "user assistant user assistant " ] || complain "the conversation is not whole"
 
+# ---- penalties of a text begin again with every answer
+printf 'ab' >"$input"
+run 0 tokenize -m "$model"
+read -r _ first second <"$out" # after the token that begins a text
+chat "hello
+hello
+hello" --temp 0 -n 2 -l "$first+60" -l "$second+50" --presence-penalty 20
+[ "$(wc -l <"$out")" -eq 3 ] || complain "not three answers"
+[ "$(sort -u "$out")" = ab ] || complain "an earlier answer counts"
+
 # ---- /load
 cat >"$scratch/talk.json" <<'TALK'
 [

@@ -162,6 +162,23 @@ run 1 generate -m "$base" -p hello
 one_message tokenizer.json --ids
 run 0 generate -m "$base" --ids -p "$prompt" -n3 --temp 0 --quiet
 line "120 100 59"
+# scores that are changed: by hand, and by what the text has, of which the prompt is no part
+run 0 generate -m "$base" --ids -p "$prompt" -n 3 --temp 0 --quiet --logit-bias 7:100
+line "7 7 7"
+for form in 120:-100 120-100 120-inf; do
+    run 0 generate -m "$base" --ids -p "$prompt" -n 24 --temp 0 --ignore-eos --quiet -l $form
+    ! grep -qw 120 "$out" || complain "a token that is banned"
+    [ "$(wc -w <"$out")" -eq 24 ] || complain "not 24 tokens"
+done
+run 0 generate -m "$base" --ids -p "7 7 7 9" -n 4 --temp 0 --quiet -l 7+60 -l 9+50 --presence-penalty 20
+line "7 9 7 7"
+run 0 generate -m "$base" --ids -p "7 7 7 9" -n 4 --temp 0 --quiet -l 7+60 -l 9+50 --frequency-penalty 20
+line "7 9 7 9"
+run 2 generate -m "$base" --ids -p "$prompt" -l 128:1
+usage logit_bias "token 128"
+# shellcheck disable=SC2046  # one argument for each token
+run 1 generate -m "$base" --ids -p "$prompt" $(i=0; while [ $i -lt 128 ]; do echo "-l$i-100"; i=$((i + 1)); done)
+one_message "no token is left" logit_bias
 # a tokenizer and a model that do not belong together
 mkdir "$scratch/mixed"
 cp "$base/config.json" "$base/model.safetensors" "$tiny"/* "$scratch/mixed"
@@ -207,6 +224,7 @@ cmp -s "$out" "$scratch/first" || complain "greedy depends on the seed"
 run 0 generate -m "$model" -p "hello" -n 1 --top-k 5 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
     --repeat-last-n -1 --stop a --stop b
 for wrong in "--temp -1" "--temp nan" "--top-k -1" "--top-p 1.5" "--min-p x" "--repeat-penalty 0" \
+    "--presence-penalty 101" "--frequency-penalty x" "--logit-bias 5" "--logit-bias 5:x" \
     "-n -2" "-c -1" "-t 0" "-t 1025" "-s 1.5" "-b 0" "-b 65537"; do
     # shellcheck disable=SC2086  # an option and its value
     run 2 generate -m "$model" -p a $wrong

@@ -217,7 +217,7 @@ static void test_passes_allocate_nothing(void **state)
     }
 }
 
-/* Neither a token nor a prompt, nor choosing what comes next. */
+/* Neither a token nor a prompt, nor choosing what comes next and telling how likely it was. */
 static void test_sequences_allocate_nothing(void **state)
 {
     (void)state;
@@ -228,6 +228,8 @@ static void test_sequences_allocate_nothing(void **state)
     dsmoe_sampler *sampler;
     dsmoe_engine_options options = {.n_ctx = 100, .n_batch = 5, .n_threads = 2};
     dsmoe_sampler_options sampling = dsmoe_sampler_options_default();
+    sampling.presence_penalty = 0.5;
+    dsmoe_logprobs logprobs;
     assert_int_equal(dsmoe_model_open(TEST_DATA "/lm/base", &model, NULL), DSMOE_OK);
     int64_t vocab = dsmoe_model_config(model)->vocab_size;
     assert_int_equal(dsmoe_engine_create(model, &options, &engine, NULL), DSMOE_OK);
@@ -241,6 +243,8 @@ static void test_sequences_allocate_nothing(void **state)
         assert_int_equal(dsmoe_sequence_append(sequence, tokens, 7, logits, NULL), DSMOE_OK);
         assert_int_equal(dsmoe_sampler_pick(sampler, logits, &token, NULL), DSMOE_OK);
         dsmoe_sampler_accept(sampler, token);
+        assert_int_equal(dsmoe_logprobs_compute(logits, vocab, token, 20, &logprobs, NULL),
+                         DSMOE_OK);
         assert_int_equal(dsmoe_sequence_append(sequence, &token, 1, logits, NULL), DSMOE_OK);
     }
     assert_int_equal(alloc_count(), before);

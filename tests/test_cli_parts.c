@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/json_line.h"
+#include "cli/logit_bias.h"
 #include "cli/options.h"
 #include "cli/stream.h"
 
@@ -247,6 +248,44 @@ static void test_options_in_a_field(void **state)
     capture_end(&c);
     assert_int_equal(code, CLI_USAGE);
     assert_non_null(strstr(c.text, "--field has more than 3 bytes"));
+}
+
+static void test_logit_bias(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t id;
+        double bias;
+    } good[] = {
+        {"42:1.5", 42, 1.5},
+        {"42:-1.5", 42, -1.5},
+        {"42:+1.5", 42, 1.5},
+        {"42+1.5", 42, 1.5},
+        {"42-1.5", 42, -1.5},
+        {"0:0", 0, 0},
+        {"7-100", 7, -100},
+        {"7-1e2", 7, -100},
+        {"7-inf", 7, -INFINITY},
+        {"7:-inf", 7, -INFINITY},
+        {"2147483647:1e-3", INT32_MAX, 1e-3},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        dsmoe_logit_bias bias;
+        if (!logit_bias_parse(good[i].text, &bias)) fail_msg("%s is refused", good[i].text);
+        if (bias.id != good[i].id || bias.bias != good[i].bias)
+            fail_msg("%s is %d:%g", good[i].text, (int)bias.id, bias.bias);
+    }
+    static const char *const wrong[] = {
+        "",       "42",     "42:",    "42+",   ":1",     "-1:1",         "a:1",
+        "42:x",   "42: 1",  " 42:1",  "42 :1", "42:1x",  "2147483648:1", "99999999999999999999:1",
+        "42:inf", "42+inf", "42:nan", "42--1", "42:--1", "42:+-1",       "42++1",
+        "42:0x1", "42=1",   "42,1",   "42:-",  "42:1:2", "42:-infinity",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        dsmoe_logit_bias bias;
+        if (logit_bias_parse(wrong[i], &bias)) fail_msg("'%s' is taken", wrong[i]);
+    }
 }
 
 static void test_options_of_time(void **state)
@@ -622,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_options_know_each_other),
         cmocka_unit_test(test_options_switch_off),
         cmocka_unit_test(test_options_in_a_field),
+        cmocka_unit_test(test_logit_bias),
         cmocka_unit_test(test_options_of_time),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_messages_are_one_line),

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,262 @@ static void test_penalty(void **state)
     dsmoe_sampler_free(sampler);
 }
 
+/* ---- penalties of the text ------------------------------------------------------------------ */
+
+/* What is known of one token when its score is made. */
+typedef struct scored {
+    double logit, repeat_penalty, presence_penalty, frequency_penalty, bias;
+    int n_prompt, n_text; /* how often it is in the prompt and in the text */
+} scored;
+
+static double expected_score(const scored *c)
+{
+    double score = c->logit;
+    if (c->n_prompt + c->n_text > 0)
+        score = score > 0 ? score / c->repeat_penalty : score * c->repeat_penalty;
+    return score - c->presence_penalty * (c->n_text > 0) - c->frequency_penalty * c->n_text +
+           c->bias;
+}
+
+/* Token 3 against token 5, which has nothing but its logit. */
+static int32_t compete(const scored *c, double rival)
+{
+    const dsmoe_logit_bias bias = {3, c->bias};
+    dsmoe_sampler_options options = plain();
+    options.temperature = 0;
+    options.repeat_penalty = c->repeat_penalty;
+    options.presence_penalty = c->presence_penalty;
+    options.frequency_penalty = c->frequency_penalty;
+    options.logit_bias = &bias;
+    options.n_logit_bias = 1;
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    static const int32_t token = 3;
+    for (int i = 0; i < c->n_prompt; i++) dsmoe_sampler_accept_prompt(sampler, &token, 1);
+    for (int i = 0; i < c->n_text; i++) dsmoe_sampler_accept(sampler, token);
+    float logits[VOCAB];
+    for (int i = 0; i < VOCAB; i++) logits[i] = -INFINITY;
+    logits[3] = (float)c->logit;
+    logits[5] = (float)rival;
+    int32_t best = pick(sampler, logits);
+    dsmoe_sampler_free(sampler);
+    return best;
+}
+
+/* Scores are seen by a rival that is a little less or a little more likely. */
+static void test_scores(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 2000; round++) {
+        float r[5];
+        rng_uniform(r, COUNT(r), 5, round, 0, -1, 1);
+        uint64_t bits = rng_bits(6, 0, round);
+        const scored c = {.logit = r[0] * 20,
+                          .repeat_penalty = bits & 1 ? exp(r[1]) : 1,
+                          .presence_penalty = bits & 2 ? 2 * r[2] : 0,
+                          .frequency_penalty = bits & 4 ? 2 * r[3] : 0,
+                          .bias = bits & 8 ? 90 * r[4] : 0,
+                          .n_prompt = (int)((bits >> 8) % 3),
+                          .n_text = (int)((bits >> 16) % 6)};
+        double score = expected_score(&c), slack = 2e-6 * (fabs(score) + fabs(c.bias) + 60);
+        if (compete(&c, score - slack) != 3 || compete(&c, score + slack) != 5)
+            fail_msg("round %d: the score is not %.9g", (int)round, score);
+    }
+}
+
+/* All steps at once, against probabilities in double precision. */
+static void test_penalised_distribution(void **state)
+{
+    (void)state;
+    enum { N = 40000 };
+    static const dsmoe_logit_bias bias[] = {{6, 0.5}, {2, 1.5}, {6, -1.2}, {1, -200}};
+    static const double added[VOCAB] = {[1] = -INFINITY, [2] = 1.5, [6] = -0.7};
+    static const int32_t text[] = {3, 3, 0, 3, 7};
+    static const int counts[VOCAB] = {[0] = 1, [3] = 3, [7] = 1};
+    dsmoe_sampler_options options = plain();
+    options.temperature = 1.4;
+    options.presence_penalty = 0.4;
+    options.frequency_penalty = 0.3;
+    options.logit_bias = bias;
+    options.n_logit_bias = COUNT(bias);
+    double p[VOCAB], total = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        double score = example[i] - 0.4 * (counts[i] > 0) - 0.3 * counts[i] + added[i];
+        total += p[i] = exp(score / 1.4);
+    }
+    for (int i = 0; i < VOCAB; i++) p[i] /= total;
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    for (size_t i = 0; i < COUNT(text); i++) dsmoe_sampler_accept(sampler, text[i]);
+    int drawn[VOCAB] = {0};
+    for (int i = 0; i < N; i++) drawn[pick(sampler, example)]++;
+    dsmoe_sampler_free(sampler);
+    assert_distribution(drawn, p, N);
+}
+
+/* Counts have no window and no prompt; a reset forgets them, and what is recent. */
+static void test_text_counts(void **state)
+{
+    (void)state;
+    static const float logits[VOCAB] = {1, 3, 2, 0, 0, 0, 0, 0};
+    static const int32_t prompt[] = {1, 1, -1, VOCAB, 1};
+    dsmoe_sampler_options options = plain();
+    options.temperature = 0;
+    options.repeat_last_n = 1;
+    options.frequency_penalty = 0.6;
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    dsmoe_sampler_accept_prompt(sampler, prompt, COUNT(prompt));
+    assert_int_equal(pick(sampler, logits), 1);
+    dsmoe_sampler_accept(sampler, 1);
+    assert_int_equal(pick(sampler, logits), 1); /* 2.4 */
+    dsmoe_sampler_accept(sampler, 1);
+    for (int i = 0; i < 3; i++) dsmoe_sampler_accept(sampler, 7);
+    dsmoe_sampler_accept(sampler, -1);
+    dsmoe_sampler_accept(sampler, VOCAB);
+    assert_int_equal(pick(sampler, logits), 2); /* 1.8: not forgotten */
+    dsmoe_sampler_reset(sampler);
+    assert_int_equal(pick(sampler, logits), 1);
+    dsmoe_sampler_free(sampler);
+
+    options.frequency_penalty = 0;
+    options.repeat_penalty = 2;
+    sampler = create(&options, VOCAB);
+    dsmoe_sampler_accept_prompt(sampler, prompt, COUNT(prompt));
+    assert_int_equal(pick(sampler, logits), 2); /* the repeat penalty looks at the prompt */
+    dsmoe_sampler_reset(sampler);
+    assert_int_equal(pick(sampler, logits), 1);
+    dsmoe_sampler_free(sampler);
+
+    options.repeat_penalty = 1;
+    options.presence_penalty = -1.5; /* makes repeating likelier */
+    sampler = create(&options, VOCAB);
+    dsmoe_sampler_accept(sampler, 2);
+    assert_int_equal(pick(sampler, logits), 2);
+    dsmoe_sampler_free(sampler);
+}
+
+/* Samplers share nothing; a reset does not repeat random numbers. */
+static void test_independent(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    dsmoe_sampler_options options = plain();
+    options.frequency_penalty = 0.2;
+    dsmoe_sampler *samplers[3];
+    for (int i = 0; i < 3; i++) samplers[i] = create(&options, VOCAB);
+    int32_t alone[N], beside[N], again[N];
+    for (int i = 0; i < N; i++)
+        dsmoe_sampler_accept(samplers[0], alone[i] = pick(samplers[0], example));
+    for (int i = 0; i < N; i++) {
+        dsmoe_sampler_accept(samplers[1], beside[i] = pick(samplers[1], example));
+        dsmoe_sampler_accept(samplers[2], 3);
+        pick(samplers[2], example);
+    }
+    assert_memory_equal(alone, beside, sizeof alone);
+    dsmoe_sampler_reset(samplers[0]);
+    for (int i = 0; i < N; i++)
+        dsmoe_sampler_accept(samplers[0], again[i] = pick(samplers[0], example));
+    assert_memory_not_equal(alone, again, sizeof alone);
+    for (int i = 0; i < 3; i++) dsmoe_sampler_free(samplers[i]);
+}
+
+/* ---- biases --------------------------------------------------------------------------------- */
+
+static unsigned chosen_with(const dsmoe_logit_bias *bias, int64_t n, double temperature)
+{
+    dsmoe_sampler_options options = plain();
+    options.temperature = temperature;
+    options.logit_bias = bias;
+    options.n_logit_bias = n;
+    return chosen(&options, example);
+}
+
+static void test_bias(void **state)
+{
+    (void)state;
+    static const double bans[] = {-100, -100.5, -1e300, -INFINITY};
+    for (size_t i = 0; i < COUNT(bans); i++) {
+        const dsmoe_logit_bias ban[] = {{1, 50}, {1, bans[i]}, {3, bans[i]}};
+        assert_int_equal(chosen_with(ban, COUNT(ban), 1), 0xef & ~0x0a);
+        assert_int_equal(chosen_with(ban, COUNT(ban), 0), 0x40);
+    }
+    /* As good as forced, but what cannot come does not come. */
+    static const dsmoe_logit_bias force = {2, 100}, impossible = {4, 100}, weak = {1, -99.9};
+    assert_int_equal(chosen_with(&force, 1, 1), 0x04);
+    assert_int_equal(chosen_with(&force, 1, 0), 0x04);
+    assert_int_equal(chosen_with(&impossible, 1, 1), 0xef);
+    /* Not quite a ban: it comes if nothing else can. */
+    static const float only[VOCAB] = {-INFINITY, 2,         -INFINITY, -INFINITY,
+                                      -INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    dsmoe_sampler_options options = plain();
+    options.logit_bias = &weak;
+    options.n_logit_bias = 1;
+    assert_int_equal(chosen(&options, only), 0x02);
+}
+
+/* Top-k and the others look at biased scores. */
+static void test_bias_before_limits(void **state)
+{
+    (void)state;
+    static const dsmoe_logit_bias bias[] = {{2, 20}, {1, -INFINITY}};
+    dsmoe_sampler_options options = plain();
+    options.logit_bias = bias;
+    options.n_logit_bias = COUNT(bias);
+    options.top_k = 1;
+    assert_int_equal(chosen(&options, example), 0x04);
+    options.top_k = 0;
+    options.min_p = 0.5;
+    assert_int_equal(chosen(&options, example), 0x04);
+    options.min_p = 0;
+    options.top_p = 0.9;
+    assert_int_equal(chosen(&options, example), 0x04);
+}
+
+static void test_bias_is_copied(void **state)
+{
+    (void)state;
+    dsmoe_logit_bias *bias = malloc(sizeof *bias);
+    assert_non_null(bias);
+    *bias = (dsmoe_logit_bias){1, -INFINITY};
+    dsmoe_sampler_options options = plain();
+    options.temperature = 0;
+    options.logit_bias = bias;
+    options.n_logit_bias = 1;
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    bias->bias = 0;
+    free(bias);
+    assert_int_equal(pick(sampler, example), 3);
+    dsmoe_sampler_reset(sampler); /* forgets tokens, not options */
+    assert_int_equal(pick(sampler, example), 3);
+    dsmoe_sampler_free(sampler);
+}
+
+/* A text that must not end has its end tokens banned; one that must not end yet, for a step. */
+static void test_ban_of_the_end(void **state)
+{
+    (void)state;
+    enum { END = 1, OTHER_END = 3 };
+    static const dsmoe_logit_bias ends[] = {{END, -INFINITY}, {OTHER_END, DSMOE_LOGIT_BIAS_BAN}};
+    dsmoe_sampler_options options = plain();
+    options.logit_bias = ends;
+    options.n_logit_bias = COUNT(ends);
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    for (int i = 0; i < 1000; i++) {
+        int32_t token = pick(sampler, example);
+        assert_true(token != END && token != OTHER_END);
+        dsmoe_sampler_accept(sampler, token);
+    }
+    dsmoe_sampler_free(sampler);
+
+    float row[VOCAB];
+    memcpy(row, example, sizeof row);
+    row[END] = -INFINITY;
+    options = plain();
+    options.temperature = 0;
+    sampler = create(&options, VOCAB);
+    assert_int_equal(pick(sampler, row), 3);
+    assert_int_equal(pick(sampler, example), END);
+    dsmoe_sampler_free(sampler);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------- */
 
 static void test_nonfinite(void **state)
@@ -328,6 +585,62 @@ static void test_nonfinite(void **state)
     dsmoe_sampler_free(sampler);
 }
 
+/* Nothing is left because of what was asked for: another error than a model without any token. */
+static void test_everything_banned(void **state)
+{
+    (void)state;
+    dsmoe_logit_bias all[VOCAB];
+    for (int i = 0; i < VOCAB; i++) all[i] = (dsmoe_logit_bias){i, -100};
+    float none[VOCAB];
+    for (int i = 0; i < VOCAB; i++) none[i] = -INFINITY;
+    for (int greedy = 0; greedy < 2; greedy++) {
+        dsmoe_sampler_options options = dsmoe_sampler_options_default();
+        if (greedy) options.temperature = 0;
+        options.logit_bias = all;
+        options.n_logit_bias = VOCAB;
+        dsmoe_sampler *sampler = create(&options, VOCAB);
+        int32_t token = -7;
+        dsmoe_error error = {0};
+        assert_int_equal(dsmoe_sampler_pick(sampler, example, &token, &error),
+                         DSMOE_ERROR_ARGUMENT);
+        assert_int_equal(token, -7);
+        assert_non_null(strstr(error.message, "logit_bias"));
+        assert_int_equal(dsmoe_sampler_pick(sampler, none, &token, NULL), DSMOE_ERROR_NONFINITE);
+        dsmoe_sampler_free(sampler);
+        options.n_logit_bias = VOCAB - 1; /* the last one is left */
+        sampler = create(&options, VOCAB);
+        assert_int_equal(pick(sampler, example), VOCAB - 1);
+        dsmoe_sampler_free(sampler);
+    }
+}
+
+/* A ban hides neither a NaN nor an infinity; the largest logits stay numbers. */
+static void test_extreme_scores(void **state)
+{
+    (void)state;
+    const dsmoe_logit_bias bias[] = {{2, -INFINITY}, {5, 1e6}};
+    dsmoe_sampler_options options = plain();
+    options.temperature = 0;
+    options.presence_penalty = options.frequency_penalty = -100;
+    options.logit_bias = bias;
+    options.n_logit_bias = COUNT(bias);
+    dsmoe_sampler *sampler = create(&options, VOCAB);
+    float logits[VOCAB] = {0};
+    int32_t token;
+    static const float bad[] = {NAN, INFINITY};
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        logits[2] = bad[i];
+        assert_int_equal(dsmoe_sampler_pick(sampler, logits, &token, NULL), DSMOE_ERROR_NONFINITE);
+    }
+    logits[2] = 0;
+    logits[5] = FLT_MAX;
+    for (int i = 0; i < 1000; i++) dsmoe_sampler_accept(sampler, 5);
+    assert_int_equal(pick(sampler, logits), 5);
+    logits[5] = -INFINITY;
+    assert_int_equal(pick(sampler, logits), 0);
+    dsmoe_sampler_free(sampler);
+}
+
 static void assert_refused(const dsmoe_sampler_options *options, int64_t vocab_size,
                            const char *name)
 {
@@ -351,9 +664,13 @@ static void test_options(void **state)
         {"temperature", offsetof(dsmoe_sampler_options, temperature), {-1, NAN, INFINITY, -1e-9}},
         {"top_p", offsetof(dsmoe_sampler_options, top_p), {-0.1, NAN, INFINITY, 1.001}},
         {"min_p", offsetof(dsmoe_sampler_options, min_p), {-0.1, NAN, INFINITY, 1.001}},
-        {"repeat_penalty",
-         offsetof(dsmoe_sampler_options, repeat_penalty),
-         {0, NAN, INFINITY, -1}}};
+        {"repeat_penalty", offsetof(dsmoe_sampler_options, repeat_penalty), {0, NAN, INFINITY, -1}},
+        {"presence_penalty",
+         offsetof(dsmoe_sampler_options, presence_penalty),
+         {-100.1, NAN, INFINITY, 100.1}},
+        {"frequency_penalty",
+         offsetof(dsmoe_sampler_options, frequency_penalty),
+         {-100.1, NAN, -INFINITY, 100.1}}};
     for (size_t i = 0; i < COUNT(numbers); i++) {
         for (size_t j = 0; j < COUNT(numbers[i].values); j++) {
             dsmoe_sampler_options options = plain();
@@ -379,7 +696,36 @@ static void test_options(void **state)
     options = dsmoe_sampler_options_default();
     assert_true(options.temperature == 0.8 && options.top_p == 0.95 && options.min_p == 0.05 &&
                 options.repeat_penalty == 1 && options.top_k == 40 && options.repeat_last_n == 64 &&
-                options.seed == 0);
+                options.seed == 0 && options.presence_penalty == 0 &&
+                options.frequency_penalty == 0 && options.n_logit_bias == 0);
+}
+
+static void test_bias_options(void **state)
+{
+    (void)state;
+    static const dsmoe_logit_bias wrong[] = {{-1, 1},       {VOCAB, 1}, {INT32_MIN, 1}, {0, NAN},
+                                             {0, INFINITY}, {0, 1.1e6}, {VOCAB, -100}};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        const dsmoe_logit_bias bias[] = {{VOCAB - 1, 1}, wrong[i]};
+        dsmoe_sampler_options options = plain();
+        options.logit_bias = bias;
+        options.n_logit_bias = COUNT(bias);
+        assert_refused(&options, VOCAB, "logit_bias");
+        options.n_logit_bias = 1;
+        dsmoe_sampler_free(create(&options, VOCAB));
+    }
+    static const dsmoe_logit_bias many[DSMOE_LOGIT_BIAS_MAX + 1];
+    dsmoe_sampler_options options = plain();
+    options.logit_bias = many;
+    static const int64_t counts[] = {-1, COUNT(many), INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < COUNT(counts); i++) {
+        options.n_logit_bias = counts[i];
+        assert_refused(&options, VOCAB, "logit_bias");
+    }
+    options.n_logit_bias = DSMOE_LOGIT_BIAS_MAX;
+    dsmoe_sampler_free(create(&options, VOCAB));
+    options.logit_bias = NULL;
+    assert_refused(&options, VOCAB, "logit_bias");
 }
 
 int main(void)
@@ -393,8 +739,19 @@ int main(void)
         cmocka_unit_test(test_large_vocabulary),
         cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_penalised_distribution),
+        cmocka_unit_test(test_text_counts),
+        cmocka_unit_test(test_independent),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_bias_before_limits),
+        cmocka_unit_test(test_bias_is_copied),
+        cmocka_unit_test(test_ban_of_the_end),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_everything_banned),
+        cmocka_unit_test(test_extreme_scores),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_bias_options),
     };
     return cmocka_run_group_tests(tests, make_example, NULL);
 }

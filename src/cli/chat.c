@@ -146,6 +146,7 @@ int chat_answer(chat *c)
     size_t n_ids = 0;
     c->n_answer = 0;
     c->answer = (stream){.stops = c->options->stop.at, .n_stops = c->options->stop.count};
+    runner_begin_text(&c->run);
     runner_end end = write_answer(c, &n_ids, &error);
     bool too_long = end == RUNNER_FULL && c->n_answer == 0;
     int code = keep_answer(c, end);

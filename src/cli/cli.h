@@ -59,6 +59,9 @@ void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_
 /* A whole decimal number within [min, max]; false otherwise. */
 bool cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *value);
 
+/* The same for a finite decimal number: "2", "-0.5", "1e-3". */
+bool cli_parse_number(const char *text, double min, double max, double *value);
+
 /* "1,64,512" into at most `capacity` numbers within [min, max]; the count, or -1. "" gives 0. */
 int cli_parse_list(const char *text, int64_t min, int64_t max, int64_t *values, int capacity);
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,20 @@ int cli_parse_list(const char *text, int64_t min, int64_t max, int64_t *values, 
         if (*text != ',') return -1;
     }
     return -1;
+}
+
+bool cli_parse_number(const char *text, double min, double max, double *value)
+{
+    const char *digits = text + (*text == '-');
+    /* strtod would also take blanks, hexadecimals, "inf" and "nan" */
+    if (*digits == '\0' || strspn(digits, "0123456789.eE+-") != strlen(digits)) return false;
+    char *end;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (end == text || *end != '\0' || errno || !isfinite(number)) return false;
+    if (number < min || number > max) return false;
+    *value = number;
+    return true;
 }
 
 void cli_group_digits(const char *digits, char *out)

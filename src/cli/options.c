@@ -1,8 +1,6 @@
 /* options.c - parses a command line by the table of its options, and checks them against each other. */
 #include "cli/options.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,20 +33,6 @@ static int64_t whole_limit(double limit)
     return (int64_t)limit;
 }
 
-static bool parse_number(const char *text, double min, double max, double *value)
-{
-    const char *digits = text + (*text == '-');
-    /* strtod would also take blanks, hexadecimals, "inf" and "nan" */
-    if (*digits == '\0' || strspn(digits, "0123456789.eE+-") != strlen(digits)) return false;
-    char *end;
-    errno = 0;
-    double number = strtod(text, &end);
-    if (end == text || *end != '\0' || errno || !isfinite(number)) return false;
-    if (number < min || number > max) return false;
-    *value = number;
-    return true;
-}
-
 /* "90", "1.5h", "2h30m": larger units first, each once; a number alone is seconds. */
 static bool parse_duration(const char *text, double min, double max, double *seconds)
 {
@@ -62,7 +46,7 @@ static bool parse_duration(const char *text, double min, double max, double *sec
         if (length == 0 || length >= sizeof number) return false;
         memcpy(number, text, length);
         number[length] = '\0';
-        if (!parse_number(number, 0, max, &part)) return false;
+        if (!cli_parse_number(number, 0, max, &part)) return false;
         text += length;
         const char *unit = *text ? strchr(next, *text) : NULL;
         if (!unit && (*text || next != units)) return false;
@@ -96,7 +80,7 @@ static int store_number(const char *command, const char *name, const option_row 
             return cli_usage(command, "%s must be a whole number%s, not '%s'", name, range, text);
         *(int64_t *)row->value = whole;
     } else {
-        if (!parse_number(text, row->min, row->max, &number))
+        if (!cli_parse_number(text, row->min, row->max, &number))
             return cli_usage(command, "%s must be a number%s, not '%s'", name, range, text);
         *(double *)row->value = number;
     }

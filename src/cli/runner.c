@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "cli/kv_type.h"
+#include "cli/logit_bias.h"
 #include "cli/progress.h"
 
 enum { DEFAULT_N_BATCH = 512, LAST_N_UNSET = -2, UNSET = -1 };
@@ -29,6 +30,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         .seed = UNSET,
     };
     o->stop = (option_words){o->stops, RUNNER_MAX_STOPS, 0};
+    o->logit_bias = (option_words){o->bias_texts, RUNNER_MAX_BIASES, 0};
     const option_row table[RUNNER_N_OPTIONS] = {
         {"--model", "-m", OPTION_TEXT, &o->model, 0, 0},
         {"--n-predict", "-n", OPTION_INTEGER, &o->n_predict, -1, INFINITY},
@@ -42,6 +44,9 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--min-p", NULL, OPTION_NUMBER, &o->min_p, 0, 1},
         {"--repeat-penalty", NULL, OPTION_NUMBER, &o->repeat_penalty, 0.01, 100},
         {"--repeat-last-n", NULL, OPTION_INTEGER, &o->repeat_last_n, -1, 1 << 24},
+        {"--presence-penalty", NULL, OPTION_NUMBER, &o->presence_penalty, -100, 100},
+        {"--frequency-penalty", NULL, OPTION_NUMBER, &o->frequency_penalty, -100, 100},
+        {"--logit-bias", "-l", OPTION_LIST, &o->logit_bias, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &o->seed, -1, INFINITY},
         {"--ignore-eos", NULL, OPTION_FLAG, &o->ignore_eos, 0, 0},
         {"--special", NULL, OPTION_FLAG, &o->special, 0, 0},
@@ -55,6 +60,11 @@ int runner_options_check(const char *command, runner_options *o)
     if (!o->model || !*o->model) return cli_usage(command, CLI_WHICH_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
+    for (int i = 0; i < o->logit_bias.count; i++)
+        if (!logit_bias_parse(o->logit_bias.at[i], &o->biases[i]))
+            return cli_usage(
+                command, "--logit-bias must be a token id and a number such as 42:-1.5, not '%s'",
+                o->logit_bias.at[i]);
     return model_path_find(command, &o->model, &o->found);
 }
 
@@ -77,6 +87,10 @@ sampler_options(const runner_options *o, const dsmoe_generation_config *config, 
     if (o->min_p >= 0) s.min_p = o->min_p;
     if (o->repeat_penalty >= 0) s.repeat_penalty = o->repeat_penalty;
     if (o->repeat_last_n != LAST_N_UNSET) s.repeat_last_n = o->repeat_last_n;
+    s.presence_penalty = o->presence_penalty;
+    s.frequency_penalty = o->frequency_penalty;
+    s.logit_bias = o->biases;
+    s.n_logit_bias = o->logit_bias.count;
     if (s.repeat_last_n < 0 || s.repeat_last_n > capacity) s.repeat_last_n = capacity;
     return s;
 }
@@ -99,6 +113,12 @@ static dsmoe_status open_sampler(runner *r, dsmoe_error *error)
     if (r->tokenizer && dsmoe_tokenizer_size(r->tokenizer) < n_ids)
         n_ids = dsmoe_tokenizer_size(r->tokenizer);
     return dsmoe_sampler_create(&r->sampling, n_ids, &r->sampler, error);
+}
+
+void runner_begin_text(runner *r)
+{
+    dsmoe_sampler_reset(r->sampler);
+    r->sampler_is_new = true;
 }
 
 int runner_reseed(const char *command, runner *r)
@@ -135,7 +155,7 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
     cli_warn_of_context(command, dsmoe_model_config(r->model), r->capacity);
     r->sampling = sampler_options(o, dsmoe_model_generation_config(r->model), r->capacity);
     r->seed = o->seed >= 0 ? (uint64_t)o->seed : seed_from_clock();
-    if (open_sampler(r, &error)) return cli_failure(command, "%s", error.message);
+    if (open_sampler(r, &error)) return cli_error(command, NULL, &error);
     r->logits = malloc((size_t)dsmoe_model_config(r->model)->vocab_size * sizeof *r->logits);
     r->tokens = malloc((size_t)r->capacity * sizeof *r->tokens);
     if (!r->logits || !r->tokens) return cli_failure(command, "not enough memory");
@@ -178,7 +198,7 @@ static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_e
     r->prompt_seconds += cli_seconds() - start;
     r->n_prompt_tokens += n;
     memcpy(r->tokens + length, ids, (size_t)n * sizeof *ids);
-    for (int64_t i = 0; i < n; i++) dsmoe_sampler_accept(r->sampler, ids[i]);
+    dsmoe_sampler_accept_prompt(r->sampler, ids, n);
     return DSMOE_OK;
 }
 
@@ -186,8 +206,7 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
 {
     int64_t kept = common_prefix(r, ids, n_ids);
     if (dsmoe_sequence_rewind(r->sequence, kept, error)) return RUNNER_FAILED;
-    for (int64_t i = 0; r->sampler_is_new && i < kept; i++)
-        dsmoe_sampler_accept(r->sampler, r->tokens[i]);
+    if (r->sampler_is_new) dsmoe_sampler_accept_prompt(r->sampler, r->tokens, kept);
     r->sampler_is_new = false;
     progress bar = progress_start("reading the prompt", "tokens");
     runner_end end = RUNNER_STOPPED;

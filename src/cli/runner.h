@@ -11,7 +11,7 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_N_OPTIONS = 16 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 19 };
 
 typedef struct runner_options {
     const char *model;
@@ -21,9 +21,11 @@ typedef struct runner_options {
     /* Values that no option can have stand for the model's own. */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
+    double presence_penalty, frequency_penalty;
     bool ignore_eos, special;
-    const char *stops[RUNNER_MAX_STOPS];
-    option_words stop;
+    const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
+    option_words stop, logit_bias;
+    dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
 } runner_options;
 
 /* The part of --help that belongs to these options. */
@@ -41,6 +43,10 @@ typedef struct runner_options {
     "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"       \
     "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                    \
     "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                        \
+    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"      \
+    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                 \
+    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"       \
+    "                           several times, and be written ID+X or ID-X\n"                      \
     "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"     \
     "      --stop TEXT          end the text before this one; may be given several times\n"        \
     "  -h, --help               this text\n"
@@ -59,8 +65,8 @@ typedef struct runner {
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
-    dsmoe_sampler_options sampling;
-    bool sampler_is_new; /* it has not been told of the sequence's tokens */
+    dsmoe_sampler_options sampling; /* points to the biases of the runner_options */
+    bool sampler_is_new;            /* it has not been told of the sequence's tokens */
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
@@ -71,10 +77,14 @@ typedef struct runner {
 } runner;
 
 /* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
- * the message is printed and the exit code returned, else CLI_OK. Close in any case. */
+ * the message is printed and the exit code returned, else CLI_OK. Close in any case; the options stay
+ * where they are until then. */
 int runner_open(const char *command, const runner_options *options, const char *tokenizer_hint,
                 runner *r);
 void runner_close(runner *r);
+
+/* Before the reading of a prompt after another text: for the penalties that text is prompt from now on. */
+void runner_begin_text(runner *r);
 
 /* Another sampler with the next seed, for a text that goes on from an earlier point: what was taken back
  * neither counts as repeated nor comes again. CLI_OK or an exit code after a message. */

@@ -1,9 +1,9 @@
 /* sampler.c - chooses the next token.
  *
- * The repeat penalty changes scores. Then top-k, top-p and min-p each keep the tokens that come
- * first by falling score (equal scores by rising id), so that what is left is the shortest of three
- * beginnings of that order. The vocabulary is never sorted: heaps find the first of the order, as
- * many as the limits ask for. The last step draws one of those left, at the temperature. */
+ * Penalties and biases make scores of the logits. Then top-k, top-p and min-p each keep the tokens
+ * that come first by falling score (equal scores by rising id), so that what is left is the shortest
+ * of three beginnings of that order. The vocabulary is never sorted: heaps find the first of the
+ * order, as many as the limits ask for. The last step draws one of those left, at the temperature. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -21,6 +21,10 @@ enum {
     STREAM = 0x5a3b1e, /* of the random numbers: a seed may serve other purposes too */
 };
 
+/* Small enough that no finite logit becomes infinite: beside the largest float, the largest penalty
+ * for 2^32 tokens and the largest bias are less than the rounding. */
+static const double penalty_max = 100, bias_max = 1e6;
+
 typedef struct candidate {
     double weight; /* e^(score - the largest score): the likeliest has 1 */
     float score;
@@ -30,9 +34,11 @@ typedef struct candidate {
 struct dsmoe_sampler {
     dsmoe_sampler_options options;
     int64_t vocab_size;
-    float *scores;         /* [vocab_size] after the penalty */
-    candidate *candidates; /* [vocab_size] */
-    int32_t *recent;       /* [repeat_last_n] a ring */
+    float *scores;          /* [vocab_size] after penalties and biases */
+    candidate *candidates;  /* [vocab_size] */
+    uint32_t *counts;       /* [vocab_size] how often the text has each token */
+    int32_t *recent;        /* [repeat_last_n] a ring: the last of prompt and text */
+    dsmoe_logit_bias *bias; /* [n_logit_bias] what options.logit_bias points to */
     int64_t n_recent, next_recent;
     uint64_t n_drawn;
 };
@@ -58,7 +64,9 @@ static dsmoe_status check_options(const dsmoe_sampler_options *o, dsmoe_error *e
     } numbers[] = {{"temperature", o->temperature, 0, FLT_MAX},
                    {"top_p", o->top_p, 0, 1},
                    {"min_p", o->min_p, 0, 1},
-                   {"repeat_penalty", o->repeat_penalty, FLT_MIN, FLT_MAX}};
+                   {"repeat_penalty", o->repeat_penalty, FLT_MIN, FLT_MAX},
+                   {"presence_penalty", o->presence_penalty, -penalty_max, penalty_max},
+                   {"frequency_penalty", o->frequency_penalty, -penalty_max, penalty_max}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (!(numbers[i].value >= numbers[i].min && numbers[i].value <= numbers[i].max))
             return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s is %g, outside %g to %g",
@@ -73,6 +81,31 @@ static dsmoe_status check_options(const dsmoe_sampler_options *o, dsmoe_error *e
     return DSMOE_OK;
 }
 
+static dsmoe_status check_bias(const dsmoe_sampler_options *o, int64_t vocab_size,
+                               dsmoe_error *error)
+{
+    if (o->n_logit_bias < 0 || o->n_logit_bias > DSMOE_LOGIT_BIAS_MAX)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "logit_bias has %" PRId64 " entries, outside 0 to %d", o->n_logit_bias,
+                           DSMOE_LOGIT_BIAS_MAX);
+    if (o->n_logit_bias > 0 && !o->logit_bias)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "logit_bias has %" PRId64 " entries, but none are given",
+                           o->n_logit_bias);
+    for (int64_t i = 0; i < o->n_logit_bias; i++) {
+        const dsmoe_logit_bias *b = &o->logit_bias[i];
+        if (b->id < 0 || b->id >= vocab_size)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "logit_bias names token %" PRId32 ", outside 0 to %" PRId64, b->id,
+                               vocab_size - 1);
+        if (!(b->bias <= bias_max)) /* a NaN, too, is not */
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "logit_bias of token %" PRId32 " is %g, not a number up to %g",
+                               b->id, b->bias, bias_max);
+    }
+    return DSMOE_OK;
+}
+
 /* The layout begins with the struct itself, so that its address is the allocation's. */
 static dsmoe_sampler *place_sampler(arena *a, const dsmoe_sampler_options *options,
                                     int64_t vocab_size)
@@ -80,14 +113,29 @@ static dsmoe_sampler *place_sampler(arena *a, const dsmoe_sampler_options *optio
     dsmoe_sampler *sampler = arena_take(a, 1, sizeof *sampler);
     float *scores = arena_take(a, vocab_size, sizeof *scores);
     candidate *candidates = arena_take(a, vocab_size, sizeof *candidates);
+    uint32_t *counts = arena_take(a, vocab_size, sizeof *counts);
     int32_t *recent = arena_take(a, options->repeat_last_n, sizeof *recent);
+    dsmoe_logit_bias *bias = arena_take(a, options->n_logit_bias, sizeof *bias);
     if (a->base)
         *sampler = (dsmoe_sampler){.options = *options,
                                    .vocab_size = vocab_size,
                                    .scores = scores,
                                    .candidates = candidates,
-                                   .recent = recent};
+                                   .counts = counts,
+                                   .recent = recent,
+                                   .bias = bias};
     return sampler;
+}
+
+/* The caller's list may be gone after the creation. */
+static void copy_bias(dsmoe_sampler *sampler)
+{
+    const dsmoe_logit_bias *given = sampler->options.logit_bias;
+    for (int64_t i = 0; i < sampler->options.n_logit_bias; i++) {
+        sampler->bias[i] = given[i];
+        if (given[i].bias <= DSMOE_LOGIT_BIAS_BAN) sampler->bias[i].bias = -INFINITY;
+    }
+    sampler->options.logit_bias = sampler->bias;
 }
 
 dsmoe_status dsmoe_sampler_create(const dsmoe_sampler_options *options, int64_t vocab_size,
@@ -101,33 +149,60 @@ dsmoe_status dsmoe_sampler_create(const dsmoe_sampler_options *options, int64_t 
     if (vocab_size < 1 || vocab_size > VOCAB_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "vocab_size is %" PRId64 ", outside 1 to %d", vocab_size, VOCAB_MAX);
+    STATUS_TRY(check_bias(options, vocab_size, error));
     arena measure = arena_over(NULL);
     place_sampler(&measure, options, vocab_size);
     void *memory = memory_alloc(arena_size(&measure));
     if (!memory) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sampler");
     arena place = arena_over(memory);
     *sampler = place_sampler(&place, options, vocab_size);
+    copy_bias(*sampler);
     return DSMOE_OK;
 }
 
 void dsmoe_sampler_free(dsmoe_sampler *sampler) { free(sampler); }
 
-/* ---- scores -------------------------------------------------------------------------------- */
+/* ---- the text ------------------------------------------------------------------------------ */
 
-void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token)
+void dsmoe_sampler_reset(dsmoe_sampler *sampler)
+{
+    sampler->n_recent = sampler->next_recent = 0;
+    memset(sampler->counts, 0, (size_t)sampler->vocab_size * sizeof *sampler->counts);
+}
+
+static bool is_token(const dsmoe_sampler *sampler, int32_t id)
+{
+    return id >= 0 && id < sampler->vocab_size;
+}
+
+static void remember(dsmoe_sampler *sampler, int32_t token)
 {
     int64_t capacity = sampler->options.repeat_last_n;
-    if (capacity == 0 || token < 0 || token >= sampler->vocab_size) return;
+    if (capacity == 0) return;
     sampler->recent[sampler->next_recent] = token;
     sampler->next_recent = (sampler->next_recent + 1) % capacity;
     if (sampler->n_recent < capacity) sampler->n_recent++;
 }
 
+void dsmoe_sampler_accept_prompt(dsmoe_sampler *sampler, const int32_t *tokens, int64_t n_tokens)
+{
+    for (int64_t i = 0; i < n_tokens; i++)
+        if (is_token(sampler, tokens[i])) remember(sampler, tokens[i]);
+}
+
+void dsmoe_sampler_accept(dsmoe_sampler *sampler, int32_t token)
+{
+    if (!is_token(sampler, token)) return;
+    remember(sampler, token);
+    if (sampler->counts[token] < UINT32_MAX) sampler->counts[token]++;
+}
+
+/* ---- scores -------------------------------------------------------------------------------- */
+
 /* A token that occurred several times is penalised once: its score comes from its logit. */
-static void penalise(dsmoe_sampler *sampler, const float *logits)
+static void penalise_recent(dsmoe_sampler *sampler, const float *logits)
 {
     float penalty = (float)sampler->options.repeat_penalty;
-    memcpy(sampler->scores, logits, (size_t)sampler->vocab_size * sizeof *logits);
     if (penalty == 1.0f) return;
     for (int64_t i = 0; i < sampler->n_recent; i++) {
         int32_t id = sampler->recent[i];
@@ -135,8 +210,49 @@ static void penalise(dsmoe_sampler *sampler, const float *logits)
     }
 }
 
+static void penalise_text(dsmoe_sampler *sampler)
+{
+    double presence = sampler->options.presence_penalty;
+    double frequency = sampler->options.frequency_penalty;
+    if (presence == 0.0 && frequency == 0.0) return;
+    for (int64_t i = 0; i < sampler->vocab_size; i++)
+        if (sampler->counts[i] > 0)
+            sampler->scores[i] =
+                (float)(sampler->scores[i] - presence - frequency * sampler->counts[i]);
+}
+
+/* Last, so that no penalty weakens a ban or a large bias. A logit that is NaN or inf is NaN with a
+ * ban, too, and not hidden by it. */
+static void add_bias(dsmoe_sampler *sampler)
+{
+    for (int64_t i = 0; i < sampler->options.n_logit_bias; i++) {
+        const dsmoe_logit_bias *b = &sampler->bias[i];
+        sampler->scores[b->id] = (float)(sampler->scores[b->id] + b->bias);
+    }
+}
+
+static void make_scores(dsmoe_sampler *sampler, const float *logits)
+{
+    memcpy(sampler->scores, logits, (size_t)sampler->vocab_size * sizeof *logits);
+    penalise_recent(sampler, logits);
+    penalise_text(sampler);
+    add_bias(sampler);
+}
+
+/* Whose fault it is that all scores are -inf: the model's, or what was asked of the sampler. */
+static dsmoe_status no_token_left(const dsmoe_sampler *sampler, const float *logits,
+                                  dsmoe_error *error)
+{
+    for (int64_t i = 0; i < sampler->vocab_size; i++)
+        if (logits[i] > -INFINITY)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "no token is left: logit_bias and penalties ban all that can come");
+    return status_fail(error, DSMOE_ERROR_NONFINITE, "the logits of all tokens are -inf");
+}
+
 /* The likeliest token, the lowest of several. A score of -inf is a token that cannot come. */
-static dsmoe_status find_best(const dsmoe_sampler *sampler, int32_t *best, dsmoe_error *error)
+static dsmoe_status find_best(const dsmoe_sampler *sampler, const float *logits, int32_t *best,
+                              dsmoe_error *error)
 {
     float largest = -INFINITY;
     *best = -1;
@@ -150,9 +266,7 @@ static dsmoe_status find_best(const dsmoe_sampler *sampler, int32_t *best, dsmoe
             *best = (int32_t)i;
         }
     }
-    if (*best < 0)
-        return status_fail(error, DSMOE_ERROR_NONFINITE, "the logits of all tokens are -inf");
-    return DSMOE_OK;
+    return *best < 0 ? no_token_left(sampler, logits, error) : DSMOE_OK;
 }
 
 /* ---- the order of the candidates ----------------------------------------------------------- */
@@ -268,9 +382,9 @@ dsmoe_status dsmoe_sampler_pick(dsmoe_sampler *sampler, const float *logits, int
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "no sampler, no logits or no place for the token given");
     const dsmoe_sampler_options *o = &sampler->options;
-    penalise(sampler, logits);
+    make_scores(sampler, logits);
     int32_t best;
-    STATUS_TRY(find_best(sampler, &best, error));
+    STATUS_TRY(find_best(sampler, logits, &best, error));
     if (o->temperature == 0.0) {
         *token = best;
         return DSMOE_OK;
