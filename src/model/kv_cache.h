@@ -3,7 +3,8 @@
  * A page holds KV_PAGE positions of one layer: for each head its keys, then for each head its
  * values, [KV_PAGE, head_dim] each, in the type of the cache. So what attention reads for a head
  * lies together, and memory becomes real page by page as the sequence grows. Keys are stored turned
- * (rope.h). */
+ * (rope.h), and in groups that lie column by column (cache_kernels in kernels.h): a group begins
+ * where the first of its keys would. */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H
 
