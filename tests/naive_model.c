@@ -93,7 +93,7 @@ static void turn(const pass *p, double *heads, int64_t n_heads, int64_t position
     int64_t d = c->hidden_size / c->num_attention_heads;
     float where = (float)position;
     double base = c->rope_theta;
-    double most = (double)c->max_position_embeddings, n = (double)p->n_tokens;
+    double most = (double)c->max_position_embeddings, n = (double)position + 1;
     if (c->rope_scaling == DSMOE_ROPE_LINEAR) where /= (float)c->rope_scaling_factor;
     if (c->rope_scaling == DSMOE_ROPE_DYNAMIC && n > most) {
         double stretch = c->rope_scaling_factor * n / most - (c->rope_scaling_factor - 1);

@@ -140,8 +140,9 @@ static void types_set(const kernels *set)
     for (int t = 0; t < N_DTYPES; t++) {
         bool kept = t == DSMOE_F32 || t == DSMOE_F16 || t == DSMOE_Q8_0;
         assert_int_equal(set->caches[t].narrow != NULL, kept);
-        assert_int_equal(set->caches[t].dot_rows != NULL, kept);
-        assert_int_equal(set->caches[t].add_rows != NULL, kept);
+        assert_int_equal(set->caches[t].put_key != NULL, kept);
+        assert_int_equal(set->caches[t].score != NULL, kept);
+        assert_int_equal(set->caches[t].add != NULL, kept);
     }
 }
 
@@ -149,72 +150,140 @@ static void test_types(void **state) { (void)state, for_each_set(types_set); }
 
 /* ---- scores --------------------------------------------------------------------------------- */
 
-static void dot_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t n, int64_t width)
+enum { MAX_ROWS = 131 };
+
+/* What rows of queries see of n keys: the last token's all, those of each token before one fewer; a
+ * token has `heads` rows. All see all if heads is 0. */
+static void see(int32_t *seen, int64_t m, int64_t n, int64_t heads)
 {
-    kept_rows keys = kept_make(type, n, width, (int)(m + n) % 3, 41);
+    for (int64_t i = 0; i < m; i++) {
+        int64_t later = heads ? (m - 1) / heads - i / heads : 0;
+        seen[i] = (int32_t)(n > later ? n - later : 0);
+    }
+}
+
+/* The rows as keys in groups, NaNs where a group is not full. */
+static unsigned char *grouped(const kernels *set, dsmoe_dtype type, const kept_rows *keys,
+                              int64_t n, int64_t width, int offset)
+{
+    int64_t n_groups = (n + KEY_GROUP - 1) / KEY_GROUP, row = dtype_bytes(type, width);
+    unsigned char *memory = malloc((size_t)(offset + n_groups * KEY_GROUP * row + 1));
+    assert_non_null(memory);
+    float *nothing = malloc((size_t)width * sizeof *nothing);
+    assert_non_null(nothing);
+    for (int64_t k = 0; k < width; k++) nothing[k] = NAN;
+    for (int64_t j = 0; j < n_groups * KEY_GROUP; j++)
+        set->caches[type].put_key(width, j < n ? keys->numbers.at + j * width : nothing,
+                                  memory + offset + j / KEY_GROUP * KEY_GROUP * row,
+                                  (int)(j % KEY_GROUP));
+    free(nothing);
+    return memory;
+}
+
+/* Row i alone, over the keys that it sees and no others. */
+static void score_alone(const kernels *set, dsmoe_dtype type, const float *q, int32_t seen,
+                        const kept_rows *keys, int64_t width, const float *expected)
+{
+    unsigned char *own = grouped(set, type, keys, seen, width, 0);
+    float *alone = malloc((size_t)(seen + KEY_GROUP) * sizeof *alone);
+    assert_non_null(alone);
+    set->caches[type].score(1, q, &seen, own, width, alone, seen + KEY_GROUP, own);
+    assert_same_bits(alone, expected, (size_t)seen, "scores alone and in company");
+    free(alone);
+    free(own);
+}
+
+static void score_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t n, int64_t heads,
+                       int64_t width)
+{
+    int offset = (int)(m + n) % 3 * (type == DSMOE_F32 ? (int)sizeof(float) : 1);
+    kept_rows keys = kept_make(type, n, width, 0, 41);
+    unsigned char *groups = grouped(set, type, &keys, n, width, offset);
     floats q = floats_random(m * width, (int)n % 4, 42);
-    result ours = result_make(m, n), again = result_make(m, n);
-    set->caches[type].dot_rows(m, q.at, keys.at, n, width, ours.data.at, ours.stride, NULL);
-    set->caches[type].dot_rows(m, q.at, keys.at, n, width, again.data.at, again.stride, keys.at);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
+    int64_t ld = n + KEY_GROUP;
+    floats ours = floats_random(m * ld, 1, 43);
+    int32_t seen[MAX_ROWS];
+    see(seen, m, n, heads);
+    set->caches[type].score(m, q.at, seen, groups + offset, width, ours.at, ld, NULL);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < seen[i]; j++) {
             exact sum = {0, 0};
             for (int64_t k = 0; k < width; k++)
                 sum = exact_add(sum, (double)q.at[i * width + k] * keys.numbers.at[j * width + k]);
-            assert_near("dot_rows", set, ours.data.at[i * ours.stride + j], sum);
-            assert_true(ours.data.at[i * ours.stride + j] == again.data.at[i * ours.stride + j]);
+            assert_near("score", set, ours.at[i * ld + j], sum);
         }
-    result_free(&again);
-    result_free(&ours);
+        score_alone(set, type, q.at + i * width, seen[i], &keys, width, ours.at + i * ld);
+    }
+    floats_free(ours);
     floats_free(q);
+    free(groups);
     kept_free(&keys);
 }
 
-static void dot_width(const kernels *set, dsmoe_dtype type, int64_t width)
+static const int64_t row_counts[] = {1, 2, 3, 4, 5, 6, 7, 12, 13};
+
+static void score_width(const kernels *set, dsmoe_dtype type, int64_t width)
 {
-    static const int64_t counts[] = {0, 1, 3, 4, 5, 7, 8, 9, 19, 127, 128};
+    static const int64_t counts[] = {0, 1, 7, 15, 16, 17, 33, 49, 64, 127, 128};
     for (size_t i = 0; i < COUNT(counts); i++)
-        for (int64_t m = 1; m <= 5; m++)
-            if (m <= 3 || counts[i] < 10) dot_case(set, type, m, counts[i], width);
+        for (size_t r = 0; r < COUNT(row_counts); r++)
+            if (counts[i] < 30 || row_counts[r] < 4 || row_counts[r] == 7)
+                score_case(set, type, row_counts[r], counts[i], (int64_t)(i + r) % 4, width);
 }
 
-static void test_dot_rows(void **state) { (void)state, for_each_width(dot_width); }
+static void test_score(void **state) { (void)state, for_each_width(score_width); }
 
-/* Float32 gives the very bits of few_rows, as every product of few rows does. */
-static void dot_f32_width(const kernels *set, dsmoe_dtype type, int64_t width)
+/* Wider than heads are, and as many rows as a task has. */
+static void large_set(const kernels *set)
 {
-    enum { N = 23 };
-    if (type != DSMOE_F32) return;
-    kept_rows keys = kept_make(type, N, width, 0, 43);
-    floats q = floats_random(width, 0, 44);
-    float ours[N], product[N], packed[168] = {0};
-    memcpy(packed, q.at, (size_t)width * sizeof *packed);
-    set->caches[type].dot_rows(1, q.at, keys.at, N, width, ours, N, NULL);
-    set->dtypes[type].few_rows(1, packed, matrix_f32(keys.numbers.at, width), N, width, product, N);
-    assert_same_bits(ours, product, N, "scores and products");
-    floats_free(q);
-    kept_free(&keys);
+    for (size_t t = 0; t < COUNT(types); t++) {
+        score_case(set, types[t], 3, 40, 1, 576);
+        score_case(set, types[t], 9, 130, 2, 576);
+        score_case(set, types[t], MAX_ROWS, 140, 1, 64);
+    }
 }
 
-static void test_dot_rows_f32(void **state) { (void)state, for_each_width(dot_f32_width); }
+static void test_score_large(void **state) { (void)state, for_each_set(large_set); }
 
 /* ---- weighted values ------------------------------------------------------------------------ */
 
-static void add_case(const kernels *set, dsmoe_dtype type, int64_t n, int64_t width)
+/* Row i alone, over a copy of the values that it sees. */
+static void add_alone(const kernels *set, dsmoe_dtype type, const float *weights, int32_t seen,
+                      const kept_rows *values, int64_t width, const float *before,
+                      const float *expected)
+{
+    size_t size = (size_t)(seen * dtype_bytes(type, width));
+    unsigned char *own = malloc(size + 1);
+    float *alone = malloc((size_t)width * sizeof *alone);
+    assert_true(own && alone);
+    memcpy(own, values->at, size);
+    memcpy(alone, before, (size_t)width * sizeof *alone);
+    set->caches[type].add(1, weights, seen, &seen, own, width, alone, own);
+    assert_same_bits(alone, expected, (size_t)width, "values alone and in company");
+    free(alone);
+    free(own);
+}
+
+static void add_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t n, int64_t heads,
+                     int64_t width)
 {
     kept_rows values = kept_make(type, n, width, (int)(n + width) % 3, 45);
-    floats weights = floats_random(n, 1, 46), y = floats_random(width, (int)n % 4, 47);
-    floats before = floats_random(width, 0, 47), again = floats_random(width, 1, 47);
-    set->caches[type].add_rows(n, weights.at, values.at, width, y.at, NULL);
-    set->caches[type].add_rows(n, weights.at, values.at, width, again.at, values.at);
-    for (int64_t j = 0; j < width; j++) {
-        exact sum = exact_add((exact){0, 0}, before.at[j]);
-        for (int64_t i = 0; i < n; i++)
-            sum = exact_add(sum, (double)weights.at[i] * values.numbers.at[i * width + j]);
-        assert_near("add_rows", set, y.at[j], sum);
-        assert_true(y.at[j] == again.at[j]);
+    floats weights = floats_random(m * n, 1, 46), y = floats_random(m * width, (int)n % 4, 47);
+    floats before = floats_random(m * width, 0, 47);
+    int32_t seen[MAX_ROWS];
+    see(seen, m, n, heads);
+    set->caches[type].add(m, weights.at, n, seen, values.at, width, y.at, NULL);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < width; j++) {
+            exact sum = exact_add((exact){0, 0}, before.at[i * width + j]);
+            for (int64_t s = 0; s < seen[i]; s++)
+                sum = exact_add(sum,
+                                (double)weights.at[i * n + s] * values.numbers.at[s * width + j]);
+            assert_near("add", set, y.at[i * width + j], sum);
+        }
+        add_alone(set, type, weights.at + i * n, seen[i], &values, width, before.at + i * width,
+                  y.at + i * width);
     }
-    floats_free(again);
     floats_free(before);
     floats_free(y);
     floats_free(weights);
@@ -223,11 +292,51 @@ static void add_case(const kernels *set, dsmoe_dtype type, int64_t n, int64_t wi
 
 static void add_width(const kernels *set, dsmoe_dtype type, int64_t width)
 {
-    static const int64_t counts[] = {0, 1, 3, 4, 5, 7, 8, 9, 16, 31, 127, 128};
-    for (size_t i = 0; i < COUNT(counts); i++) add_case(set, type, counts[i], width);
+    static const int64_t counts[] = {0, 1, 3, 7, 15, 16, 17, 31, 33, 127, 128};
+    for (size_t i = 0; i < COUNT(counts); i++)
+        for (size_t r = 0; r < COUNT(row_counts); r++)
+            if (counts[i] < 30 || row_counts[r] < 4 || row_counts[r] == 7)
+                add_case(set, type, row_counts[r], counts[i], (int64_t)(i + r) % 4, width);
 }
 
-static void test_add_rows(void **state) { (void)state, for_each_width(add_width); }
+static void test_add(void **state) { (void)state, for_each_width(add_width); }
+
+static void large_add_set(const kernels *set)
+{
+    for (size_t t = 0; t < COUNT(types); t++) {
+        add_case(set, types[t], 3, 40, 1, 576);
+        add_case(set, types[t], 9, 130, 2, 576);
+        add_case(set, types[t], MAX_ROWS, 140, 1, 64);
+    }
+}
+
+static void test_add_large(void **state) { (void)state, for_each_set(large_add_set); }
+
+/* A value that a row does not see may be no number; and a row of one query does not reach another. */
+static void unseen_set(const kernels *set)
+{
+    enum { M = 14, N = 40, WIDTH = 64 };
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (int64_t wrong = N - M; wrong < N; wrong++) {
+            kept_rows values = kept_make(types[t], N, WIDTH, 0, 48);
+            float nothing[WIDTH];
+            for (int64_t k = 0; k < WIDTH; k++) nothing[k] = NAN;
+            set->caches[types[t]].narrow(WIDTH, nothing,
+                                         values.at + wrong * dtype_bytes(types[t], WIDTH));
+            floats weights = floats_random(M * N, 1, 49), y = floats_random(M * WIDTH, 0, 50);
+            int32_t seen[M];
+            see(seen, M, N, 1);
+            set->caches[types[t]].add(M, weights.at, N, seen, values.at, WIDTH, y.at, NULL);
+            for (int64_t i = 0; i < M; i++)
+                for (int64_t k = 0; k < WIDTH; k++)
+                    assert_int_equal(isfinite(y.at[i * WIDTH + k]) == 0, seen[i] > wrong);
+            floats_free(y);
+            floats_free(weights);
+            kept_free(&values);
+        }
+}
+
+static void test_unseen(void **state) { (void)state, for_each_set(unseen_set); }
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
@@ -439,8 +548,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),        cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_narrow_error), cmocka_unit_test(test_narrow_nan),
-        cmocka_unit_test(test_dot_rows),     cmocka_unit_test(test_dot_rows_f32),
-        cmocka_unit_test(test_add_rows),     cmocka_unit_test(test_near_float32),
+        cmocka_unit_test(test_score),        cmocka_unit_test(test_score_large),
+        cmocka_unit_test(test_add),          cmocka_unit_test(test_add_large),
+        cmocka_unit_test(test_unseen),       cmocka_unit_test(test_near_float32),
         cmocka_unit_test(test_odd_heads),    cmocka_unit_test(test_rewind),
         cmocka_unit_test(test_sizes),        cmocka_unit_test(test_not_finite),
     };

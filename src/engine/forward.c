@@ -106,7 +106,6 @@ static span span_of(const call *c, int64_t n)
                   .row = c->space.pass.n_rows,
                   .n_rows = n,
                   .position = s->length + c->token,
-                  .length = s->length + t->n_tokens,
                   .n_wanted = unwanted <= 0  ? n
                               : unwanted < n ? n - unwanted
                                              : 0,

@@ -1,15 +1,21 @@
 /* avx2_cache.c - keys and values in every type of a cache, for AVX2, FMA and F16C.
  *
  * One query reads each number once and does one multiply-add with it: memory is the limit, and what
- * counts is that it never waits. So rows come in a few long streams, each asked for ahead. */
+ * counts is that it never waits, so what comes next is asked for ahead. Many queries are limited by
+ * arithmetic: numbers become float32 once for all of them, in a panel that the first cache holds. Both
+ * go through the same tiles, whose sums are chains: see cache_kernels. */
 #include "kernels/avx2.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "kernels/blocks.h"
+#include "kernels/cache_keys.h"
 
-enum { STREAMS = 4 };
+enum {
+    TILE_M = 6,  /* rows of queries in a tile; no more are few */
+    PANEL = 128, /* columns of keys, or values, in a panel */
+    TILE_N = 16, /* keys, or columns of values, there */
+    VALUES = 16, /* values that few rows take at once */
+};
 
 /* ---- numbers to registers ------------------------------------------------------------------- */
 
@@ -39,6 +45,18 @@ INLINE float load_scale(const block_q8_0 *block)
     uint16_t half;
     memcpy(&half, block->d, sizeof half);
     return _cvtsh_ss(half);
+}
+
+/* sum[i, j] += a_i·b_j for m numbers a, `apart` from each other, and n vectors b. */
+INLINE void multiply_add(const int m, const int n, const float *a, int64_t apart, const __m256 *b,
+                         __m256 *sum)
+{
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        const __m256 ai = _mm256_broadcast_ss(a + i * apart);
+        UNROLL
+        for (int j = 0; j < n; j++) sum[i * n + j] = _mm256_fmadd_ps(ai, b[j], sum[i * n + j]);
+    }
 }
 
 /* ---- narrowing ------------------------------------------------------------------------------ */
@@ -106,298 +124,395 @@ static void narrow_q8_0(int64_t n, const float *src, void *dst)
     }
 }
 
-/* ---- asking memory ahead --------------------------------------------------------------------- */
-
-/* Rows are read in STREAMS streams, row i of each together, and the rows some way ahead are asked
- * for. Towards its end a stream goes on with the same stream of the rows that are needed next: so
- * there is no break where one page ends and another begins. */
-typedef struct stream {
-    int64_t length, row; /* rows of each; bytes of one */
-    int64_t next;        /* bytes from these rows to the next */
-} stream;
-
-INLINE stream stream_of(const dsmoe_dtype type, int64_t n, int64_t width, const unsigned char *at,
-                        const unsigned char *next)
-{
-    return (stream){n / STREAMS, dtype_bytes(type, width), next ? next - at : 0};
-}
-
-/* How many bytes ahead of row i memory is asked. */
-INLINE int64_t stream_ahead(const stream *s, int64_t i)
-{
-    int64_t lead = (STREAM + s->row - 1) / s->row;
-    return i + lead < s->length ? lead * s->row : s->next - (s->length - lead) * s->row;
-}
-
 /* ---- scores --------------------------------------------------------------------------------- */
 
-/* n keys, one in each stream. */
-typedef struct key_rows {
+static void put_key_f32(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_F32, narrow_f32, width, key, group, at);
+}
+
+static void put_key_f16(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_F16, narrow_f16, width, key, group, at);
+}
+
+static void put_key_q8_0(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_Q8_0, narrow_q8_0, width, key, group, at);
+}
+
+/* The scales of a group's keys in one chunk of Q8_0. */
+INLINE void load_key_scales(const unsigned char *chunk, __m256 scale[2])
+{
+    scale[0] = load_plain(DSMOE_F16, chunk);
+    scale[1] = load_plain(DSMOE_F16, chunk + 16);
+}
+
+/* Column k of a chunk, keys 8·half to 8·half + 7. A scale times a code is exact. */
+INLINE __m256 load_keys(const dsmoe_dtype type, const unsigned char *chunk, int64_t k, int half,
+                        const __m256 scale[2])
+{
+    if (type != DSMOE_Q8_0)
+        return load_plain(type, chunk + dtype_bytes(type, k * KEY_GROUP + 8 * half));
+    const key_block_q8_0 *block = (const key_block_q8_0 *)chunk;
+    return _mm256_mul_ps(load_codes(block->q[k] + 8 * half), scale[half]);
+}
+
+/* Groups of keys that are read together, `apart` bytes from each other. */
+typedef struct key_groups {
     const unsigned char *at;
-    int64_t apart; /* bytes from one to the next */
-    int64_t ahead; /* bytes to what is asked for */
-} key_rows;
+    int64_t apart;
+    int64_t
+        after; /* bytes from the last chunk to what is asked for then; from others it is the next */
+    bool ask;
+} key_groups;
 
-/* m queries against n keys: their sums of eight lanes. */
-INLINE void dot_plain(const dsmoe_dtype type, const int m, const int n, const float *q,
-                      key_rows keys, int64_t width, __m256 *sum)
+/* m queries against n columns of one chunk of each of `groups` groups. */
+INLINE void score_chunk(const dsmoe_dtype type, const int m, const int groups, int64_t n,
+                        const float *q, int64_t width, const unsigned char *at, int64_t apart,
+                        const bool ask, int64_t ahead, __m256 *sum)
 {
-    int64_t k = 0;
-    for (; k + 16 <= width; k += 16) {
-        const unsigned char *at = keys.at + dtype_bytes(type, k);
-        if (type == DSMOE_F32 || k % 32 == 0) { /* once for each cache line */
-            UNROLL
-            for (int j = 0; j < n; j++) _mm_prefetch(at + j * keys.apart + keys.ahead, _MM_HINT_T0);
-        }
+    __m256 scale[4][2];
+    if (type == DSMOE_Q8_0) {
         UNROLL
-        for (int half = 0; half < 2; half++) {
-            UNROLL
-            for (int j = 0; j < n; j++) {
-                __m256 w = load_plain(type, at + j * keys.apart + dtype_bytes(type, 8 * half));
-                UNROLL
-                for (int i = 0; i < m; i++)
-                    sum[i * n + j] = _mm256_fmadd_ps(_mm256_loadu_ps(q + i * width + k + 8 * half),
-                                                     w, sum[i * n + j]);
-            }
-        }
+        for (int g = 0; g < groups; g++) load_key_scales(at + g * apart, scale[g]);
     }
-    for (; k < width; k += 8) {
-        int64_t left = width - k;
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            const unsigned char *at = keys.at + j * keys.apart + dtype_bytes(type, k);
-            __m256 w = left >= 8 ? load_plain(type, at) : load_plain_rest(type, at, left);
+    const int64_t lines = key_chunk_size(type) / CACHE_LINE, step = BLOCK / lines;
+    for (int64_t k = 0; k < n; k++) {
+        if (ask && k % step == 0) {
             UNROLL
-            for (int i = 0; i < m; i++) {
-                __m256 x = _mm256_maskload_ps(q + i * width + k, first_lanes(left));
-                sum[i * n + j] = _mm256_fmadd_ps(x, w, sum[i * n + j]);
-            }
+            for (int g = 0; g < groups; g++)
+                _mm_prefetch(at + g * apart + ahead + k / step * CACHE_LINE, _MM_HINT_T0);
         }
+        __m256 w[8];
+        UNROLL
+        for (int i = 0; i < 2 * groups; i++)
+            w[i] = load_keys(type, at + i / 2 * apart, k, i % 2, scale[i / 2]);
+        multiply_add(m, 2 * groups, q + k, width, w, sum);
     }
 }
 
-/* The same for blocks: their scale comes in once the codes are summed. */
-INLINE void dot_blocks(const int m, const int n, const float *q, key_rows keys, int64_t width,
-                       __m256 *sum)
+/* m queries against n columns of some groups, whose scores begin `step` apart; the sums so far are
+ * there if some columns came before. */
+INLINE void score_tile(const dsmoe_dtype type, const int m, const int groups, int64_t n,
+                       const float *q, int64_t width, key_groups keys, float *scores, int64_t ld,
+                       int64_t step, bool go_on)
 {
-    for (int64_t k = 0; k < width; k += BLOCK) {
-        UNROLL
-        for (int j = 0; j < n; j++) {
-            const unsigned char *at = keys.at + j * keys.apart + dtype_bytes(DSMOE_Q8_0, k);
-            const block_q8_0 *block = (const block_q8_0 *)at;
-            _mm_prefetch(at + keys.ahead, _MM_HINT_T0);
-            const __m256 scale = _mm256_set1_ps(load_scale(block));
-            __m256 part[2];
-            UNROLL
-            for (int c = 0; c < 4; c++) {
-                __m256 w = load_codes(block->q + 8 * c);
-                UNROLL
-                for (int i = 0; i < m; i++) {
-                    __m256 x = _mm256_loadu_ps(q + i * width + k + 8 * c);
-                    part[i] = c == 0 ? _mm256_mul_ps(x, w) : _mm256_fmadd_ps(x, w, part[i]);
-                }
-            }
-            UNROLL
-            for (int i = 0; i < m; i++)
-                sum[i * n + j] = _mm256_fmadd_ps(part[i], scale, sum[i * n + j]);
-        }
-    }
-}
-
-INLINE void dot_tile(const dsmoe_dtype type, const int m, const int n, const float *q,
-                     key_rows keys, int64_t width, float *scores, int64_t ld, int64_t step)
-{
-    __m256 sum[2 * STREAMS];
+    __m256 sum[2 * TILE_M];
     UNROLL
-    for (int i = 0; i < m * n; i++) sum[i] = _mm256_setzero_ps();
-    if (type == DSMOE_Q8_0)
-        dot_blocks(m, n, q, keys, width, sum);
-    else
-        dot_plain(type, m, n, q, keys, width, sum);
+    for (int i = 0; i < m * groups * 2; i++) {
+        const float *from = scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8;
+        sum[i] = go_on ? _mm256_loadu_ps(from) : _mm256_setzero_ps();
+    }
+    const int64_t chunk = key_chunk_size(type);
+    for (; n > BLOCK; n -= BLOCK, q += BLOCK, keys.at += chunk)
+        score_chunk(type, m, groups, BLOCK, q, width, keys.at, keys.apart, keys.ask, chunk, sum);
+    score_chunk(type, m, groups, n, q, width, keys.at, keys.apart, keys.ask, keys.after, sum);
     UNROLL
-    for (int i = 0; i < m; i++) {
-        UNROLL
-        for (int j = 0; j < n; j++) scores[i * ld + j * step] = fold(sum[i * n + j]);
+    for (int i = 0; i < m * groups * 2; i++)
+        _mm256_storeu_ps(scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8, sum[i]);
+}
+
+/* Groups in `streams` long streams. Towards its end a stream goes on with the same stream of what is
+ * needed next: so there is no break where one page ends and another begins. Returns how many groups
+ * that were. */
+INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int streams, const float *q,
+                             int64_t n_groups, const unsigned char *keys, int64_t width,
+                             float *scores, int64_t ld, const unsigned char *next)
+{
+    const int64_t chunk = key_chunk_size(type), group = KEY_GROUP * dtype_bytes(type, width);
+    const int64_t length = n_groups / streams, last = (width - 1) / BLOCK * chunk;
+    for (int64_t j = 0; j < length; j++) {
+        key_groups these = {keys + j * group, length * group, group - last, true};
+        if (j + 1 == length) these.after = next ? next - these.at - last : 0;
+        score_tile(type, m, streams, width, q, width, these, scores + j * KEY_GROUP, ld,
+                   length * KEY_GROUP, false);
+    }
+    return length * streams;
+}
+
+/* Few queries: as many streams as there are registers for. */
+INLINE void score_few(const dsmoe_dtype type, const int m, const float *q, int64_t n_groups,
+                      const unsigned char *keys, int64_t width, float *scores, int64_t ld,
+                      const unsigned char *next)
+{
+    const int64_t group = KEY_GROUP * dtype_bytes(type, width);
+    int64_t done = 0;
+    if (m == 1) done = score_streams(type, 1, 4, q, n_groups, keys, width, scores, ld, next);
+    if (m <= 3)
+        done += score_streams(type, m, 2, q, n_groups - done, keys + done * group, width,
+                              scores + done * KEY_GROUP, ld, next);
+    score_streams(type, m, 1, q, n_groups - done, keys + done * group, width,
+                  scores + done * KEY_GROUP, ld, next);
+}
+
+/* The rows of one tile against n columns of one group. */
+INLINE void score_rows(int64_t m, int64_t n, const float *q, int64_t width, const float *panel,
+                       float *scores, int64_t ld, bool go_on)
+{
+    const key_groups keys = {(const unsigned char *)panel, 0, 0, false};
+    switch (m) {
+    case 1: score_tile(DSMOE_F32, 1, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 2: score_tile(DSMOE_F32, 2, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 3: score_tile(DSMOE_F32, 3, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 4: score_tile(DSMOE_F32, 4, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 5: score_tile(DSMOE_F32, 5, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    default: score_tile(DSMOE_F32, 6, 1, n, q, width, keys, scores, ld, 0, go_on); break;
     }
 }
 
-/* m queries against all keys. */
-INLINE void dot_streams(const dsmoe_dtype type, const int m, const float *q,
-                        const unsigned char *keys, int64_t n, int64_t width, float *scores,
-                        int64_t ld, const unsigned char *next)
+/* n columns of one group as float32: where they lie, or in the panel. */
+INLINE const float *widen_keys(const dsmoe_dtype type, const unsigned char *at, int64_t n,
+                               float *panel)
 {
-    const stream s = stream_of(type, n, width, keys, next);
-    for (int64_t j = 0; j < s.length; j++) {
-        key_rows these = {keys + j * s.row, s.length * s.row, stream_ahead(&s, j)};
-        dot_tile(type, m, STREAMS, q, these, width, scores + j, ld, s.length);
+    if (type == DSMOE_F32) return (const float *)at;
+    for (int64_t k0 = 0; k0 < n; k0 += BLOCK, at += key_chunk_size(type)) {
+        __m256 scale[2];
+        if (type == DSMOE_Q8_0) load_key_scales(at, scale);
+        for (int64_t k = 0; k < BLOCK && k0 + k < n; k++) {
+            float *to = panel + (k0 + k) * KEY_GROUP;
+            _mm256_storeu_ps(to, load_keys(type, at, k, 0, scale));
+            _mm256_storeu_ps(to + 8, load_keys(type, at, k, 1, scale));
+        }
     }
-    for (int64_t j = s.length * STREAMS; j < n; j++)
-        dot_tile(type, m, 1, q, (key_rows){keys + j * s.row, 0, 0}, width, scores + j, ld, 0);
+    return panel;
 }
 
-/* Two queries at a time: keys are in a cache from the second pair on. */
-INLINE void dot_rows(const dsmoe_dtype type, int64_t m, const float *q, const void *keys, int64_t n,
-                     int64_t width, float *scores, int64_t ld, const void *next)
+INLINE void score_many(const dsmoe_dtype type, int64_t m, const float *q, const int32_t *seen,
+                       const unsigned char *keys, int64_t width, float *scores, int64_t ld)
 {
-    for (; m >= 2; m -= 2, q += 2 * width, scores += 2 * ld, next = NULL)
-        dot_streams(type, 2, q, keys, n, width, scores, ld, next);
-    if (m > 0) dot_streams(type, 1, q, keys, n, width, scores, ld, next);
+    float panel[PANEL * KEY_GROUP];
+    for (int64_t j = 0; j < seen[m - 1]; j += KEY_GROUP)
+        for (int64_t k = 0; k < width; k += PANEL) {
+            int64_t n = width - k < PANEL ? width - k : PANEL;
+            const unsigned char *at =
+                keys + j * dtype_bytes(type, width) + KEY_GROUP * dtype_bytes(type, k);
+            const float *columns = widen_keys(type, at, n, panel);
+            for (int64_t i = 0; i < m; i += TILE_M) {
+                int64_t count = m - i < TILE_M ? m - i : TILE_M;
+                if (seen[i + count - 1] > j)
+                    score_rows(count, n, q + i * width + k, width, columns, scores + i * ld + j, ld,
+                               k > 0);
+            }
+        }
 }
 
-static void dot_rows_f32(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                         float *scores, int64_t ld, const void *next)
+INLINE void score(const dsmoe_dtype type, int64_t m, const float *q, const int32_t *seen,
+                  const void *keys, int64_t width, float *scores, int64_t ld, const void *next)
 {
-    dot_rows(DSMOE_F32, m, q, keys, n, width, scores, ld, next);
+    if (m == 0) return;
+    int64_t n = (seen[m - 1] + KEY_GROUP - 1) / KEY_GROUP;
+    switch (m) {
+    case 1: score_few(type, 1, q, n, keys, width, scores, ld, next); break;
+    case 2: score_few(type, 2, q, n, keys, width, scores, ld, next); break;
+    case 3: score_few(type, 3, q, n, keys, width, scores, ld, next); break;
+    case 4: score_few(type, 4, q, n, keys, width, scores, ld, next); break;
+    case 5: score_few(type, 5, q, n, keys, width, scores, ld, next); break;
+    case 6: score_few(type, 6, q, n, keys, width, scores, ld, next); break;
+    default: score_many(type, m, q, seen, keys, width, scores, ld); break;
+    }
 }
 
-static void dot_rows_f16(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                         float *scores, int64_t ld, const void *next)
+static void score_f32(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                      int64_t width, float *scores, int64_t ld, const void *next)
 {
-    dot_rows(DSMOE_F16, m, q, keys, n, width, scores, ld, next);
+    score(DSMOE_F32, m, q, seen, keys, width, scores, ld, next);
 }
 
-static void dot_rows_q8_0(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                          float *scores, int64_t ld, const void *next)
+static void score_f16(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                      int64_t width, float *scores, int64_t ld, const void *next)
 {
-    dot_rows(DSMOE_Q8_0, m, q, keys, n, width, scores, ld, next);
+    score(DSMOE_F16, m, q, seen, keys, width, scores, ld, next);
+}
+
+static void score_q8_0(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                       int64_t width, float *scores, int64_t ld, const void *next)
+{
+    score(DSMOE_Q8_0, m, q, seen, keys, width, scores, ld, next);
 }
 
 /* ---- weighted values ------------------------------------------------------------------------ */
 
-/* `columns` vectors of eight columns, summed in registers over n rows from each of `streams`
- * places, `apart` rows apart. */
-INLINE void add_columns_f32(const int columns, const int streams, int64_t n, int64_t apart,
-                            const float *weights, const float *row, int64_t width, float *y)
+/* n values with the weights of some rows, `ld` apart. */
+typedef struct value_rows {
+    const unsigned char *at; /* the first */
+    int64_t row, n;          /* bytes from one to the next */
+    const float *weights;
+    int64_t ld;
+    int64_t ahead; /* bytes to what is asked for; 0: nothing is */
+} value_rows;
+
+/* Columns 8·c … 8·c + 7 from column j on; with four vectors or more, j begins a block. */
+INLINE __m256 load_value(const dsmoe_dtype type, const unsigned char *row, int64_t j, int c)
 {
-    __m256 sum[8];
+    if (type != DSMOE_Q8_0) return load_plain(type, row + dtype_bytes(type, j + 8 * c));
+    const block_q8_0 *block = (const block_q8_0 *)row + j / BLOCK + c / 4;
+    return _mm256_mul_ps(load_codes(block->q + j % BLOCK + c % 4 * 8),
+                         _mm256_set1_ps(load_scale(block)));
+}
+
+/* `columns` vectors of columns from j on of m rows of y, `width` apart. */
+INLINE void add_tile(const dsmoe_dtype type, const int m, const int columns, value_rows v,
+                     int64_t j, float *y, int64_t width)
+{
+    __m256 sum[2 * TILE_M];
     UNROLL
-    for (int c = 0; c < columns; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
-    for (int64_t i = 0; i < n; i++) {
+    for (int i = 0; i < m * columns; i++)
+        sum[i] = _mm256_loadu_ps(y + i / columns * width + j + i % columns * 8);
+    const int lines = (int)((dtype_bytes(type, BLOCK) * columns / 4 + CACHE_LINE - 1) / CACHE_LINE);
+    const unsigned char *at = v.at;
+    for (int64_t s = 0; s < v.n; s++, at += v.row) {
+        if (v.ahead != 0) {
+            UNROLL
+            for (int i = 0; i < lines; i++)
+                _mm_prefetch(at + dtype_bytes(type, j / BLOCK * BLOCK) + v.ahead + i * CACHE_LINE,
+                             _MM_HINT_T0);
+        }
+        __m256 x[8];
         UNROLL
-        for (int s = 0; s < streams; s++) {
-            const float *at = row + (s * apart + i) * width;
-            __m256 w = _mm256_broadcast_ss(weights + s * apart + i);
-            UNROLL
-            for (int c = 0; c < columns; c += 2)
-                _mm_prefetch((const char *)(at + 8 * c) + STREAM, _MM_HINT_T0);
-            UNROLL
-            for (int c = 0; c < columns; c++)
-                sum[c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(at + 8 * c), sum[c]);
-        }
+        for (int c = 0; c < columns; c++) x[c] = load_value(type, at, j, c);
+        multiply_add(m, columns, v.weights + s, v.ld, x, sum);
     }
     UNROLL
-    for (int c = 0; c < columns; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
+    for (int i = 0; i < m * columns; i++)
+        _mm256_storeu_ps(y + i / columns * width + j + i % columns * 8, sum[i]);
 }
 
-/* Memory is read in streams, as by few_rows: a few rows from each, whole, then the next. */
-static void add_rows_f32(int64_t n, const float *weights, const void *values, int64_t width,
-                         float *y, const void *next)
+/* The columns of plain types from j on, too few for a vector, of one row of y. */
+static void add_rest(const dsmoe_dtype type, value_rows v, int64_t j, float *y, int64_t width)
 {
-    (void)next;
-    enum { ROWS = 2 };
-    const float *row = values;
-    int64_t length = n / (STREAMS * ROWS) * ROWS;
-    for (int64_t i = 0; i < length; i += ROWS) {
-        const float *w = weights + i, *at = row + i * width;
-        int64_t j = 0;
-        for (; j + 64 <= width; j += 64)
-            add_columns_f32(8, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j + 8 <= width; j += 8)
-            add_columns_f32(1, STREAMS, ROWS, length, w, at + j, width, y + j);
-        for (; j < width; j++)
-            for (int64_t r = 0; r < STREAMS * ROWS; r++) {
-                int64_t k = r / ROWS * length + r % ROWS;
-                y[j] = fmaf(w[k], at[k * width + j], y[j]);
+    const __m256i lanes = first_lanes(width - j);
+    __m256 sum = _mm256_maskload_ps(y + j, lanes);
+    for (int64_t s = 0; s < v.n; s++) {
+        __m256 x = load_plain_rest(type, v.at + s * v.row + dtype_bytes(type, j), width - j);
+        sum = _mm256_fmadd_ps(_mm256_broadcast_ss(v.weights + s), x, sum);
+    }
+    _mm256_maskstore_ps(y + j, lanes, sum);
+}
+
+/* All columns from j on of m rows of y. */
+INLINE void add_values(const dsmoe_dtype type, const int m, value_rows v, int64_t j, float *y,
+                       int64_t width)
+{
+    const int most = m == 1 ? 8 : m <= 3 ? 4 : 2;
+    for (; j + 8 * most <= width; j += 8 * most) add_tile(type, m, most, v, j, y, width);
+    if (m == 1 && j + BLOCK <= width) {
+        add_tile(type, 1, 4, v, j, y, width);
+        j += BLOCK;
+    }
+    for (; j + 8 <= width; j += 8) add_tile(type, m, 1, v, j, y, width);
+    for (int i = 0; i < m && j < width; i++, v.weights += v.ld)
+        add_rest(type, v, j, y + i * width, width);
+}
+
+/* Few rows: some values at a time, so that memory is read from its beginning to its end. */
+INLINE void add_few(const dsmoe_dtype type, const int m, const float *weights, int64_t ld,
+                    const int32_t *seen, const unsigned char *values, int64_t width, float *y,
+                    const unsigned char *next)
+{
+    const int64_t row = dtype_bytes(type, width), all = seen[0];
+    for (int64_t s = 0; s < all; s += VALUES) {
+        value_rows v = {values + s * row, row, VALUES, weights + s, ld, VALUES * row};
+        if (all - s <= VALUES) {
+            v.n = all - s;
+            v.ahead = next ? next - v.at : 0;
+        }
+        add_values(type, m, v, 0, y, width);
+    }
+    for (int i = 1; i < m; i++) {
+        value_rows v = {values + all * row, row, seen[i] - all, weights + i * ld + all, ld, 0};
+        if (v.n > 0) add_values(type, 1, v, 0, y + i * width, width);
+    }
+}
+
+/* The columns of a panel of n values, which begin with value `first`, for all rows of y. */
+static void add_panel(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                      int64_t first, int64_t n, const float *panel, float *y, int64_t width)
+{
+    const int64_t row = TILE_N * (int64_t)sizeof *panel;
+    for (int64_t i = 0; i < m; i += TILE_M, y += TILE_M * width) {
+        int64_t count = m - i < TILE_M ? m - i : TILE_M, all = seen[i] - first;
+        all = all < 0 ? 0 : all > n ? n : all;
+        const float *w = weights + i * ld + first;
+        value_rows v = {(const unsigned char *)panel, row, all, w, ld, 0};
+        switch (count) {
+        case 1: add_tile(DSMOE_F32, 1, 2, v, 0, y, width); break;
+        case 2: add_tile(DSMOE_F32, 2, 2, v, 0, y, width); break;
+        case 3: add_tile(DSMOE_F32, 3, 2, v, 0, y, width); break;
+        case 4: add_tile(DSMOE_F32, 4, 2, v, 0, y, width); break;
+        case 5: add_tile(DSMOE_F32, 5, 2, v, 0, y, width); break;
+        default: add_tile(DSMOE_F32, 6, 2, v, 0, y, width); break;
+        }
+        for (int64_t r = 1; r < count; r++) { /* what row r sees beyond row 0 */
+            int64_t end = seen[i + r] - first < n ? seen[i + r] - first : n;
+            if (end <= all) continue;
+            v = (value_rows){(const unsigned char *)(panel + all * TILE_N),
+                             row,
+                             end - all,
+                             w + r * ld + all,
+                             ld,
+                             0};
+            add_tile(DSMOE_F32, 1, 2, v, 0, y + r * width, width);
+        }
+    }
+}
+
+INLINE void add_many(const dsmoe_dtype type, int64_t m, const float *weights, int64_t ld,
+                     const int32_t *seen, const unsigned char *values, int64_t width, float *y)
+{
+    float panel[PANEL * TILE_N];
+    const int64_t row = dtype_bytes(type, width), whole = width / TILE_N * TILE_N;
+    for (int64_t s = 0; s < seen[m - 1]; s += PANEL) {
+        int64_t n = seen[m - 1] - s < PANEL ? seen[m - 1] - s : PANEL;
+        for (int64_t j = 0; j < whole; j += TILE_N) {
+            for (int64_t i = 0; i < n; i++) {
+                const unsigned char *at = values + (s + i) * row;
+                _mm256_storeu_ps(panel + i * TILE_N, load_value(type, at, j, 0));
+                _mm256_storeu_ps(panel + i * TILE_N + 8, load_value(type, at, j, 1));
             }
-    }
-    for (int64_t i = length * STREAMS; i < n; i++) axpy_avx2(width, weights[i], row + i * width, y);
-}
-
-/* 32·blocks columns of one row of each of some streams, `apart` rows apart. */
-INLINE void add_tile(const dsmoe_dtype type, const int blocks, const int streams, int64_t apart,
-                     const float *weights, const unsigned char *value, int64_t row, int64_t ahead,
-                     float *y)
-{
-    __m256 sum[8];
-    UNROLL
-    for (int c = 0; c < 4 * blocks; c++) sum[c] = _mm256_loadu_ps(y + 8 * c);
-    UNROLL
-    for (int s = 0; s < streams; s++) {
-        const unsigned char *at = value + s * apart * row;
-        float weight = weights[s * apart];
-        UNROLL
-        for (int b = 0; b < blocks; b++, at += dtype_bytes(type, BLOCK)) {
-            const block_q8_0 *block = (const block_q8_0 *)at;
-            _mm_prefetch(at + ahead, _MM_HINT_T0);
-            const __m256 w =
-                _mm256_set1_ps(type == DSMOE_F16 ? weight : weight * load_scale(block));
-            UNROLL
-            for (int c = 0; c < 4; c++) {
-                __m256 v = type == DSMOE_F16 ? load_plain(type, at + dtype_bytes(type, 8 * c))
-                                             : load_codes(block->q + 8 * c);
-                sum[4 * b + c] = _mm256_fmadd_ps(w, v, sum[4 * b + c]);
-            }
+            add_panel(m, weights, ld, seen, s, n, panel, y + j, width);
         }
     }
-    UNROLL
-    for (int c = 0; c < 4 * blocks; c++) _mm256_storeu_ps(y + 8 * c, sum[c]);
+    for (int64_t i = 0; i < m && whole < width; i++)
+        add_values(type, 1, (value_rows){values, row, seen[i], weights + i * ld, ld, 0}, whole,
+                   y + i * width, width);
 }
 
-/* What is left of columns of float16 behind the last 32 of each row. */
-static void add_columns_f16(int64_t n, const float *weights, const unsigned char *value,
-                            int64_t row, int64_t width, float *y)
+INLINE void add(const dsmoe_dtype type, int64_t m, const float *weights, int64_t ld,
+                const int32_t *seen, const void *values, int64_t width, float *y, const void *next)
 {
-    for (int64_t j = 0; j < width; j += 8) {
-        int64_t left = width - j;
-        __m256 sum = _mm256_maskload_ps(y + j, first_lanes(left));
-        for (int64_t i = 0; i < n; i++) {
-            const unsigned char *at = value + i * row + dtype_bytes(DSMOE_F16, j);
-            __m256 v = left >= 8 ? load_plain(DSMOE_F16, at) : load_plain_rest(DSMOE_F16, at, left);
-            sum = _mm256_fmadd_ps(_mm256_broadcast_ss(weights + i), v, sum);
-        }
-        _mm256_maskstore_ps(y + j, first_lanes(left), sum);
+    switch (m) {
+    case 0: break;
+    case 1: add_few(type, 1, weights, ld, seen, values, width, y, next); break;
+    case 2: add_few(type, 2, weights, ld, seen, values, width, y, next); break;
+    case 3: add_few(type, 3, weights, ld, seen, values, width, y, next); break;
+    case 4: add_few(type, 4, weights, ld, seen, values, width, y, next); break;
+    case 5: add_few(type, 5, weights, ld, seen, values, width, y, next); break;
+    case 6: add_few(type, 6, weights, ld, seen, values, width, y, next); break;
+    default: add_many(type, m, weights, ld, seen, values, width, y); break;
     }
 }
 
-INLINE void add_rows(const dsmoe_dtype type, int64_t n, const float *weights,
-                     const unsigned char *values, int64_t width, float *y,
-                     const unsigned char *next)
+static void add_f32(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                    const void *values, int64_t width, float *y, const void *next)
 {
-    const stream s = stream_of(type, n, width, values, next);
-    int64_t whole = width / BLOCK * BLOCK;
-    for (int64_t i = 0; i < s.length; i++) {
-        int64_t ahead = stream_ahead(&s, i), j = 0;
-        const unsigned char *value = values + i * s.row;
-        for (; j + 2 * BLOCK <= whole; j += 2 * BLOCK)
-            add_tile(type, 2, STREAMS, s.length, weights + i, value + dtype_bytes(type, j), s.row,
-                     ahead, y + j);
-        if (j < whole)
-            add_tile(type, 1, STREAMS, s.length, weights + i, value + dtype_bytes(type, j), s.row,
-                     ahead, y + j);
-    }
-    for (int64_t i = s.length * STREAMS; i < n; i++)
-        for (int64_t j = 0; j < whole; j += BLOCK)
-            add_tile(type, 1, 1, 0, weights + i, values + i * s.row + dtype_bytes(type, j), s.row,
-                     0, y + j);
-    if (whole < width)
-        add_columns_f16(n, weights, values + dtype_bytes(type, whole), s.row, width - whole,
-                        y + whole);
+    add(DSMOE_F32, m, weights, ld, seen, values, width, y, next);
 }
 
-static void add_rows_f16(int64_t n, const float *weights, const void *values, int64_t width,
-                         float *y, const void *next)
+static void add_f16(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                    const void *values, int64_t width, float *y, const void *next)
 {
-    add_rows(DSMOE_F16, n, weights, values, width, y, next);
+    add(DSMOE_F16, m, weights, ld, seen, values, width, y, next);
 }
 
-static void add_rows_q8_0(int64_t n, const float *weights, const void *values, int64_t width,
-                          float *y, const void *next)
+static void add_q8_0(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                     const void *values, int64_t width, float *y, const void *next)
 {
-    add_rows(DSMOE_Q8_0, n, weights, values, width, y, next);
+    add(DSMOE_Q8_0, m, weights, ld, seen, values, width, y, next);
 }
 
 const cache_kernels caches_avx2[N_DTYPES] = {
-    [DSMOE_F32] = {narrow_f32, dot_rows_f32, add_rows_f32},
-    [DSMOE_F16] = {narrow_f16, dot_rows_f16, add_rows_f16},
-    [DSMOE_Q8_0] = {narrow_q8_0, dot_rows_q8_0, add_rows_q8_0},
+    [DSMOE_F32] = {narrow_f32, put_key_f32, score_f32, add_f32},
+    [DSMOE_F16] = {narrow_f16, put_key_f16, score_f16, add_f16},
+    [DSMOE_Q8_0] = {narrow_q8_0, put_key_q8_0, score_q8_0, add_q8_0},
 };

@@ -187,20 +187,34 @@ typedef struct dtype_kernels {
     const block_kernels *blocks; /* block types only */
 } dtype_kernels;
 
-/* What is written once for each type that keys and values are kept in: rows of `width` numbers, one
- * after the other, at any address that suits its numbers. They go from memory to registers and
- * become float32 there. The rows that are needed next, as many as these, begin at `next` (may be
- * NULL): memory is asked for them towards the end. */
+/* What is written once for each type that keys and values of one head are kept in, at any address that
+ * suits its numbers. Values are rows of `width` numbers, one after the other. Keys come in groups of
+ * KEY_GROUP that lie column by column, [width][KEY_GROUP] (Q8_0: see cache_keys.h), the groups one
+ * after the other: so vectors lie across keys, and no sum has to be folded.
+ *
+ * The order of every sum is fixed: a score is one multiply-add after the other along the columns, a
+ * weighted sum of values one after the other along the values. So a row gets the same bits alone and
+ * in any company. Rows of queries see more and more: row i the first seen[i] keys or values, seen[i] ≤
+ * seen[i + 1]. What a row does not see has no part in it, not even times 0: it may be a NaN.
+ *
+ * Few rows take numbers from memory to registers, once, and are limited by reading. What is needed
+ * after this, as much as these, begins at `next` (may be NULL): memory is asked for it towards the end.
+ */
+enum { KEY_GROUP = 16 };
+
 typedef struct cache_kernels {
     /* n numbers (whole blocks) to the nearest of the type. What is not a finite number, or too large for
      * the type, is none when it is read again. NULL: a cache cannot have this type. */
     void (*narrow)(int64_t n, const float *src, void *dst);
-    /* scores[i·ld + j] = q_i · key_j for m rows of q, `width` apart, and n keys. */
-    void (*dot_rows)(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                     float *scores, int64_t ld, const void *next);
-    /* y += Σ_i weights[i]·value_i for n values. */
-    void (*add_rows)(int64_t n, const float *weights, const void *values, int64_t width, float *y,
-                     const void *next);
+    /* The same for key `at` of a group. */
+    void (*put_key)(int64_t width, const float *key, void *group, int at);
+    /* scores[i·ld + j] = q_i · key_j for m rows of q, `width` apart, and j < seen[i]. Up to the end of the
+     * last group that any row sees, other scores may be overwritten by anything. */
+    void (*score)(int64_t m, const float *q, const int32_t *seen, const void *keys, int64_t width,
+                  float *scores, int64_t ld, const void *next);
+    /* y_i += Σ_j weights[i·ld + j]·value_j for m rows of y, `width` apart, and j < seen[i]. */
+    void (*add)(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                const void *values, int64_t width, float *y, const void *next);
 } cache_kernels;
 
 /* One step of AdamW, the same for all parameters of a kind. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "kernels/blocks.h"
+#include "kernels/cache_keys.h"
 #include "kernels/scalar.h"
 
 /* ---- narrowing ------------------------------------------------------------------------------ */
@@ -39,93 +39,119 @@ static void narrow_q8_0(int64_t n, const float *src, void *dst)
     }
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- keys ----------------------------------------------------------------------------------- */
 
-static float number_f32(const unsigned char *row, int64_t i)
+static void put_key_f32(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_F32, narrow_f32, width, key, group, at);
+}
+
+static void put_key_f16(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_F16, narrow_f16, width, key, group, at);
+}
+
+static void put_key_q8_0(int64_t width, const float *key, void *group, int at)
+{
+    key_put(DSMOE_Q8_0, narrow_q8_0, width, key, group, at);
+}
+
+static float number_f32(const unsigned char *at, int64_t i)
 {
     float value;
-    memcpy(&value, row + i * (int64_t)sizeof value, sizeof value);
+    memcpy(&value, at + i * (int64_t)sizeof value, sizeof value);
     return value;
 }
 
-static float number_f16(const unsigned char *row, int64_t i) { return half_load_f16(row + 2 * i); }
+static float number_f16(const unsigned char *at, int64_t i) { return half_load_f16(at + 2 * i); }
 
-static float number_q8_0(const unsigned char *row, int64_t i)
+/* Column k of key `at` of a group. */
+static float key_number(dsmoe_dtype type, const unsigned char *group, int64_t k, int64_t at)
 {
+    if (type == DSMOE_F32) return number_f32(group, k * KEY_GROUP + at);
+    if (type == DSMOE_F16) return number_f16(group, k * KEY_GROUP + at);
+    const key_block_q8_0 *chunk = (const key_block_q8_0 *)group + k / BLOCK;
+    return half_load_f16(chunk->d[at]) * (float)chunk->q[k % BLOCK][at];
+}
+
+static void score(dsmoe_dtype type, int64_t m, const float *q, const int32_t *seen,
+                  const unsigned char *keys, int64_t width, float *scores, int64_t ld)
+{
+    int64_t row = dtype_bytes(type, width);
+    for (int64_t i = 0; i < m; i++, q += width, scores += ld)
+        for (int64_t j = 0; j < seen[i]; j++) {
+            const unsigned char *group = keys + j / KEY_GROUP * KEY_GROUP * row;
+            float sum = 0.0f;
+            for (int64_t k = 0; k < width; k++)
+                sum += q[k] * key_number(type, group, k, j % KEY_GROUP);
+            scores[j] = sum;
+        }
+}
+
+static void score_f32(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                      int64_t width, float *scores, int64_t ld, const void *next)
+{
+    (void)next; /* portable C has no say in what the caches hold */
+    score(DSMOE_F32, m, q, seen, keys, width, scores, ld);
+}
+
+static void score_f16(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                      int64_t width, float *scores, int64_t ld, const void *next)
+{
+    (void)next;
+    score(DSMOE_F16, m, q, seen, keys, width, scores, ld);
+}
+
+static void score_q8_0(int64_t m, const float *q, const int32_t *seen, const void *keys,
+                       int64_t width, float *scores, int64_t ld, const void *next)
+{
+    (void)next;
+    score(DSMOE_Q8_0, m, q, seen, keys, width, scores, ld);
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static float value_number(dsmoe_dtype type, const unsigned char *row, int64_t i)
+{
+    if (type == DSMOE_F32) return number_f32(row, i);
+    if (type == DSMOE_F16) return number_f16(row, i);
     const block_q8_0 *block = (const block_q8_0 *)row + i / BLOCK;
     return half_load_f16(block->d) * (float)block->q[i % BLOCK];
 }
 
-typedef float number_fn(const unsigned char *row, int64_t i);
-
-/* Eight partial sums, folded. */
-static float dot(number_fn *number, const float *q, const unsigned char *key, int64_t width)
+static void add(dsmoe_dtype type, int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                const unsigned char *values, int64_t width, float *y)
 {
-    float lane[LANES] = {0};
-    for (int64_t k = 0; k < width; k++) lane[k % LANES] += q[k] * number(key, k);
-    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
-           ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    int64_t row = dtype_bytes(type, width);
+    for (int64_t i = 0; i < m; i++, weights += ld, y += width)
+        for (int64_t j = 0; j < seen[i]; j++)
+            for (int64_t k = 0; k < width; k++)
+                y[k] += weights[j] * value_number(type, values + j * row, k);
 }
 
-static void dot_rows(number_fn *number, int64_t row, int64_t m, const float *q,
-                     const unsigned char *keys, int64_t n, int64_t width, float *scores, int64_t ld)
-{
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++)
-            scores[i * ld + j] = dot(number, q + i * width, keys + j * row, width);
-}
-
-static void add_rows(number_fn *number, int64_t row, int64_t n, const float *weights,
-                     const unsigned char *values, int64_t width, float *y)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < width; j++) y[j] += weights[i] * number(values + i * row, j);
-}
-
-static void dot_rows_f32(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                         float *scores, int64_t ld, const void *next)
-{
-    (void)next; /* portable C has no say in what the caches hold */
-    dot_rows(number_f32, dtype_bytes(DSMOE_F32, width), m, q, keys, n, width, scores, ld);
-}
-
-static void dot_rows_f16(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                         float *scores, int64_t ld, const void *next)
+static void add_f32(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                    const void *values, int64_t width, float *y, const void *next)
 {
     (void)next;
-    dot_rows(number_f16, dtype_bytes(DSMOE_F16, width), m, q, keys, n, width, scores, ld);
+    add(DSMOE_F32, m, weights, ld, seen, values, width, y);
 }
 
-static void dot_rows_q8_0(int64_t m, const float *q, const void *keys, int64_t n, int64_t width,
-                          float *scores, int64_t ld, const void *next)
+static void add_f16(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                    const void *values, int64_t width, float *y, const void *next)
 {
     (void)next;
-    dot_rows(number_q8_0, dtype_bytes(DSMOE_Q8_0, width), m, q, keys, n, width, scores, ld);
+    add(DSMOE_F16, m, weights, ld, seen, values, width, y);
 }
 
-static void add_rows_f32(int64_t n, const float *weights, const void *values, int64_t width,
-                         float *y, const void *next)
+static void add_q8_0(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                     const void *values, int64_t width, float *y, const void *next)
 {
     (void)next;
-    add_rows(number_f32, dtype_bytes(DSMOE_F32, width), n, weights, values, width, y);
-}
-
-static void add_rows_f16(int64_t n, const float *weights, const void *values, int64_t width,
-                         float *y, const void *next)
-{
-    (void)next;
-    add_rows(number_f16, dtype_bytes(DSMOE_F16, width), n, weights, values, width, y);
-}
-
-static void add_rows_q8_0(int64_t n, const float *weights, const void *values, int64_t width,
-                          float *y, const void *next)
-{
-    (void)next;
-    add_rows(number_q8_0, dtype_bytes(DSMOE_Q8_0, width), n, weights, values, width, y);
+    add(DSMOE_Q8_0, m, weights, ld, seen, values, width, y);
 }
 
 const cache_kernels caches_scalar[N_DTYPES] = {
-    [DSMOE_F32] = {narrow_f32, dot_rows_f32, add_rows_f32},
-    [DSMOE_F16] = {narrow_f16, dot_rows_f16, add_rows_f16},
-    [DSMOE_Q8_0] = {narrow_q8_0, dot_rows_q8_0, add_rows_q8_0},
+    [DSMOE_F32] = {narrow_f32, put_key_f32, score_f32, add_f32},
+    [DSMOE_F16] = {narrow_f16, put_key_f16, score_f16, add_f16},
+    [DSMOE_Q8_0] = {narrow_q8_0, put_key_q8_0, score_q8_0, add_q8_0},
 };

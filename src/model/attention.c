@@ -1,12 +1,14 @@
 /* attention.c - softmax(q·kᵀ / √d)·v, without the square of the sequence ever existing.
  *
  * A task takes the queries of some consecutive tokens for one key-value head (with grouped queries
- * several query heads share it) and walks over the cache in rounds of a few pages. The softmax runs
+ * several query heads share it) and walks over the cache in rounds of ROUND keys. The softmax runs
  * along: each round may raise the largest score, and then scales down what is summed so far. Memory
  * is that of a round, whatever the context; work stops at the last key a query may see.
  *
- * Few queries are limited by reading the cache: kernels take keys and values from there as they are
- * stored. Many are limited by arithmetic: pages become float32 first. */
+ * Rounds begin at position 0 and kernels add in a fixed order (see cache_kernels), over the keys that
+ * a query sees and no others. So what comes out for a query depends on its position and on what lies
+ * in the cache before it, and on nothing else: not on the tokens that came with it, how tasks were
+ * cut, the size of pages or the number of threads. */
 #include "model/attention.h"
 
 #include <math.h>
@@ -18,9 +20,13 @@
 #include "model/rope.h"
 
 enum {
-    QUERY_ROWS = 128,    /* the most queries of a task */
-    ROUND = 2 * KV_PAGE, /* keys of a round */
+    QUERY_ROWS = 128, /* the most queries of a task */
+    ROUND = 128,      /* keys of a round */
+    BUSY = 8, /* tasks for each thread, where there are enough tokens: the last end together */
+    PIECE = KV_PAGE < ROUND ? KV_PAGE : ROUND, /* keys of a round that lie together */
 };
+_Static_assert(ROUND % PIECE == 0 && KV_PAGE % PIECE == 0 && PIECE % KEY_GROUP == 0,
+               "pieces fill rounds and pages");
 
 /* Some tokens of a span. */
 typedef struct query_block {
@@ -30,12 +36,12 @@ typedef struct query_block {
 
 /* One thread's scratch. Queries are rows (token, query head). */
 typedef struct attention_scratch {
-    gemm gemm;
     float *q;         /* [queries, head_dim], scaled */
     float *scores;    /* [queries, ROUND] */
-    float *sum_v;     /* [queries, head_dim] Σ e^score·v */
+    float *part;      /* [queries, head_dim] Σ e^score·v of a round, */
+    float *sum_v;     /* and of all so far */
     float *max, *sum; /* [queries] */
-    float *page;      /* [KV_PAGE, head_dim] of a cache that is not float32 */
+    int32_t *seen;    /* [queries] keys of a piece */
 } attention_scratch;
 
 typedef struct attention_space {
@@ -65,23 +71,16 @@ typedef struct queries {
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static int64_t tokens_per_block(int64_t group)
+static attention_scratch scratch_of(arena *a, int64_t head_dim)
 {
-    return group >= QUERY_ROWS ? 1 : QUERY_ROWS / group;
-}
-
-static attention_scratch scratch_of(arena *a, const kernels *kn, int64_t head_dim)
-{
-    int64_t longest = head_dim > ROUND ? head_dim : ROUND;
-    void *panels = arena_take(a, 1, gemm_scratch_size(kn, longest));
     return (attention_scratch){
-        .gemm = a->base ? gemm_init(kn, longest, panels) : (gemm){0},
         .q = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
         .scores = arena_take(a, QUERY_ROWS * ROUND, sizeof(float)),
+        .part = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
         .sum_v = arena_take(a, QUERY_ROWS * head_dim, sizeof(float)),
         .max = arena_take(a, QUERY_ROWS, sizeof(float)),
         .sum = arena_take(a, QUERY_ROWS, sizeof(float)),
-        .page = arena_take(a, KV_PAGE * head_dim, sizeof(float)),
+        .seen = arena_take(a, QUERY_ROWS, sizeof(int32_t)),
     };
 }
 
@@ -100,7 +99,7 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
         .v = arena_take(a, n_rows * kv_size, sizeof(float)),
     };
     for (int i = 0; i < n_threads; i++) {
-        attention_scratch one = scratch_of(a, model->kernels, head_dim);
+        attention_scratch one = scratch_of(a, head_dim);
         if (a->base) s.threads[i] = one;
     }
     return s;
@@ -118,106 +117,44 @@ static const cache_kernels *cache_kernels_of(const attention_job *job, const kv_
     return &job->pass->model->kernels->caches[cache->pages->type];
 }
 
-/* ---- into the cache ------------------------------------------------------------------------ */
+/* ---- tasks --------------------------------------------------------------------------------- */
 
-/* Turns the query and the key of one row by its position; key and value join the cache. */
-static void remember_task(void *context, int64_t row, int thread)
+/* The tokens of a block. Blocks begin at multiples of it, so that different threads seldom write keys
+ * of one group; large ones read the cache less often, small ones keep more threads busy. */
+static int64_t tokens_per_block(const attention_job *job)
 {
-    (void)thread;
-    const attention_job *job = context;
     const pass *p = job->pass;
-    const dsmoe_config *c = &p->model->config;
-    const span *s = pass_span(p, row);
-    void (*narrow)(int64_t, const float *, void *) = cache_kernels_of(job, &s->cache)->narrow;
-    int64_t d = job->head_dim, position = s->position + row - s->row;
-    const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
-    float *q = job->space.q + row * c->hidden_size;
-    float *k = job->space.k + row * d * c->num_key_value_heads;
-    const float *v = job->space.v + row * d * c->num_key_value_heads;
-    rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
-    for (int64_t h = 0; h < c->num_attention_heads; h++) turn(d, cosines, sines, q + h * d);
-    for (int64_t h = 0; h < c->num_key_value_heads; h++, k += d, v += d) {
-        int64_t page = position / KV_PAGE,
-                at = position % KV_PAGE * s->cache.pages->layers[job->layer].row;
-        turn(d, cosines, sines, k);
-        narrow(d, k, kv_cache_keys(&s->cache, job->layer, page, h) + at);
-        narrow(d, v, kv_cache_values(&s->cache, job->layer, page, h) + at);
-    }
+    int64_t n_heads = p->model->config.num_key_value_heads, size = 1;
+    while (2 * size * job->group <= QUERY_ROWS) size *= 2;
+    while (size > KEY_GROUP && p->n_rows / size * n_heads < BUSY * p->n_threads) size /= 2;
+    return size;
 }
 
-/* ---- attention ----------------------------------------------------------------------------- */
-
-/* Few queries go through the cache page by page. */
-static bool is_few(const attention_job *job, const queries *q)
+/* Later tokens see more keys: the longest tasks come first. */
+static void cut_blocks(attention_job *job)
 {
-    return q->n <= GEMM_FEW_GROUPS * job->pass->model->kernels->few;
-}
-
-/* n rows of a page of the queries' cache as float32. */
-static const float *widened(const attention_job *job, attention_scratch *t, const queries *q,
-                            const void *stored, int64_t n)
-{
-    dsmoe_dtype type = q->cache->pages->type;
-    if (type == DSMOE_F32) return stored;
-    job->pass->model->kernels->dtypes[type].widen(n * job->head_dim, stored, t->page);
-    return t->page;
-}
-
-/* Scores of n_keys keys from `first` on. */
-static void score_keys(const attention_job *job, attention_scratch *t, const queries *q,
-                       int64_t first, int64_t n_keys)
-{
-    int64_t d = job->head_dim;
-    if (!is_few(job, q)) gemm_nt_load(&t->gemm, (rows){t->q, d, NULL}, q->n, d);
-    for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        int64_t page = (first + key) / KV_PAGE;
-        const void *keys = kv_cache_keys(q->cache, job->layer, page, q->kv_head);
-        int64_t n = moe_min(KV_PAGE, n_keys - key);
-        if (is_few(job, q))
-            cache_kernels_of(job, q->cache)
-                ->dot_rows(q->n, t->q, keys, n, d, t->scores + key, ROUND,
-                           kv_cache_values(q->cache, job->layer, page, q->kv_head));
-        else
-            gemm_nt(&t->gemm, matrix_f32(widened(job, t, q, keys, n), d), n, t->scores + key,
-                    ROUND);
-    }
-}
-
-/* Scores become weights; those of keys that a query may not see become 0. */
-static void weigh_keys(const attention_job *job, attention_scratch *t, const queries *q,
-                       int64_t first, int64_t n_keys)
-{
-    const kernels *kn = job->pass->model->kernels;
-    for (int64_t i = 0; i < q->n; i++) {
-        float *weights = t->scores + i * ROUND, *sum_v = t->sum_v + i * job->head_dim;
-        int64_t visible = q->position + i / q->n_heads + 1 - first;
-        visible = visible < 0 ? 0 : moe_min(visible, n_keys);
-        float factor = kn->softmax_part(visible, weights, &t->max[i], &t->sum[i]);
-        memset(weights + visible, 0, (size_t)(n_keys - visible) * sizeof *weights);
-        if (factor == 1.0f) continue;
-        for (int64_t j = 0; j < job->head_dim; j++) sum_v[j] *= factor;
-    }
-}
-
-static void add_values(const attention_job *job, attention_scratch *t, const queries *q,
-                       int64_t first, int64_t n_keys)
-{
-    int64_t d = job->head_dim, end = q->position + q->n_tokens;
-    for (int64_t key = 0; key < n_keys; key += KV_PAGE) {
-        int64_t page = (first + key) / KV_PAGE, n = moe_min(KV_PAGE, n_keys - key);
-        const void *values = kv_cache_values(q->cache, job->layer, page, q->kv_head);
-        if (!is_few(job, q)) {
-            gemm_nn(&t->gemm, (rows){t->scores + key, ROUND, NULL}, q->n,
-                    (rows){widened(job, t, q, values, n), d, NULL}, n, d, t->sum_v, d, true);
-            continue;
+    int64_t size = tokens_per_block(job);
+    for (int64_t i = job->pass->n_spans - 1; i >= 0; i--) {
+        const span *s = &job->pass->spans[i];
+        for (int64_t end = s->n_rows, first; end > 0; end = first) {
+            first = end - 1 - (s->position + end - 1) % size;
+            if (first < 0) first = 0;
+            job->space.blocks[job->n_blocks++] = (query_block){s, first, end - first};
         }
-        const void *next = NULL; /* the first query reads from memory, the others from a cache */
-        if ((page + 1) * KV_PAGE < end)
-            next = kv_cache_keys(q->cache, job->layer, page + 1, q->kv_head);
-        for (int64_t i = 0; i < q->n; i++, next = NULL)
-            cache_kernels_of(job, q->cache)
-                ->add_rows(n, t->scores + i * ROUND + key, values, d, t->sum_v + i * d, next);
     }
+}
+
+/* Query heads of a group are cut where there are more than one task takes, and where threads would be
+ * left without a task: the second part finds keys and values in a cache that threads share. With more
+ * threads than query heads of all sequences some stay idle all the same: a sequence's keys are not
+ * divided among threads. */
+static int64_t parts_of_group(const attention_job *job)
+{
+    const pass *p = job->pass;
+    int64_t n_tasks = job->n_blocks * p->model->config.num_key_value_heads;
+    int64_t parts = moe_parts(job->group, QUERY_ROWS);
+    if (n_tasks * parts >= p->n_threads) return parts;
+    return moe_min(job->group, (p->n_threads + n_tasks - 1) / n_tasks);
 }
 
 static queries queries_of(const attention_job *job, int64_t task)
@@ -235,6 +172,108 @@ static queries queries_of(const attention_job *job, int64_t task)
                      .n_heads = end - first,
                      .kv_head = kv_head,
                      .n = b->n_tokens * (end - first)};
+}
+
+/* ---- into the cache ------------------------------------------------------------------------ */
+
+static unsigned char *keys_at(const attention_job *job, const kv_cache *cache, int64_t head,
+                              int64_t position)
+{
+    return kv_cache_keys(cache, job->layer, position / KV_PAGE, head) +
+           position % KV_PAGE * cache->pages->layers[job->layer].row;
+}
+
+static unsigned char *values_at(const attention_job *job, const kv_cache *cache, int64_t head,
+                                int64_t position)
+{
+    return kv_cache_values(cache, job->layer, position / KV_PAGE, head) +
+           position % KV_PAGE * cache->pages->layers[job->layer].row;
+}
+
+/* Turns queries and keys of a block's tokens by their positions, for one key-value head and the query
+ * heads that share it; keys and values join the cache. */
+static void remember_task(void *context, int64_t task, int thread)
+{
+    (void)thread;
+    const attention_job *job = context;
+    const pass *p = job->pass;
+    const dsmoe_config *c = &p->model->config;
+    int64_t d = job->head_dim, n_heads = c->num_key_value_heads, head = task % n_heads;
+    const query_block *b = &job->space.blocks[task / n_heads];
+    const kv_cache *cache = &b->span->cache;
+    const cache_kernels *kn = cache_kernels_of(job, cache);
+    rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
+    for (int64_t t = b->first; t < b->first + b->n_tokens; t++) {
+        int64_t row = b->span->row + t, position = b->span->position + t;
+        const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
+        float *q = job->space.q + row * c->hidden_size + head * job->group * d;
+        float *k = job->space.k + (row * n_heads + head) * d;
+        const float *v = job->space.v + (row * n_heads + head) * d;
+        for (int64_t h = 0; h < job->group; h++) turn(d, cosines, sines, q + h * d);
+        turn(d, cosines, sines, k);
+        int64_t in_group = position % KEY_GROUP;
+        kn->put_key(d, k, keys_at(job, cache, head, position - in_group), (int)in_group);
+        kn->narrow(d, v, values_at(job, cache, head, position));
+    }
+}
+
+/* ---- attention ----------------------------------------------------------------------------- */
+
+/* How many of the keys from `first` on query i sees: at most `most`. */
+static int64_t seen_by(const queries *q, int64_t i, int64_t first, int64_t most)
+{
+    int64_t n = q->position + i / q->n_heads + 1 - first;
+    return n < 0 ? 0 : moe_min(n, most);
+}
+
+static void see_piece(attention_scratch *t, const queries *q, int64_t first)
+{
+    for (int64_t i = 0; i < q->n; i++) t->seen[i] = (int32_t)seen_by(q, i, first, PIECE);
+}
+
+static void score_keys(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first, int64_t end)
+{
+    for (int64_t at = first; at < end; at += PIECE) {
+        see_piece(t, q, at);
+        cache_kernels_of(job, q->cache)
+            ->score(q->n, t->q, t->seen, keys_at(job, q->cache, q->kv_head, at), job->head_dim,
+                    t->scores + at - first, ROUND, values_at(job, q->cache, q->kv_head, at));
+    }
+}
+
+/* Scores become weights, and what was summed so far is scaled down to them. */
+static void weigh_keys(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first)
+{
+    const kernels *kn = job->pass->model->kernels;
+    for (int64_t i = 0; i < q->n; i++) {
+        int64_t n = seen_by(q, i, first, ROUND);
+        if (n == 0) continue;
+        float factor = kn->softmax_part(n, t->scores + i * ROUND, &t->max[i], &t->sum[i]);
+        if (factor != 1.0f) kn->scale(job->head_dim, factor, t->sum_v + i * job->head_dim);
+    }
+}
+
+/* A round is added up from 0: so rounding errors do not grow with the length of the sequence, but with
+ * the number of rounds. */
+static void add_values(const attention_job *job, attention_scratch *t, const queries *q,
+                       int64_t first, int64_t end)
+{
+    const kernels *kn = job->pass->model->kernels;
+    int64_t d = job->head_dim;
+    memset(t->part, 0, (size_t)(q->n * d) * sizeof *t->part);
+    for (int64_t at = first; at < end; at += PIECE) {
+        int64_t after = at + PIECE;
+        const void *next = NULL;
+        if (after < q->position + q->n_tokens) next = keys_at(job, q->cache, q->kv_head, after);
+        see_piece(t, q, at);
+        cache_kernels_of(job, q->cache)
+            ->add(q->n, t->scores + at - first, ROUND, t->seen,
+                  values_at(job, q->cache, q->kv_head, at), d, t->part, next);
+    }
+    for (int64_t i = 0; i < q->n; i++)
+        if (seen_by(q, i, first, 1) > 0) kn->axpy(d, 1.0f, t->part + i * d, t->sum_v + i * d);
 }
 
 /* Where the queries' vectors lie among those of the pass. */
@@ -261,43 +300,16 @@ static void attend_task(void *context, int64_t task, int thread)
     }
     memset(t->sum_v, 0, (size_t)(q.n * d) * sizeof *t->sum_v);
 
-    int64_t round = is_few(job, &q) ? KV_PAGE : ROUND;
-    for (int64_t first = 0; first < end; first += round) {
-        int64_t n_keys = moe_min(round, end - first);
-        score_keys(job, t, &q, first, n_keys);
-        weigh_keys(job, t, &q, first, n_keys);
-        add_values(job, t, &q, first, n_keys);
+    for (int64_t first = 0; first < end; first += ROUND) {
+        int64_t round_end = moe_min(first + ROUND, end);
+        score_keys(job, t, &q, first, round_end);
+        weigh_keys(job, t, &q, first);
+        add_values(job, t, &q, first, round_end);
     }
     for (int64_t i = 0; i < q.n; i++) {
         float *to = query_at(job, &q, i);
         for (int64_t j = 0; j < d; j++) to[j] = t->sum_v[i * d + j] / t->sum[i];
     }
-}
-
-/* Later tokens see more keys: the longest tasks come first. */
-static void cut_blocks(attention_job *job)
-{
-    int64_t size = tokens_per_block(job->group);
-    for (int64_t i = job->pass->n_spans - 1; i >= 0; i--) {
-        const span *s = &job->pass->spans[i];
-        for (int64_t first = (s->n_rows - 1) / size * size; first >= 0; first -= size)
-            job->space.blocks[job->n_blocks++] =
-                (query_block){s, first, moe_min(size, s->n_rows - first)};
-    }
-}
-
-/* Query heads of a group are cut where there are more than one task takes. So they are where few
- * queries would leave threads without a task: for those the result does not depend on who goes with
- * whom, and the second part finds keys and values in a cache that threads share. */
-static int64_t parts_of_group(const attention_job *job)
-{
-    const pass *p = job->pass;
-    int64_t n_tasks = job->n_blocks * p->model->config.num_key_value_heads, longest = 0;
-    for (int64_t i = 0; i < job->n_blocks; i++)
-        if (job->space.blocks[i].n_tokens > longest) longest = job->space.blocks[i].n_tokens;
-    bool few = longest * job->group <= GEMM_FEW_GROUPS * p->model->kernels->few;
-    if (!few || n_tasks >= p->n_threads) return moe_parts(job->group, QUERY_ROWS);
-    return moe_min(job->group, (p->n_threads + n_tasks - 1) / n_tasks);
 }
 
 void attention_forward(pass *p, int64_t layer)
@@ -321,9 +333,9 @@ void attention_forward(pass *p, int64_t layer)
     };
     linear_show(in, 3, p->inputs);
     linear_run(in, 3, s->products, p->n_threads);
-    threads_for(p->n_threads, p->n_rows, remember_task, &job);
     cut_blocks(&job);
     job.n_parts = parts_of_group(&job);
+    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads, remember_task, &job);
     threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads * job.n_parts, attend_task,
                 &job);
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,

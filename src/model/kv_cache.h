@@ -3,7 +3,8 @@
  * A page holds KV_PAGE consecutive positions of a sequence, for all layers; a sequence is a table of pages, so that
  * several can share what they begin with, and memory that one gives back serves any other. In each layer a token has
  * some rows of numbers: a key and a value for each key-value head. Rows of a kind lie together, [KV_PAGE, width] in the
- * type of the pages, so that attention reads them in one stream. Keys are stored turned (rope.h). */
+ * type of the pages, so that attention reads them in one stream. Keys are stored turned (rope.h), and in groups that lie
+ * column by column (cache_kernels in kernels.h): a group begins where the first of its keys would. */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H
 

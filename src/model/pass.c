@@ -90,7 +90,7 @@ static void embed_task(void *context, int64_t row, int thread)
     p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),
                                                 p->x + row * c->hidden_size);
     p->spoilt[row] = 0;
-    rope_angles(c, s->position + i, s->length, p->cos + row * half, p->sin + row * half);
+    rope_angles(c, s->position + i, p->cos + row * half, p->sin + row * half);
 }
 
 void pass_begin(pass *p)

@@ -14,7 +14,6 @@ typedef struct span {
     const int32_t *tokens;
     int64_t row, n_rows; /* rows of the pass */
     int64_t position;    /* of its first row in the sequence */
-    int64_t length;      /* that the sequence reaches at the end of the whole call */
     int64_t n_wanted;    /* logits of its last rows are wanted */
     dsmoe_routing_fn
         *watch; /* sees the routing of its rows, by their position; NULL: nobody does */

@@ -7,10 +7,12 @@
 #include "model/config.h"
 
 /* With dynamic scaling the base grows once a sequence is longer than what the model was trained on,
- * so that the slowest pair just covers it. */
-static double rope_base(const dsmoe_config *config, int64_t length)
+ * so that the slowest pair just covers it. The length is the one that the sequence has with this
+ * token as its last: so angles are the same however the tokens come, one by one or together. */
+static double rope_base(const dsmoe_config *config, int64_t position)
 {
     double trained = (double)config->max_position_embeddings, factor = config->rope_scaling_factor;
+    int64_t length = position + 1;
     if (config->rope_scaling != DSMOE_ROPE_DYNAMIC || length <= config->max_position_embeddings)
         return config->rope_theta;
     double dim = (double)config_head_dim(config);
@@ -18,11 +20,10 @@ static double rope_base(const dsmoe_config *config, int64_t length)
     return config->rope_theta * pow(growth, dim / (dim - 2.0));
 }
 
-void rope_angles(const dsmoe_config *config, int64_t position, int64_t length, float *cosines,
-                 float *sines)
+void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines)
 {
     int64_t dim = config_head_dim(config);
-    double base = rope_base(config, length);
+    double base = rope_base(config, position);
     float at = (float)position;
     if (config->rope_scaling == DSMOE_ROPE_LINEAR) at /= (float)config->rope_scaling_factor;
     for (int64_t i = 0; i < dim / 2; i++) {

@@ -5,10 +5,8 @@
 
 #include "base/status.h"
 
-/* Cosines and sines [head_dim / 2] of a position in a sequence that is `length` long: with dynamic
- * scaling the angles depend on it. */
-void rope_angles(const dsmoe_config *config, int64_t position, int64_t length, float *cosines,
-                 float *sines);
+/* Cosines and sines [head_dim / 2] of a position. */
+void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines);
 
 /* Turns one head [head_dim] in place. */
 typedef void rope_turn_fn(int64_t head_dim, const float *cosines, const float *sines, float *x);

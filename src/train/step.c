@@ -144,8 +144,7 @@ void step_begin(dsmoe_trainer *t)
     const dsmoe_config *c = &t->config;
     step_space *s = t->space;
     int64_t half = config_head_dim(c) / 2, length = t->options.sequence_length;
-    for (int64_t i = 0; i < length; i++)
-        rope_angles(c, i, length, s->cos + i * half, s->sin + i * half);
+    for (int64_t i = 0; i < length; i++) rope_angles(c, i, s->cos + i * half, s->sin + i * half);
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
     dsmoe_expert_weights *gradients = s->expert_gradients;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
