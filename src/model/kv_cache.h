@@ -13,7 +13,7 @@
 
 /* Large enough to be read in long streams, small enough that short sequences stay small and that beginnings of some
  * dozen tokens can be shared. */
-enum { KV_PAGE = 128 };
+enum { KV_PAGE = 64 };
 
 /* What a layer keeps of a token. */
 typedef struct kv_layer {
