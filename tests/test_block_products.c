@@ -228,25 +228,41 @@ static void test_shapes(void **state)
     for_each_set(shapes_of_set);
 }
 
-/* A row alone has the same bits as among others. */
+/* A row alone has the same bits as among others, however many they are: all groups that rows are cut
+ * into, with whole octets and a rest, a short last stretch, and octets kept or made in passing. */
+enum { COMPANY = 70, COMPANY_N = 27 };
+
+static void company_of_weights(const kernels *set, const weights *w, rows x)
+{
+    result alone = result_make(COMPANY, COMPANY_N), together = result_make(COMPANY, COMPANY_N);
+    for (int i = 0; i < COMPANY; i++)
+        run(set, rows_from(x, i), 1, w->k, w->matrix, COMPANY_N, alone.data.at + i * alone.stride,
+            alone.stride);
+    for (int m = 2; m <= COMPANY; m++) {
+        int first = COMPANY - m; /* rows in other places of their groups each time */
+        run(set, rows_from(x, first), m, w->k, w->matrix, COMPANY_N, together.data.at,
+            together.stride);
+        for (int i = 0; i < m; i++)
+            if (memcmp(together.data.at + i * together.stride,
+                       alone.data.at + (first + i) * alone.stride, COMPANY_N * sizeof(float)) != 0)
+                fail_msg("%s of %s, k %d: row %d of %d is not what it is alone",
+                         dsmoe_dtype_name(w->matrix.type), set->name, (int)w->k, i, m);
+    }
+    result_free(&together);
+    result_free(&alone);
+}
+
 static void alone_of_set(const kernels *set)
 {
-    static const int64_t lengths[] = {96, 512, 704};
+    static const int64_t lengths[] = {32, 288, 512, 704};
     for (size_t t = 0; t < COUNT(types); t++)
         for (size_t l = 0; l < COUNT(lengths); l++) {
             if (lengths[l] % dtype_table[types[t]].block != 0) continue;
-            weights w = weights_random(types[t], 43, lengths[l]);
+            weights w = weights_random(types[t], COMPANY_N, lengths[l]);
+            operand x = operand_make(COMPANY, lengths[l], 3, true, 8);
+            company_of_weights(set, &w, x.rows);
             weights_interleave(&w, set);
-            operand x = operand_make(7, lengths[l], 0, false, 8);
-            result together = result_make(7, 43), alone = result_make(7, 43);
-            run(set, x.rows, 7, w.k, w.matrix, 43, together.data.at, together.stride);
-            for (int i = 0; i < 7; i++) {
-                float *y = alone.data.at + i * alone.stride;
-                run(set, rows_from(x.rows, i), 1, w.k, w.matrix, 43, y, alone.stride);
-                assert_memory_equal(y, together.data.at + i * together.stride, 43 * sizeof *y);
-            }
-            result_free(&together);
-            result_free(&alone);
+            company_of_weights(set, &w, x.rows);
             operand_free(&x);
             weights_free(&w);
         }
@@ -326,52 +342,53 @@ static void test_parts(void **state)
     for_each_set(parts_of_set);
 }
 
-/* What was made of a row is kept for the next product with it, in its place and until it is forgotten. */
-static void again_of_set(const kernels *set)
+/* Rows that somebody has brought into integers give what they give when a product does it itself: in
+ * either form, by number or in order, and beside a product that wants the other form. */
+static void made_of_set(const kernels *set)
 {
-    enum { K = 256, N = 24 };
+    enum { M = 11, N = 24, K = 512, TAKEN = 9 };
+    static const int32_t index[TAKEN] = {10, 3, 3, 0, 7, 1, 9, 2, 10};
+    operand x = operand_make(M, K, 0, false, 6);
+    rows all = {x.data.at, K, NULL}, some = {x.data.at, K, index};
     size_t size = gemm_scratch_size(set, K);
     void *scratch = NULL;
     assert_int_equal(posix_memalign(&scratch, 64, size), 0);
-    operand x = operand_make(2, K, 0, false, 6);
-    rows one = {x.data.at, K, NULL}, two = {x.data.at + K, K, NULL};
+    gemm g = gemm_init(set, K, scratch);
     for (size_t t = 0; t < COUNT(types); t++) {
-        weights w = weights_random(types[t], N, K);
-        float first[N], second[N], y[2 * N];
-        gemm g = gemm_init(set, K, scratch);
-        gemm_nt_load_again(&g, one, 1, K);
-        gemm_nt(&g, w.matrix, N, first, N);
-        gemm_nt_load_again(&g, two, 1, K);
-        gemm_nt(&g, w.matrix, N, second, N);
-        assert_memory_not_equal(first, second, sizeof first);
-        gemm_nt_load_again(&g, one, 2, K);
+        weights w = weights_random(types[t], N, K), other = weights_random(DSMOE_Q8_0, N, K);
+        weights_interleave(&w, set);
+        block_form form = set->dtypes[types[t]].blocks->form;
+        int64_t stride = gemm_blocks_stride(form, K);
+        assert_int_equal(stride / 64 % 2, 1);
+        char *made = NULL;
+        assert_int_equal(posix_memalign((void **)&made, 64, (size_t)(M * stride)), 0);
+        for (int i = 0; i < M; i++) gemm_blocks_quantize(set, form, all, i, K, made);
+        x_home home = {{0}};
+        home.form[form] = made;
+        float expected[TAKEN * N], y[TAKEN * N], beside[TAKEN * N], beside_expected[TAKEN * N];
+        run(set, some, TAKEN, K, w.matrix, N, expected, N);
+        run(set, some, TAKEN, K, other.matrix, N, beside_expected, N);
+        gemm_nt_load_made(&g, some, &home, 0, TAKEN, K);
+        gemm_nt(&g, other.matrix, N, beside, N);
         gemm_nt(&g, w.matrix, N, y, N);
-        assert_memory_equal(y, first, sizeof first);
-        assert_memory_equal(y + N, second, sizeof second);
-        gemm_nt_load_again(&g, one, 1, K);
+        assert_memory_equal(y, expected, sizeof y);
+        assert_memory_equal(beside, beside_expected, sizeof beside);
+        run(set, rows_from(all, 2), TAKEN, K, w.matrix, N, expected, N);
+        gemm_nt_load_made(&g, rows_from(all, 2), &home, 2, TAKEN, K);
         gemm_nt(&g, w.matrix, N, y, N);
-        assert_memory_equal(y, first, sizeof first);
-
-        float kept = x.data.at[7];
-        x.data.at[7] = 100.0f;
-        gemm_nt_load_again(&g, one, 1, K);
-        gemm_nt(&g, w.matrix, N, y, N);
-        assert_memory_equal(y, first, sizeof first);
-        gemm_nt_forget(&g);
-        gemm_nt_load_again(&g, one, 1, K);
-        gemm_nt(&g, w.matrix, N, y, N);
-        assert_memory_not_equal(y, first, sizeof first);
-        x.data.at[7] = kept;
+        assert_memory_equal(y, expected, sizeof y);
+        free(made);
+        weights_free(&other);
         weights_free(&w);
     }
     operand_free(&x);
     free(scratch);
 }
 
-static void test_again(void **state)
+static void test_made(void **state)
 {
     (void)state;
-    for_each_set(again_of_set);
+    for_each_set(made_of_set);
 }
 
 /* ---- x in integers -------------------------------------------------------------------------------- */
@@ -512,7 +529,7 @@ int main(void)
         cmocka_unit_test(test_most_rows),   cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_parts),       cmocka_unit_test(test_x),
         cmocka_unit_test(test_nan),         cmocka_unit_test(test_fine_x),
-        cmocka_unit_test(test_fine_scales), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_fine_scales), cmocka_unit_test(test_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

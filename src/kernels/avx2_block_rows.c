@@ -1,315 +1,422 @@
-/* avx2_block_rows.c - one row of x against rows of block types: what decoding a token is made of, and
- * limited by how fast memory brings the weights.
+/* avx2_block_rows.c - some rows of x against rows of block types, straight from octets.
  *
- * An octet's lanes are its rows. Products of codes and x are summed in 16 bits over as many columns as
- * fit (see avx2_block_tiles.c), so that most instructions are those that nothing can do without. Some
- * octets go together: they share the loads of x, and memory is busier with more than one stream. */
+ * An octet's lanes are its rows, so that one multiplication of four columns of it by four broadcast
+ * columns of x gives sums for eight outputs, and nothing has to be added across lanes. Codes are split
+ * once for all rows of x; from five rows on that is less than a tenth of the work.
+ *
+ * Codes below 16 times q leave room in 16 bits for the sum of a whole block of 32: pairs are at most
+ * 2·15·127, eight deep 30480. With codes below 32 it is half a block, with codes below 64 a quarter. The
+ * scale of a part of a large block, a whole number itself, is multiplied with on the way to 32 bits.
+ * Only Q8_0 has no such room: its codes become words and are summed in 32 bits over a whole stretch.
+ *
+ * One row is limited by how fast memory brings the weights, and two or three nearly so: they read from
+ * several places at once, which keeps memory busier. */
 #include "kernels/avx2_blocks.h"
 
 enum {
-    STREAMS = 3,
+    ROWS = AVX2_BLOCK_ROWS,
+    STREAMS = 3,             /* at most */
     AHEAD = 27 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
 };
 
-/* Asks for lines of a record further on, an even share of them in each of some slots. They are tied to a
- * sum that is in work: a compiler would rather ask for all at once, and then whatever is read waits for
- * the queue to the caches. */
-INLINE void ask_ahead(__m256i *sum, const void *record, const int bytes, const int slot,
+/* Asks for lines further on, an even share of them in each of some slots. They are tied to a sum that is
+ * in work: a compiler would rather ask for all at once, and then whatever is read waits for the queue to
+ * the caches. */
+INLINE void ask_ahead(__m256i *sum, const void *from, const int bytes, const int slot,
                       const int slots)
 {
     const int lines = (bytes + CACHE_LINE - 1) / CACHE_LINE;
     for (int i = slot * lines / slots; i < (slot + 1) * lines / slots; i++) {
-        const char *line = (const char *)record + AHEAD + i * CACHE_LINE;
+        const char *line = (const char *)from + AHEAD + i * CACHE_LINE;
         __asm__("prefetcht0 %1" : "+x"(*sum) : "m"(*line));
     }
 }
 
-INLINE __m256i add_products(__m256i sum, __m256i codes, __m256i x)
+/* ---- what there is of x ------------------------------------------------------------------------ */
+
+/* Of row i: the bytes of a block, the scale of that block or stretch, and the sums. */
+INLINE const char *x_bytes(const block_x *x, const int i, int64_t block)
 {
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
-    KEEP_ORDER(sum);
-    return sum;
+    return x->row[i] + block * BLOCK;
+}
+INLINE const float *x_scale(const block_x *x, const int i, int64_t block)
+{
+    return (const float *)(x->row[i] + x->scale) + block;
+}
+INLINE const float *x_sum(const block_x *x, const int i, int64_t block)
+{
+    return (const float *)(x->row[i] + x->sum) + block;
+}
+INLINE __m256i x_half_sums(const block_x *x, const int i, int64_t block)
+{
+    return x_step(x->row[i] + x->half_sum + block * 2 * (int64_t)sizeof(int16_t));
 }
 
-INLINE __m256i widen_sums(__m256i words) { return _mm256_madd_epi16(words, _mm256_set1_epi16(1)); }
+/* ---- sums of products -------------------------------------------------------------------------- */
+
+/* Rows of x and octets that go together: known when a kernel is compiled. */
+typedef struct shape {
+    int m, n;
+} shape;
+
+/* One step more for m rows of x, the first of them or not: the block's columns from 4·s on. */
+INLINE void add_step(const int m, const block_x *x, int64_t block, const int s, const bool first,
+                     __m256i codes, __m256i words[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        __m256i products = _mm256_maddubs_epi16(codes, x_step(x_bytes(x, i, block) + 4 * s));
+        words[i] = first ? products : _mm256_add_epi16(words[i], products);
+        KEEP_ORDER(words[i]);
+    }
+}
+
+INLINE __m256i ones(void) { return _mm256_set1_epi16(1); }
 
 /* ---- one block of small types ------------------------------------------------------------------ */
 
-/* Block b of x against the octets at w. */
-INLINE void add_q4_0(block_row x, int64_t b, const octet_q4_0 *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
+/* Each of them: block b of x against that of some octets. */
+
+INLINE void add_q4_0(const shape of, const block_x *x, int64_t b,
+                     const octet_q4_0 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    const int8_t *q = x.q + b * BLOCK;
-    __m256i words[STREAMS];
-    UNROLL
-    for (int j = 0; j < n; j++) words[j] = _mm256_setzero_si256();
+    __m256i words[STREAMS][ROWS];
     UNROLL
     for (int s = 0; s < 4; s++) {
-        __m256i first = x_step(q + 4 * s), second = x_step(q + 16 + 4 * s);
         UNROLL
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < of.n; j++) {
             __m256i both = load_step(w[j]->q[s]);
-            words[j] = add_products(words[j], low_halves(both), first);
-            words[j] = add_products(words[j], high_halves(both), second);
-            ask_ahead(&words[j], w[j], sizeof *w[j], s, 4);
+            add_step(of.m, x, b, s, s == 0, low_halves(both), words[j]);
+            add_step(of.m, x, b, s + 4, false, high_halves(both), words[j]);
+            ask_ahead(&words[j][0], w[j], sizeof *w[j], s, 4);
         }
     }
     UNROLL
-    for (int j = 0; j < n; j++)
-        sums[j] = add_block(sums[j], widen_sums(words[j]), octet_floats(w[j]->d), 8, x.scale + b,
-                            x.sum + b);
+    for (int j = 0; j < of.n; j++) {
+        __m256 d = octet_floats(w[j]->d);
+        UNROLL
+        for (int i = 0; i < of.m; i++)
+            sums[j][i] = add_block(sums[j][i], _mm256_madd_epi16(words[j][i], ones()), d, 8,
+                                   x_scale(x, i, b), x_sum(x, i, b));
+    }
 }
 
-/* Σ q·code of a block with codes of 5 bits: 16 bits hold half of it. Each half is multiplied by
- * `factors` on its way to 32. */
-INLINE __m256i dot_codes_5(const int8_t *q, const codes_5 codes, __m256i factors)
+/* Σ q·code of a block with codes of 5 bits, of one octet: 16 bits hold half of it. Each half is multiplied
+ * by `factors` on its way to 32. */
+INLINE void dot_codes_5(const int m, const block_x *x, int64_t b, const codes_5 codes,
+                        __m256i factors, __m256i dot[ROWS])
 {
-    __m256i code[STEPS], words[2];
-    FORGET(q);
+    __m256i code[STEPS], words[ROWS];
     octet_codes_5(codes, code);
+    if (m > 2) __asm__("" : "+m"(code)); /* operands from memory: registers are for sums */
     UNROLL
     for (int half = 0; half < 2; half++) {
-        words[half] = _mm256_maddubs_epi16(code[4 * half], x_step(q + 16 * half));
         UNROLL
-        for (int s = 4 * half + 1; s < 4 * half + 4; s++)
-            words[half] = add_products(words[half], code[s], x_step(q + 4 * s));
-    }
-    return _mm256_add_epi32(_mm256_madd_epi16(words[0], factors),
-                            _mm256_madd_epi16(words[1], factors));
-}
-
-INLINE void add_q5_0(block_row x, int64_t b, const octet_q5_0 *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
-{
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
-        ask_ahead(&dot, w[j], sizeof *w[j], 0, 1);
-        sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 16, x.scale + b, x.sum + b);
+        for (int s = 4 * half; s < 4 * half + 4; s++)
+            add_step(m, x, b, s, s % 4 == 0, code[s], words);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            __m256i wide = _mm256_madd_epi16(words[i], factors);
+            dot[i] = half ? _mm256_add_epi32(dot[i], wide) : wide;
+        }
     }
 }
 
-INLINE void add_q5_1(block_row x, int64_t b, const octet_q5_1 *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
+INLINE void add_q5_0(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_0 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
     UNROLL
-    for (int j = 0; j < n; j++) {
-        __m256i dot = dot_codes_5(x.q + b * BLOCK, w[j]->q, _mm256_set1_epi16(1));
-        ask_ahead(&dot, w[j], sizeof *w[j], 0, 1);
-        sums[j] = add_block(sums[j], dot, octet_floats(w[j]->d), 0, x.scale + b, x.sum + b);
-        sums[j] = add_minimum(sums[j], octet_floats(w[j]->m), x.sum + b);
+    for (int j = 0; j < of.n; j++) {
+        __m256i dot[ROWS];
+        __m256 d = octet_floats(w[j]->d);
+        dot_codes_5(of.m, x, b, w[j]->q, ones(), dot);
+        ask_ahead(&dot[0], w[j], sizeof *w[j], 0, 1);
+        UNROLL
+        for (int i = 0; i < of.m; i++)
+            sums[j][i] = add_block(sums[j][i], dot[i], d, 16, x_scale(x, i, b), x_sum(x, i, b));
+    }
+}
+
+INLINE void add_q5_1(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_1 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
+{
+    UNROLL
+    for (int j = 0; j < of.n; j++) {
+        __m256i dot[ROWS];
+        __m256 d = octet_floats(w[j]->d), min = octet_floats(w[j]->m);
+        dot_codes_5(of.m, x, b, w[j]->q, ones(), dot);
+        ask_ahead(&dot[0], w[j], sizeof *w[j], 0, 1);
+        UNROLL
+        for (int i = 0; i < of.m; i++) {
+            __m256 sum = add_block(sums[j][i], dot[i], d, 0, x_scale(x, i, b), x_sum(x, i, b));
+            sums[j][i] = add_minimum(sum, min, x_sum(x, i, b));
+        }
     }
 }
 
 /* ---- one block of large types ------------------------------------------------------------------ */
 
-/* What the minima of all parts come to. */
-INLINE __m256 minima_of(const octet_scales *of, const float *x_sum)
+enum { PARTS = BLOCK_STRETCH / BLOCK };
+
+/* Scales of all parts, where each part finds its own. */
+INLINE void spread_scales(const int m, const octet_scales *of, __m256i scale[PARTS])
 {
-    __m256 sum = _mm256_setzero_ps();
     UNROLL
-    for (int part = 0; part < 8; part++)
-        sum = add_minimum(sum, part_minima(of, part), x_sum + part);
-    return sum;
+    for (int part = 0; part < PARTS; part++) scale[part] = part_scales(of, part);
+    if (m > 1) __asm__("" : "+m"(*(__m256i(*)[PARTS])scale));
 }
 
-/* Parts 2·pair and 2·pair + 1 of a Q4_K block. */
-INLINE void add_q4_k_pair(block_row x, int64_t at, const octet_q4_k *const w[STREAMS], const int n,
-                          const int pair, const octet_scales of[STREAMS], __m256 parts[STREAMS])
+/* All parts of Q4_K or Q5_K are added up: what the minima come to, d and dmin remain. */
+INLINE void finish_parts(const int m, const block_x *x, int64_t b, const octet_scales *of,
+                         const uint16_t d[8], const uint16_t dmin[8], const __m256 parts[ROWS],
+                         __m256 sums[ROWS])
 {
-    const int8_t *q = x.q + at * BLOCK;
-    __m256i low[STREAMS], high[STREAMS];
+    __m256 min[PARTS], by = octet_floats(d), min_by = octet_floats(dmin);
     UNROLL
-    for (int j = 0; j < n; j++) low[j] = high[j] = _mm256_setzero_si256();
+    for (int part = 0; part < PARTS; part++) min[part] = part_minima(of, part);
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        __m256 minima = _mm256_setzero_ps();
+        UNROLL
+        for (int part = 0; part < PARTS; part++)
+            minima = add_minimum(minima, min[part], x_sum(x, i, b * PARTS + part));
+        sums[i] = add_parts(sums[i], parts[i], by, minima, min_by);
+    }
+}
+
+/* Two parts of Q4_K, whose codes are in the lower and the upper halves of q: at once for as few rows as
+ * have registers for both, else one after the other. */
+INLINE void add_q4_k_pair(const shape of, const block_x *x, int64_t at,
+                          const octet_q4_k *const w[STREAMS], int pair,
+                          const __m256i scale[STREAMS][PARTS], __m256 parts[STREAMS][ROWS])
+{
+    const int turns = of.m > 2 ? 2 : 1;
+    UNROLL
+    for (int turn = 0; turn < turns; turn++) {
+        const bool low = turn == 0, high = turns == 1 || turn == 1;
+        __m256i words[2][STREAMS][ROWS];
+        UNROLL
+        for (int s = 0; s < STEPS; s++) {
+            UNROLL
+            for (int j = 0; j < of.n; j++) {
+                __m256i both = load_step(w[j]->q[pair][s]);
+                if (low) add_step(of.m, x, at, s, s == 0, low_halves(both), words[0][j]);
+                if (high) add_step(of.m, x, at + 1, s, s == 0, high_halves(both), words[1][j]);
+                if (of.m == 1)
+                    ask_ahead(&words[1][j][0], w[j], sizeof *w[j], pair * STEPS + s, 4 * STEPS);
+                else
+                    ask_ahead(&words[high][j][0], w[j]->q[pair], sizeof *w[j] / 4, s + turn * STEPS,
+                              turns * STEPS);
+            }
+        }
+        UNROLL
+        for (int part = !low; part <= (int)high; part++) {
+            UNROLL
+            for (int i = 0; i < of.m * of.n; i++) {
+                const int row = i % of.m, j = i / of.m;
+                __m256i dot = _mm256_madd_epi16(words[part][j][row], scale[j][2 * pair + part]);
+                parts[j][row] = add_part(parts[j][row], dot, x_scale(x, row, at + part));
+            }
+        }
+    }
+}
+
+INLINE void add_q4_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q4_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
+{
+    octet_scales scales[STREAMS];
+    __m256i scale[STREAMS][PARTS];
+    __m256 parts[STREAMS][ROWS];
+    UNROLL
+    for (int j = 0; j < of.n; j++) {
+        scales[j] = octet_scales_of(w[j]->scales);
+        spread_scales(of.m, &scales[j], scale[j]);
+        UNROLL
+        for (int i = 0; i < of.m; i++) parts[j][i] = _mm256_setzero_ps();
+    }
+    if (of.m == 1) { /* the fewest instructions */
+        UNROLL
+        for (int pair = 0; pair < PARTS / 2; pair++)
+            add_q4_k_pair(of, x, b * PARTS + 2 * pair, w, pair, scale, parts);
+    } else {
+        NO_UNROLL
+        for (int pair = 0; pair < PARTS / 2; pair++)
+            add_q4_k_pair(of, x, b * PARTS + 2 * pair, w, pair, scale, parts);
+    }
+    UNROLL
+    for (int j = 0; j < of.n; j++)
+        finish_parts(of.m, x, b, &scales[j], w[j]->d, w[j]->dmin, parts[j], sums[j]);
+}
+
+/* One octet after the other. */
+INLINE void add_q5_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
+{
+    NO_UNROLL
+    for (int j = 0; j < of.n; j++) {
+        octet_scales scales = octet_scales_of(w[j]->scales);
+        __m256i scale[PARTS];
+        __m256 parts[ROWS];
+        spread_scales(of.m, &scales, scale);
+        UNROLL
+        for (int i = 0; i < of.m; i++) parts[i] = _mm256_setzero_ps();
+        NO_UNROLL
+        for (int part = 0; part < PARTS; part++) {
+            int64_t at = b * PARTS + part;
+            __m256i dot[ROWS];
+            dot_codes_5(of.m, x, at, w[j]->q[part], scale[part], dot);
+            ask_ahead(&dot[0], w[j]->q[part], sizeof *w[j] / PARTS, 0, 1);
+            UNROLL
+            for (int i = 0; i < of.m; i++) parts[i] = add_part(parts[i], dot[i], x_scale(x, i, at));
+        }
+        finish_parts(of.m, x, b, &scales, w[j]->d, w[j]->dmin, parts, sums[j]);
+    }
+}
+
+enum { Q6_K_PART = sizeof(octet_q6_k) / PARTS }; /* bytes of an octet */
+
+/* The codes of one half of a Q6_K block, part by part. */
+INLINE void codes_q6_k(const octet_q6_k *w, const int half, __m256i code[4][STEPS])
+{
     UNROLL
     for (int s = 0; s < STEPS; s++) {
-        __m256i first = x_step(q + 4 * s), second = x_step(q + BLOCK + 4 * s);
+        step_q6_k step = octet_step_q6_k(w, half, s);
         UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256i both = load_step(w[j]->q[pair][s]);
-            low[j] = add_products(low[j], low_halves(both), first);
-            high[j] = add_products(high[j], high_halves(both), second);
-            ask_ahead(&high[j], w[j], sizeof *w[j], pair * STEPS + s, 4 * STEPS);
-        }
+        for (int i = 0; i < 4; i++) code[i][s] = octet_codes_q6_k(step, i);
     }
-    UNROLL
-    for (int j = 0; j < n; j++) {
-        __m256i dot = _mm256_madd_epi16(low[j], part_scales(&of[j], 2 * pair));
-        parts[j] = add_part(parts[j], dot, x.scale + at);
-        dot = _mm256_madd_epi16(high[j], part_scales(&of[j], 2 * pair + 1));
-        parts[j] = add_part(parts[j], dot, x.scale + at + 1);
-    }
+    __asm__("" : "+m"(*(__m256i(*)[4][STEPS])code)); /* operands from memory */
 }
 
-INLINE void add_q4_k(block_row x, int64_t b, const octet_q4_k *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
+/* One part of a Q6_K block. Codes are too high by 32. The scale of half a part is multiplied with where
+ * two steps leave 16 bits. */
+INLINE void add_q6_k_part(const int m, const block_x *x, int64_t at, const __m256i code[STEPS],
+                          const octet_q6_k *w, int part, __m256 parts[ROWS])
 {
-    octet_scales of[STREAMS];
-    __m256 parts[STREAMS];
+    __m256i words = octet_words(w->scales[part]), dot[ROWS];
+    __m256i too_high = _mm256_mullo_epi16(words, _mm256_set1_epi16(-32));
     UNROLL
-    for (int j = 0; j < n; j++) {
-        of[j] = octet_scales_of(w[j]->scales);
-        parts[j] = _mm256_setzero_ps();
-    }
-    UNROLL
-    for (int pair = 0; pair < 4; pair++) add_q4_k_pair(x, b * 8 + 2 * pair, w, n, pair, of, parts);
-    UNROLL
-    for (int j = 0; j < n; j++)
-        sums[j] = add_parts(sums[j], parts[j], octet_floats(w[j]->d),
-                            minima_of(&of[j], x.sum + b * 8), octet_floats(w[j]->dmin));
-}
-
-INLINE void add_q5_k(block_row x, int64_t b, const octet_q5_k *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
-{
-    NO_UNROLL
-    for (int j = 0; j < n; j++) {
-        octet_scales of = octet_scales_of(w[j]->scales);
-        __m256 parts = _mm256_setzero_ps();
-        UNROLL
-        for (int part = 0; part < 8; part++) {
-            int64_t at = b * 8 + part;
-            __m256i dot = dot_codes_5(x.q + at * BLOCK, w[j]->q[part], part_scales(&of, part));
-            ask_ahead(&dot, w[j], sizeof *w[j], part, 8);
-            parts = add_part(parts, dot, x.scale + at);
-        }
-        sums[j] = add_parts(sums[j], parts, octet_floats(w[j]->d), minima_of(&of, x.sum + b * 8),
-                            octet_floats(w[j]->dmin));
-    }
-}
-
-/* Two steps of one part of a Q6_K block: codes below 64 times x fit into 16 bits twice; the scale of
- * half a part is multiplied with on the way to 32. */
-INLINE __m256i q6_k_products(__m256i first, __m256i second, const int8_t *x, const __m256i *scale)
-{
-    __m256i sum = _mm256_maddubs_epi16(first, x_step(x));
-    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(second, x_step(x + 4)));
-    return _mm256_madd_epi16(sum, _mm256_load_si256(scale));
-}
-
-/* Four parts of a Q6_K block. Codes are too high by 32. */
-INLINE __m256 add_q6_k_half(block_row x, int64_t at, const octet_q6_k *w, const int half,
-                            __m256 parts)
-{
-    const int8_t *q = x.q + at * BLOCK;
-    __m256i dot[4], scale[4][2];
-    FORGET(q);
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        int32_t x_sums;
-        memcpy(&x_sums, x.half_sum + 2 * (at + i), sizeof x_sums);
-        __m256i words = octet_words(w->scales[4 * half + i]);
-        __m256i too_high = _mm256_mullo_epi16(words, _mm256_set1_epi16(-32));
-        dot[i] = _mm256_madd_epi16(too_high, _mm256_set1_epi32(x_sums));
-        _mm256_store_si256(&scale[i][0], octet_half(words, 0));
-        _mm256_store_si256(&scale[i][1], octet_half(words, 1));
-    }
-    __asm__("" : "+m"(scale)); /* operands from memory: registers are for codes */
+    for (int i = 0; i < m; i++) dot[i] = _mm256_madd_epi16(too_high, x_half_sums(x, i, at));
     UNROLL
     for (int s = 0; s < STEPS; s += 2) {
-        step_q6_k first = octet_step_q6_k(w, half, s), second = octet_step_q6_k(w, half, s + 1);
+        __m256i scale = octet_half(words, s / 4), first = code[s], second = code[s + 1];
         UNROLL
-        for (int i = 0; i < 4; i++) {
-            __m256i products =
-                q6_k_products(octet_codes_q6_k(first, i), octet_codes_q6_k(second, i),
-                              q + i * BLOCK + 4 * s, &scale[i][s / 4]);
-            dot[i] = _mm256_add_epi32(dot[i], products);
+        for (int i = 0; i < m; i++) {
+            const char *q = x_bytes(x, i, at) + 4 * s;
+            __m256i sum = _mm256_maddubs_epi16(first, x_step(q));
+            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(second, x_step(q + 4)));
+            dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(sum, scale));
             KEEP_ORDER(dot[i]);
-            ask_ahead(&dot[i], w, sizeof *w, half * 16 + s * 2 + i, 32);
         }
+        ask_ahead(&dot[0], (const char *)w + part * Q6_K_PART, Q6_K_PART, s / 2, STEPS / 2);
     }
     UNROLL
-    for (int i = 0; i < 4; i++) parts = add_part(parts, dot[i], x.scale + at + i);
-    return parts;
+    for (int i = 0; i < m; i++) parts[i] = add_part(parts[i], dot[i], x_scale(x, i, at));
 }
 
-/* One octet after the other, as together they would want more registers than there are, but half by
- * half, for memory. */
-INLINE void add_q6_k(block_row x, int64_t b, const octet_q6_k *const w[STREAMS], const int n,
-                     __m256 sums[STREAMS])
+INLINE void add_q6_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q6_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    __m256 parts[STREAMS];
+    __m256 parts[STREAMS][ROWS];
+    UNROLL
+    for (int i = 0; i < of.n * of.m; i++) parts[i / of.m][i % of.m] = _mm256_setzero_ps();
     NO_UNROLL
-    for (int j = 0; j < n; j++) parts[j] = add_q6_k_half(x, b * 8, w[j], 0, _mm256_setzero_ps());
-    NO_UNROLL
-    for (int j = 0; j < n; j++) {
-        parts[j] = add_q6_k_half(x, b * 8 + 4, w[j], 1, parts[j]);
-        sums[j] = _mm256_fmadd_ps(parts[j], octet_floats(w[j]->d), sums[j]);
+    for (int turn = 0; turn < 2 * of.n; turn++) { /* half by half, for memory */
+        const int half = turn / of.n, j = turn % of.n;
+        __m256i code[4][STEPS];
+        codes_q6_k(w[j], half, code);
+        NO_UNROLL
+        for (int i = 4 * half; i < 4 * half + 4; i++)
+            add_q6_k_part(of.m, x, b * PARTS + i, code[i % 4], w[j], i, parts[j]);
+    }
+    UNROLL
+    for (int j = 0; j < of.n; j++) {
+        __m256 d = octet_floats(w[j]->d);
+        UNROLL
+        for (int i = 0; i < of.m; i++) sums[j][i] = _mm256_fmadd_ps(parts[j][i], d, sums[j][i]);
     }
 }
 
 /* ---- a stretch of Q8_0 --------------------------------------------------------------------------- */
 
-/* One block of it, where x is at q. */
-INLINE void add_q8_0_block(const int16_t *q, const uint8_t *const w[STREAMS], const int n,
-                           const __m256i factor[STREAMS], __m256i dot[STREAMS])
+/* One block of it, where x is `at` bytes after its beginning. */
+INLINE void add_q8_0_block(const shape of, const block_x *x, int64_t at,
+                           const uint8_t *const codes[STREAMS], const __m256i factor[STREAMS],
+                           __m256i dot[STREAMS][ROWS])
 {
     UNROLL
-    for (int s = 0; s < STEPS; s++, q += 4) {
-        __m256i even = x_step(q), odd = x_step(q + 2);
+    for (int s = 0; s < STEPS; s++) {
+        __m256i even[STREAMS], odd[STREAMS];
         UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256i codes = load_step(w[j] + s * STEP);
-            __m256i first = _mm256_madd_epi16(fine_even(codes, factor[j]), even);
-            __m256i second = _mm256_madd_epi16(fine_odd(codes, factor[j]), odd);
-            dot[j] = _mm256_add_epi32(dot[j], _mm256_add_epi32(first, second));
-            KEEP_ORDER(dot[j]);
-            ask_ahead(&dot[j], w[j], BLOCK_OCTET * sizeof(block_q8_0), s, STEPS);
+        for (int j = 0; j < of.n; j++) {
+            __m256i four = load_step(codes[j] + s * STEP);
+            even[j] = fine_even(four, factor[j]);
+            odd[j] = fine_odd(four, factor[j]);
         }
+        UNROLL
+        for (int i = 0; i < of.m; i++) {
+            const char *q = x->row[i] + at + 8 * s;
+            __m256i x_even = x_step(q), x_odd = x_step(q + 4);
+            UNROLL
+            for (int j = 0; j < of.n; j++) {
+                __m256i first = _mm256_madd_epi16(even[j], x_even);
+                __m256i second = _mm256_madd_epi16(odd[j], x_odd);
+                dot[j][i] = _mm256_add_epi32(dot[j][i], _mm256_add_epi32(first, second));
+                KEEP_ORDER(dot[j][i]);
+            }
+        }
+        UNROLL
+        for (int j = 0; j < of.n; j++)
+            ask_ahead(&dot[j][0], codes[j], BLOCK_OCTET * sizeof(block_q8_0), s, STEPS);
     }
 }
 
-INLINE void add_q8_0(block_row x, int64_t stretch, const octet_q8_0 *const w[STREAMS],
-                     const int n_blocks, const int n, __m256 sums[STREAMS])
+INLINE void add_q8_0(const shape of, const block_x *x, int64_t stretch,
+                     const octet_q8_0 *const w[STREAMS], const int n_blocks,
+                     __m256 sums[STREAMS][ROWS])
 {
-    const int16_t *q = x.fine + stretch * BLOCK_STRETCH;
-    __m256i dot[STREAMS], factors[STREAMS][STRETCH_BLOCKS];
+    int64_t at = stretch * BLOCK_STRETCH * (int64_t)sizeof(int16_t);
+    __m256i dot[STREAMS][ROWS], factors[STREAMS][STRETCH_BLOCKS];
     __m256 largest[STREAMS];
     UNROLL
-    for (int j = 0; j < n; j++) {
-        dot[j] = _mm256_setzero_si256();
+    for (int j = 0; j < of.n; j++) {
         largest[j] = octet_factors(w[j], n_blocks, factors[j]);
+        UNROLL
+        for (int i = 0; i < of.m; i++) dot[j][i] = _mm256_setzero_si256();
     }
     NO_UNROLL
-    for (int b = 0; b < n_blocks; b++, q += BLOCK) {
+    for (int b = 0; b < n_blocks; b++, at += BLOCK * (int64_t)sizeof(int16_t)) {
         const uint8_t *codes[STREAMS];
         __m256i factor[STREAMS];
         UNROLL
-        for (int j = 0; j < n; j++) {
+        for (int j = 0; j < of.n; j++) {
             codes[j] = octet_codes_q8_0(w[j], n_blocks, b);
             factor[j] = factors[j][b];
         }
-        add_q8_0_block(q, codes, n, factor, dot);
+        add_q8_0_block(of, x, at, codes, factor, dot);
     }
     UNROLL
-    for (int j = 0; j < n; j++)
-        sums[j] = add_stretch(sums[j], dot[j], largest[j], x.scale + stretch);
+    for (int i = 0; i < of.n * of.m; i++) {
+        const int row = i % of.m, j = i / of.m;
+        sums[j][row] = add_stretch(sums[j][row], dot[j][row], largest[j], x_scale(x, row, stretch));
+    }
 }
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* The beginnings of all streams, which ask_ahead comes too late for. */
-INLINE void ask_first(const void *first, const void *second)
-{
-    int64_t apart = (const char *)second - (const char *)first;
-    if (apart == 0) return;
-    for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
-        for (int64_t j = 0; j < STREAMS; j++)
-            _mm_prefetch((const char *)first + j * apart + i, _MM_HINT_T0);
-}
+/* Columns [column, column + width) of some octets, at most a stretch. */
+typedef void stretch_fn(const shape of, const block_x *x, int64_t column, int64_t width,
+                        const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS]);
 
-/* For each type: columns [column, column + width) of n octets, block by block; and one stretch of Q8_0. */
 #define STRETCH(type, TYPE)                                                                        \
-    INLINE void stretch_##type(block_row x, int64_t column, int64_t width,                         \
-                               const char *const octet[STREAMS], const int n,                      \
-                               __m256 sums[STREAMS])                                               \
+    INLINE void stretch_##type(const shape of, const block_x *x, int64_t column, int64_t width,    \
+                               const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS])       \
     {                                                                                              \
         const int block = dtype_table[TYPE].block;                                                 \
         for (int64_t b = column / block; b < (column + width) / block; b++) {                      \
             const octet_##type *at[STREAMS];                                                       \
             UNROLL                                                                                 \
-            for (int j = 0; j < n; j++) at[j] = (const octet_##type *)octet[j] + b;                \
-            add_##type(x, b, at, n, sums);                                                         \
+            for (int j = 0; j < of.n; j++) at[j] = (const octet_##type *)octet[j] + b;             \
+            add_##type(of, x, b, at, sums);                                                        \
         }                                                                                          \
     }
 STRETCH(q4_0, DSMOE_Q4_0)
@@ -319,58 +426,107 @@ STRETCH(q4_k, DSMOE_Q4_K)
 STRETCH(q5_k, DSMOE_Q5_K)
 STRETCH(q6_k, DSMOE_Q6_K)
 
-INLINE void stretch_q8_0(block_row x, int64_t column, int64_t width,
-                         const char *const octet[STREAMS], const int n, __m256 sums[STREAMS])
+INLINE void stretch_q8_0(const shape of, const block_x *x, int64_t column, int64_t width,
+                         const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    const octet_q8_0 *at[STREAMS];
     int64_t stretch = column / BLOCK_STRETCH;
+    const octet_q8_0 *at[STREAMS];
     UNROLL
-    for (int j = 0; j < n; j++) at[j] = (const octet_q8_0 *)octet[j] + stretch;
+    for (int j = 0; j < of.n; j++) at[j] = (const octet_q8_0 *)octet[j] + stretch;
     if (width == BLOCK_STRETCH)
-        add_q8_0(x, stretch, at, STRETCH_BLOCKS, n, sums);
+        add_q8_0(of, x, stretch, at, STRETCH_BLOCKS, sums);
     else
-        add_q8_0(x, stretch, at, (int)(width / BLOCK), n, sums);
+        add_q8_0(of, x, stretch, at, (int)(width / BLOCK), sums);
 }
 
-/* For each type: n octets, `apart` bytes from each other, and their outputs y_apart. Sums run over a
- * stretch, as tiles have it, and then join those before. */
-#define ROWS(type, TYPE)                                                                           \
-    INLINE void rows_##type(block_row x, const char *w, int64_t apart, const int n, int64_t k,     \
-                            float *y, int64_t y_apart)                                             \
-    {                                                                                              \
-        const char *octet[STREAMS];                                                                \
-        __m256 sums[STREAMS];                                                                      \
-        UNROLL                                                                                     \
-        for (int j = 0; j < n; j++) {                                                              \
-            octet[j] = w + j * apart;                                                              \
-            sums[j] = _mm256_setzero_ps();                                                         \
-        }                                                                                          \
-        for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {                            \
-            int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;               \
-            __m256 more[STREAMS];                                                                  \
-            UNROLL                                                                                 \
-            for (int j = 0; j < n; j++) more[j] = _mm256_setzero_ps();                             \
-            stretch_##type(x, column, width, octet, n, more);                                      \
-            UNROLL                                                                                 \
-            for (int j = 0; j < n; j++) sums[j] = _mm256_add_ps(sums[j], more[j]);                 \
-        }                                                                                          \
-        UNROLL                                                                                     \
-        for (int j = 0; j < n; j++) _mm256_storeu_ps(y + j * y_apart, sums[j]);                    \
-    }                                                                                              \
-    void block_row_##type##_avx2(block_row x, const void *octets, int64_t n, int64_t k, float *y)  \
-    {                                                                                              \
-        int64_t bytes = BLOCK_OCTET * dtype_bytes(TYPE, k), length = n / STREAMS, i = 0;           \
-        const char *w = octets;                                                                    \
-        ask_first(w, w + length * bytes);                                                          \
-        for (; i < length; i++)                                                                    \
-            rows_##type(x, w + i * bytes, length * bytes, STREAMS, k, y + i * 8, length * 8);      \
-        for (i = length * STREAMS; i < n; i++)                                                     \
-            rows_##type(x, w + i * bytes, 0, 1, k, y + i * 8, 0);                                  \
+/* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
+ * y_apart from each other. */
+typedef struct streams {
+    const char *at;
+    int64_t apart, y_apart;
+} streams;
+
+/* Sums run over a stretch and then join those before. */
+INLINE void run_octets(stretch_fn *stretch, const shape of, const block_x *x, streams w, int64_t k,
+                       float *y, int64_t ldy)
+{
+    const char *octet[STREAMS];
+    __m256 sums[STREAMS][ROWS], more[STREAMS][ROWS];
+    UNROLL
+    for (int j = 0; j < of.n; j++) octet[j] = w.at + j * w.apart;
+    UNROLL
+    for (int i = 0; i < of.n * of.m; i++) sums[i / of.m][i % of.m] = _mm256_setzero_ps();
+    for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
+        int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
+        UNROLL
+        for (int i = 0; i < of.n * of.m; i++) more[i / of.m][i % of.m] = _mm256_setzero_ps();
+        stretch(of, x, column, width, octet, more);
+        UNROLL
+        for (int i = 0; i < of.n * of.m; i++) {
+            const int row = i % of.m, j = i / of.m;
+            sums[j][row] = _mm256_add_ps(sums[j][row], more[j][row]);
+        }
     }
-ROWS(q4_0, DSMOE_Q4_0)
-ROWS(q5_0, DSMOE_Q5_0)
-ROWS(q5_1, DSMOE_Q5_1)
-ROWS(q8_0, DSMOE_Q8_0)
-ROWS(q4_k, DSMOE_Q4_K)
-ROWS(q5_k, DSMOE_Q5_K)
-ROWS(q6_k, DSMOE_Q6_K)
+    UNROLL
+    for (int i = 0; i < of.n * of.m; i++) {
+        const int row = i % of.m, j = i / of.m;
+        _mm256_storeu_ps(y + row * ldy + j * w.y_apart, sums[j][row]);
+    }
+}
+
+/* The beginnings of all streams, which ask_ahead comes too late for. */
+INLINE void ask_first(const int n, const char *first, int64_t apart)
+{
+    if (apart == 0) return;
+    for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
+        for (int j = 0; j < n; j++) _mm_prefetch(first + j * apart + i, _MM_HINT_T0);
+}
+
+INLINE void run_rows(stretch_fn *stretch, dsmoe_dtype type, const shape of, const block_x *x,
+                     const char *w, int64_t n, int64_t k, float *y, int64_t ldy)
+{
+    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / of.n, i = 0;
+    streams several = {w, length * bytes, length * BLOCK_OCTET}, one = {.at = w};
+    ask_first(of.n, w, several.apart);
+    for (; i < length; i++, several.at += bytes)
+        run_octets(stretch, of, x, several, k, y + i * BLOCK_OCTET, ldy);
+    if (of.n == 1) return;
+    for (i = length * of.n; i < n; i++) {
+        one.at = w + i * bytes;
+        run_octets(stretch, (shape){of.m, 1}, x, one, k, y + i * BLOCK_OCTET, ldy);
+    }
+}
+
+#define RUN_ROWS(type, TYPE)                                                                       \
+    static void rows_##type(int m, const block_x *x, const void *w, int64_t n, int64_t k,          \
+                            float *y, int64_t ldy)                                                 \
+    {                                                                                              \
+        switch (m) {                                                                               \
+        case 1: run_rows(stretch_##type, TYPE, (shape){1, 3}, x, w, n, k, y, ldy); break;          \
+        case 2: run_rows(stretch_##type, TYPE, (shape){2, 2}, x, w, n, k, y, ldy); break;          \
+        case 3: run_rows(stretch_##type, TYPE, (shape){3, 2}, x, w, n, k, y, ldy); break;          \
+        case 4: run_rows(stretch_##type, TYPE, (shape){4, 1}, x, w, n, k, y, ldy); break;          \
+        case 5: run_rows(stretch_##type, TYPE, (shape){5, 1}, x, w, n, k, y, ldy); break;          \
+        case 6: run_rows(stretch_##type, TYPE, (shape){6, 1}, x, w, n, k, y, ldy); break;          \
+        case 7: run_rows(stretch_##type, TYPE, (shape){7, 1}, x, w, n, k, y, ldy); break;          \
+        default: run_rows(stretch_##type, TYPE, (shape){8, 1}, x, w, n, k, y, ldy); break;         \
+        }                                                                                          \
+    }
+RUN_ROWS(q4_0, DSMOE_Q4_0)
+RUN_ROWS(q5_0, DSMOE_Q5_0)
+RUN_ROWS(q5_1, DSMOE_Q5_1)
+RUN_ROWS(q8_0, DSMOE_Q8_0)
+RUN_ROWS(q4_k, DSMOE_Q4_K)
+RUN_ROWS(q5_k, DSMOE_Q5_K)
+RUN_ROWS(q6_k, DSMOE_Q6_K)
+
+#define KERNELS(type, form)                                                                        \
+    {                                                                                              \
+        form, block_interleave_##type##_avx2, rows_##type                                          \
+    }
+const block_kernels blocks_avx2[N_DTYPES] = {
+    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_FINE),
+    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
+    [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_BYTES),
+};

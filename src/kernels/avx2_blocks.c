@@ -98,66 +98,6 @@ void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale)
     }
 }
 
-/* Eight steps of four bytes of four rows, `apart` bytes from each other: to[i] gets steps i and i + 4 of
- * all rows. */
-INLINE void transpose_rows(const char *q, const int apart, __m256i to[4])
-{
-    __m256i row[4];
-    UNROLL
-    for (int r = 0; r < 4; r++) row[r] = _mm256_loadu_si256((const __m256i *)(q + r * apart));
-    __m256i a = _mm256_unpacklo_epi32(row[0], row[1]), b = _mm256_unpackhi_epi32(row[0], row[1]);
-    __m256i c = _mm256_unpacklo_epi32(row[2], row[3]), d = _mm256_unpackhi_epi32(row[2], row[3]);
-    to[0] = _mm256_unpacklo_epi64(a, c);
-    to[1] = _mm256_unpackhi_epi64(a, c);
-    to[2] = _mm256_unpacklo_epi64(b, d);
-    to[3] = _mm256_unpackhi_epi64(b, d);
-}
-
-INLINE void store_half(void *to, int64_t step, __m128i half)
-{
-    _mm_storeu_si128((__m128i *)to + step, half);
-}
-
-/* Steps as they are, of numbers of either size. */
-INLINE void gather_steps(int64_t n_steps, const char *q, const int apart, void *to)
-{
-    for (int64_t s = 0; s < n_steps; s += 8, q += STEP) {
-        __m256i steps[4];
-        transpose_rows(q, apart, steps);
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            store_half(to, s + i, _mm256_castsi256_si128(steps[i]));
-            store_half(to, s + i + 4, _mm256_extracti128_si256(steps[i], 1));
-        }
-    }
-}
-
-/* Bytes that become words. */
-INLINE void gather_words(int64_t n_steps, const char *q, void *to)
-{
-    for (int64_t s = 0; s < n_steps; s += 8, q += STEP) {
-        __m256i steps[4];
-        transpose_rows(q, BLOCK_STRETCH, steps);
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            __m256i even = even_bytes(steps[i]), odd = odd_bytes(steps[i]);
-            store_half(to, 2 * (s + i), _mm256_castsi256_si128(even));
-            store_half(to, 2 * (s + i) + 1, _mm256_castsi256_si128(odd));
-            store_half(to, 2 * (s + i + 4), _mm256_extracti128_si256(even, 1));
-            store_half(to, 2 * (s + i + 4) + 1, _mm256_extracti128_si256(odd, 1));
-        }
-    }
-}
-
-void gather_avx2(block_form form, int64_t n, const void *q, void *to)
-{
-    switch (form) {
-    case BLOCK_BYTES: gather_steps(n / 4, q, BLOCK_STRETCH, to); break;
-    case BLOCK_WORDS: gather_words(n / 4, q, to); break;
-    case BLOCK_FINE: gather_steps(n / 2, q, BLOCK_STRETCH * 2, to); break;
-    }
-}
-
 /* ---- eight rows into one octet ------------------------------------------------------------------- */
 
 /* Where the next blocks of the rows begin. */

@@ -12,9 +12,9 @@
 #include "kernels/blocks.h"
 
 enum {
-    AVX2_BLOCK_TILE_M = 4,
-    STEP = 32,         /* bytes that are loaded at once: four bytes of each row */
-    STEPS = BLOCK / 4, /* of four columns in a block */
+    AVX2_BLOCK_ROWS = 8, /* of x that go together: their sums fill half of the registers */
+    STEP = 32,           /* bytes that are loaded at once: four bytes of each row */
+    STEPS = BLOCK / 4,   /* of four columns in a block */
     STRETCH_BLOCKS = BLOCK_STRETCH / BLOCK,
 };
 
@@ -147,10 +147,6 @@ INLINE __m256 part_minima(const octet_scales *of, const int part)
     return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(of->min[part / 4], once));
 }
 
-/* Four signed bytes of each row as pairs of words: columns 0 and 2, or 1 and 3. */
-INLINE __m256i even_bytes(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
-INLINE __m256i odd_bytes(__m256i v) { return _mm256_srai_epi16(v, 8); }
-
 /* The codes of block b in a stretch of n_blocks. */
 INLINE const uint8_t *octet_codes_q8_0(const octet_q8_0 *o, int n_blocks, int b)
 {
@@ -233,8 +229,8 @@ INLINE __m256i octet_codes_q6_k(step_q6_k step, const int part)
 
 /* ---- how blocks are added up ----------------------------------------------------------------------
  *
- * Rows and tiles call the same functions in the same order, so that a row of x has the same bits alone
- * and among others. */
+ * Whatever the number of rows of x, the same functions are called in the same order, so that a row has
+ * the same bits alone and among others. */
 
 /* A block of a small type more: sum + d·(scale_x·dot - zero·sum_x), `zero` being the code of 0. */
 INLINE __m256 add_block(__m256 sum, __m256i dot, __m256 d, const int zero, const float *x_scale,
@@ -276,7 +272,6 @@ INLINE __m256 add_parts(__m256 sum, __m256 parts, __m256 d, __m256 minima, __m25
 
 void quantize_avx2(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 void quantize_fine_avx2(int64_t n, const float *x, int16_t *q, float *scale);
-void gather_avx2(block_form form, int64_t n, const void *q, void *to);
 
 /* By dsmoe_dtype: see block_kernels. */
 extern const block_kernels blocks_avx2[N_DTYPES];
@@ -286,8 +281,5 @@ typedef void block_interleave_fn(const unsigned char *const row[BLOCK_OCTET], in
 block_interleave_fn block_interleave_q4_0_avx2, block_interleave_q5_0_avx2,
     block_interleave_q5_1_avx2, block_interleave_q8_0_avx2, block_interleave_q4_k_avx2,
     block_interleave_q5_k_avx2, block_interleave_q6_k_avx2;
-typedef void block_row_fn(block_row x, const void *octets, int64_t n, int64_t k, float *y);
-block_row_fn block_row_q4_0_avx2, block_row_q5_0_avx2, block_row_q5_1_avx2, block_row_q8_0_avx2,
-    block_row_q4_k_avx2, block_row_q5_k_avx2, block_row_q6_k_avx2;
 
 #endif

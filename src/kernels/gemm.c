@@ -38,11 +38,10 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
-    int64_t octets = 2 * BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* a type has 2 bytes at most */
+    int64_t octet = BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* a type has 2 bytes at most */
     if (g)
-        *g =
-            (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .octets = (char *)(at + x + w)};
-    return (size_t)(x + w + octets / 2) * sizeof(float);
+        *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .octet = (char *)(at + x + w)};
+    return (size_t)(x + w + octet / 2) * sizeof(float);
 }
 
 size_t gemm_scratch_size(const kernels *kn, int64_t max_k) { return layout(kn, max_k, NULL, NULL); }
@@ -146,16 +145,16 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
     g->source = x;
     g->m = m;
     g->k = k;
+    g->home = NULL;
     g->form = GEMM_UNPACKED;
 }
 
-void gemm_nt_load_again(gemm *g, rows x, int64_t m, int64_t k)
+void gemm_nt_load_made(gemm *g, rows x, const x_home *home, int64_t home_row, int64_t m, int64_t k)
 {
-    bool same = m == 1 && g->m == 1 && k == g->k && rows_at(x, 0) == rows_at(g->source, 0);
-    if (!same) gemm_nt_load(g, x, m, k);
+    gemm_nt_load(g, x, m, k);
+    g->home = home;
+    g->home_row = home_row;
 }
-
-void gemm_nt_forget(gemm *g) { g->m = 0; }
 
 static void load_floats(gemm *g)
 {

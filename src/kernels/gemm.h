@@ -22,9 +22,7 @@ enum { GEMM_FEW_GROUPS = 3 };
 typedef enum gemm_form {
     GEMM_UNPACKED,
     GEMM_FLOATS,
-    GEMM_BLOCK_ROW, /* one row in 8 bits, */
-    GEMM_FINE_ROW,  /* or in 12 */
-    GEMM_BLOCKS,    /* rows for a block_form: one more than this for each */
+    GEMM_BLOCKS, /* integers of a block_form: one more than this for each */
 } gemm_form;
 
 /* One thread's scratch. `max_k` bounds the length of a row of any operand. */
@@ -32,9 +30,11 @@ typedef struct gemm {
     const kernels *kernels;
     float *x_panel; /* packed rows */
     float *w_panel; /* packed block of weights */
-    char *octets;   /* two octets that nobody keeps */
+    char *octet;    /* one that nobody keeps */
     rows source;    /* what gemm_nt_load took, */
     int64_t m, k;
+    const x_home *home; /* where somebody else has it in integers, or NULL, */
+    int64_t home_row;   /* after so many rows */
     gemm_form form;
     const float *x; /* and as GEMM_FLOATS: x_panel, or a single row where it lies */
 } gemm;
@@ -45,10 +45,9 @@ gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
 /* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt; x must stay
  * as it is until then. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
-/* The same for tasks that take one x after another: if it is the row of the last call, what was made of
- * it is kept. gemm_nt_forget comes before any of them that may find another x in the same place. */
-void gemm_nt_load_again(gemm *g, rows x, int64_t m, int64_t k);
-void gemm_nt_forget(gemm *g);
+/* The same for rows that somebody has brought into integers for all tasks of a product: row i is the one
+ * numbered index[i] there, or home_row + i where x has no index. */
+void gemm_nt_load_made(gemm *g, rows x, const x_home *home, int64_t home_row, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
 void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 

@@ -1,113 +1,75 @@
 /* gemm_blocks.c - y = x·wᵀ for weights in blocks. As in gemm.c no instruction set is named here.
  *
- * x is quantised once; then panels of BLOCK_TILE_N rows of w are unpacked, a stretch of the
- * sum at a time, and meet all rows of x while they lie in the first cache. Unpacking a weight costs
- * about as much as its product with two rows, so that already a few rows are worth it; a single one
- * needs no unpacking. Rows of w come in octets (kernels.h): best made once and kept, else made here. */
+ * x is brought into integers row by row: once for all tasks of a product where somebody has made room for
+ * that (x_home), else here. Then some rows of it at a time meet octets of w (kernels.h): best made once
+ * and kept, else made here. With more rows than go together a few octets meet all of them, group by
+ * group, while they are near. */
 #include "kernels/gemm_blocks.h"
 
 #include <string.h>
 
+enum { NEAR_OCTETS = 8 }; /* that stay in a cache while all rows of x pass by */
+
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* ---- what lies where in the scratch ------------------------------------------------------------ */
+/* ---- x in integers ------------------------------------------------------------------------------- */
 
-/* Rows of x, filled up to whole tiles. */
-static int64_t padded_rows(const gemm *g)
+/* Where the parts of a row are: see block_x. */
+static block_x row_layout(block_form form, int64_t k)
 {
-    int64_t tile = g->kernels->block_tile_m;
-    return (g->m + tile - 1) / tile * tile;
+    int64_t n = k / BLOCK * (int64_t)sizeof(float);
+    if (form == BLOCK_FINE) return (block_x){.scale = k * (int64_t)sizeof(int16_t)};
+    return (block_x){.scale = k, .sum = k + n, .half_sum = k + 2 * n};
 }
 
-/* A float holds a number of x as a word, its share of the scale and of the sum: 2 + 1/4 bytes. */
-static block_rows rows_place(const gemm *g)
+/* An odd number of cache lines: a cache maps lines that are a power of two apart onto the same few sets. */
+int64_t gemm_blocks_stride(block_form form, int64_t k)
 {
-    int64_t n = padded_rows(g) * (g->k / BLOCK);
-    float *at = g->x_panel;
-    return (block_rows){.scale = at, .sum = at + n, .q = at + 2 * n, .stride = padded_rows(g)};
+    block_x at = row_layout(form, k);
+    int64_t fine = at.scale + ceil_div(k, BLOCK_STRETCH) * (int64_t)sizeof(float);
+    int64_t bytes = at.half_sum + 2 * (k / BLOCK) * (int64_t)sizeof(int16_t);
+    return (ceil_div(form == BLOCK_FINE ? fine : bytes, CACHE_LINE) | 1) * CACHE_LINE;
 }
 
-static block_row row_place(const gemm *g)
+void gemm_blocks_quantize(const kernels *kn, block_form form, rows x, int64_t i, int64_t k,
+                          char *to)
 {
-    int64_t n = g->k / BLOCK;
-    float *at = g->x_panel;
-    return (block_row){.scale = at,
-                       .sum = at + n,
-                       .half_sum = (int16_t *)(at + 2 * n),
-                       .q = (int8_t *)(at + 3 * n),
-                       .fine = (int16_t *)(at + 3 * n)};
-}
-
-static block_panel panel_place(const gemm *g)
-{
-    int64_t n = BLOCK_STRETCH / BLOCK * BLOCK_TILE_N;
-    float *at = g->w_panel;
-    return (block_panel){.scale = at,
-                         .min = at + n,
-                         .d = at + 2 * n,
-                         .dmin = at + 2 * n + BLOCK_TILE_N,
-                         .code = at + 2 * n + 2 * BLOCK_TILE_N};
-}
-
-static int code_bytes(block_form form) { return form == BLOCK_BYTES ? 1 : 2; }
-
-/* ---- taking x ---------------------------------------------------------------------------------- */
-
-/* What is taken off for each unit of a minimum. */
-static float block_sum(float scale, const int16_t half_sum[2])
-{
-    return scale * (float)(half_sum[0] + half_sum[1]);
-}
-
-/* `width` columns from k0 on of row i, in 8 bits. */
-static void load_bytes(const gemm *g, int64_t i, int64_t k0, int64_t width, int8_t *q)
-{
-    block_rows x = rows_place(g);
-    float scale[BLOCK_STRETCH / BLOCK];
-    int16_t half_sum[2 * BLOCK_STRETCH / BLOCK];
-    g->kernels->quantize(width, rows_at(g->source, i) + k0, q, scale, half_sum);
-    for (int64_t b = 0; b < width / BLOCK; b++) {
-        int64_t to = (k0 / BLOCK + b) * x.stride + i;
-        ((float *)x.scale)[to] = scale[b];
-        ((float *)x.sum)[to] = block_sum(scale[b], half_sum + 2 * b);
-    }
-}
-
-/* The rows of one tile from row `first` on, `width` columns from k0 on; rows after the last are 0, and
- * nobody asks for their scales. */
-static void load_tile(const gemm *g, block_form form, int64_t first, int64_t k0, int64_t width)
-{
-    const kernels *kn = g->kernels;
-    block_rows x = rows_place(g);
-    int16_t fine[BLOCK_TILE_M_MAX * BLOCK_STRETCH] = {0};
-    int8_t *bytes = (int8_t *)fine;
-    for (int r = 0; r < kn->block_tile_m && first + r < g->m; r++)
-        if (form == BLOCK_FINE)
-            kn->quantize_fine(width, rows_at(g->source, first + r) + k0, fine + r * BLOCK_STRETCH,
-                              (float *)x.scale + k0 / BLOCK * x.stride + first + r);
-        else
-            load_bytes(g, first + r, k0, width, bytes + r * BLOCK_STRETCH);
-    kn->gather(form, width, fine, (char *)x.q + (k0 * x.stride + first * width) * code_bytes(form));
-}
-
-static void load_rows(const gemm *g, block_form form)
-{
-    for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH)
-        for (int64_t i = 0; i < g->m; i += g->kernels->block_tile_m)
-            load_tile(g, form, i, k0, min64(BLOCK_STRETCH, g->k - k0));
-}
-
-static void load_row(const gemm *g, block_form form)
-{
-    block_row x = row_place(g);
+    block_x at = row_layout(form, k);
+    char *row = to + i * gemm_blocks_stride(form, k);
+    float *scale = (float *)(row + at.scale), *sum = (float *)(row + at.sum);
     if (form == BLOCK_FINE) {
-        g->kernels->quantize_fine(g->k, rows_at(g->source, 0), (int16_t *)x.fine, (float *)x.scale);
+        kn->quantize_fine(k, rows_at(x, i), (int16_t *)row, scale);
         return;
     }
-    g->kernels->quantize(g->k, rows_at(g->source, 0), (int8_t *)x.q, (float *)x.scale,
-                         (int16_t *)x.half_sum);
-    for (int64_t b = 0; b < g->k / BLOCK; b++)
-        ((float *)x.sum)[b] = block_sum(x.scale[b], x.half_sum + 2 * b);
+    int16_t(*half_sum)[2] = (int16_t(*)[2])(row + at.half_sum);
+    kn->quantize(k, rows_at(x, i), (int8_t *)row, scale, half_sum[0]);
+    for (int64_t b = 0; b < k / BLOCK; b++)
+        sum[b] = scale[b] * (float)(half_sum[b][0] + half_sum[b][1]);
+}
+
+/* All rows in the scratch; nothing if they are there already, or where the caller has them. */
+static void load_rows(gemm *g, block_form form)
+{
+    gemm_form wanted = (gemm_form)(GEMM_BLOCKS + form);
+    if (g->form == wanted || (g->home && g->home->form[form])) return;
+    for (int64_t i = 0; i < g->m; i++)
+        gemm_blocks_quantize(g->kernels, form, g->source, i, g->k, (char *)g->x_panel);
+    g->form = wanted;
+}
+
+/* m rows from row `first` on. */
+static block_x take_rows(const gemm *g, block_form form, int64_t first, int64_t m)
+{
+    const int32_t *index = g->source.index;
+    block_x taken = row_layout(form, g->k);
+    int64_t stride = gemm_blocks_stride(form, g->k);
+    const char *home = g->home ? g->home->form[form] : NULL;
+    for (int64_t i = 0; i < m; i++) {
+        int64_t row = !home ? first + i : index ? index[first + i] : g->home_row + first + i;
+        taken.row[i] = (home ? home : (const char *)g->x_panel) + row * stride;
+    }
+    return taken;
 }
 
 /* ---- octets -------------------------------------------------------------------------------------- */
@@ -129,15 +91,14 @@ static void make_octet(const kernels *kn, matrix w, int64_t k, int64_t n, int64_
     kn->dtypes[w.type].blocks->interleave(row, k, octet);
 }
 
-/* The same: a kept one, or made now in the scratch, which has room for two. */
+/* The same: a kept one, or made now in the scratch. */
 static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, int64_t n,
                             int64_t i)
 {
     int64_t bytes = BLOCK_OCTET * w.stride;
     if (kept && (i + 1) * BLOCK_OCTET <= n) return kept + i * bytes;
-    void *octet = g->octets + i % 2 * bytes;
-    make_octet(g->kernels, w, g->k, n, i, octet);
-    return octet;
+    make_octet(g->kernels, w, g->k, n, i, g->octet);
+    return g->octet;
 }
 
 void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t first, int64_t n,
@@ -150,92 +111,51 @@ void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t firs
 
 /* ---- products ---------------------------------------------------------------------------------- */
 
-/* What is unpacked next, asked for little by little while tiles run. */
-typedef struct ahead {
-    const char *at[2]; /* of each octet */
-    int64_t bytes;     /* of each that are not asked for yet */
-} ahead;
-
-/* The next stretch of the same octets, or the first of those that come two later. */
-static ahead ahead_of(const gemm *g, const void *const octet[2], dsmoe_dtype type, int64_t column)
+/* Rows of x are cut into as few groups as a set allows, about equal: the rows of all but the last. */
+static int64_t group_rows(const gemm *g)
 {
-    int64_t whole = BLOCK_OCTET * dtype_bytes(type, g->k);
-    int64_t here = BLOCK_OCTET * dtype_bytes(type, column);
-    int64_t at = column < g->k ? here : 2 * whole, left = column < g->k ? whole - here : whole;
-    return (ahead){{(const char *)octet[0] + at, (const char *)octet[1] + at},
-                   min64(left, BLOCK_OCTET * dtype_bytes(type, BLOCK_STRETCH))};
+    return ceil_div(g->m, ceil_div(g->m, g->kernels->block_rows));
 }
 
-static void ahead_ask(ahead *a, int64_t bytes)
-{
-    for (; bytes > 0 && a->bytes > 0; bytes -= CACHE_LINE, a->bytes -= CACHE_LINE)
-        for (int i = 0; i < 2; i++, a->at[i - 1] += CACHE_LINE) __builtin_prefetch(a->at[i], 0, 2);
-}
-
-/* A panel of rows of w, all of the sum. */
-static void run_panel(const gemm *g, dsmoe_dtype type, const void *const octet[2], int n, float *y,
+/* All rows of x against n whole octets. */
+static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64_t n, float *y,
                       int64_t ldy)
 {
     const block_kernels *bk = g->kernels->dtypes[type].blocks;
-    block_rows all = rows_place(g);
-    block_panel panel = panel_place(g);
-    int tile = g->kernels->block_tile_m, size = code_bytes(bk->form);
-    for (int64_t k0 = 0; k0 < g->k; k0 += BLOCK_STRETCH) {
-        int64_t width = min64(BLOCK_STRETCH, g->k - k0), first = k0 / BLOCK * all.stride;
-        const char *q = (const char *)all.q + k0 * all.stride * size;
-        ahead next = ahead_of(g, octet, type, k0 + width);
-        int64_t share = next.bytes / (all.stride / tile) + 1; /* for each tile */
-        bk->unpack(panel, octet, k0, width);
-        for (int64_t i = 0; i < g->m; i += tile) {
-            block_rows x = {q + i * width * size, all.scale + first + i, all.sum + first + i,
-                            all.stride};
-            ahead_ask(&next, share);
-            bk->tile(width, x, panel, y + i * ldy, ldy, k0 > 0, (int)min64(tile, g->m - i), n);
-        }
+    int64_t group = group_rows(g);
+    for (int64_t i = 0; i < g->m; i += group) {
+        int64_t m = min64(group, g->m - i);
+        block_x x = take_rows(g, bk->form, i, m);
+        bk->rows((int)m, &x, octets, n, g->k, y + i * ldy, ldy);
     }
 }
 
-static void run_tiles(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+/* All rows of x against an octet of which only n rows count. */
+static void run_part(const gemm *g, dsmoe_dtype type, const void *octet, int64_t n, float *y,
+                     int64_t ldy)
 {
-    const unsigned char *kept = kept_octets(w);
-    for (int64_t j = 0; j < n; j += BLOCK_TILE_N) {
-        int64_t i = j / BLOCK_OCTET;
-        const void *first = octet_of(g, w, kept, n, i);
-        bool second = j + BLOCK_OCTET < n;
-        const void *octet[2] = {first, second ? octet_of(g, w, kept, n, i + 1) : first};
-        run_panel(g, w.type, octet, (int)min64(BLOCK_TILE_N, n - j), y + j, ldy);
-    }
-}
-
-static void run_row(const gemm *g, matrix w, int64_t n, float *y)
-{
-    const block_kernels *bk = g->kernels->dtypes[w.type].blocks;
-    block_row x = row_place(g);
-    const unsigned char *kept = kept_octets(w);
-    int64_t whole = kept ? n / BLOCK_OCTET : 0;
-    if (whole > 0) bk->row(x, kept, whole, g->k, y);
-    for (int64_t i = whole; i * BLOCK_OCTET < n; i++) {
-        float some[BLOCK_OCTET];
-        bk->row(x, octet_of(g, w, kept, n, i), 1, g->k, some);
-        memcpy(y + i * BLOCK_OCTET, some,
-               (size_t)min64(BLOCK_OCTET, n - i * BLOCK_OCTET) * sizeof *y);
+    const block_kernels *bk = g->kernels->dtypes[type].blocks;
+    int64_t group = group_rows(g);
+    for (int64_t i = 0; i < g->m; i += group) {
+        int64_t m = min64(group, g->m - i);
+        block_x x = take_rows(g, bk->form, i, m);
+        float some[BLOCK_ROWS_MAX][BLOCK_OCTET];
+        bk->rows((int)m, &x, octet, 1, g->k, some[0], BLOCK_OCTET);
+        for (int64_t r = 0; r < m; r++) memcpy(y + (i + r) * ldy, some[r], (size_t)n * sizeof *y);
     }
 }
 
 void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
-    block_form form = g->kernels->dtypes[w.type].blocks->form;
-    gemm_form row = form == BLOCK_FINE ? GEMM_FINE_ROW : GEMM_BLOCK_ROW;
-    gemm_form wanted = g->m == 1 ? row : (gemm_form)(GEMM_BLOCKS + form);
-    if (g->form != wanted) {
-        if (g->m == 1)
-            load_row(g, form);
-        else
-            load_rows(g, form);
-        g->form = wanted;
-    }
-    if (g->m == 1)
-        run_row(g, w, n, y);
-    else
-        run_tiles(g, w, n, y, ldy);
+    const unsigned char *kept = kept_octets(w);
+    int64_t whole = n / BLOCK_OCTET;
+    int64_t near = !kept ? 1 : g->m <= g->kernels->block_rows ? whole : NEAR_OCTETS;
+    if (g->m == 0) return;
+    load_rows(g, g->kernels->dtypes[w.type].blocks->form);
+    for (int64_t i = 0; i < whole; i += near)
+        run_whole(g, w.type, octet_of(g, w, kept, n, i), min64(near, whole - i),
+                  y + i * BLOCK_OCTET, ldy);
+    if (whole * BLOCK_OCTET < n)
+        run_part(g, w.type, octet_of(g, w, kept, n, whole), n - whole * BLOCK_OCTET,
+                 y + whole * BLOCK_OCTET, ldy);
 }

@@ -9,6 +9,12 @@
 void gemm_blocks_interleave(const kernels *kernels, matrix w, int64_t k, int64_t first, int64_t n,
                             void *octets);
 
+/* Bytes from one row of k numbers in integers to the next. */
+int64_t gemm_blocks_stride(block_form form, int64_t k);
+/* Row i of x in integers, to its place among all of them. */
+void gemm_blocks_quantize(const kernels *kernels, block_form form, rows x, int64_t i, int64_t k,
+                          char *to);
+
 /* gemm_nt for block types. */
 void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 

@@ -111,49 +111,36 @@ enum {
  * ⌊FINE_FACTOR·scale/largest⌉. What is rounded away is far below what 8 bits of x lose, and only once in
  * a stretch a sum has to leave the integers: 256·2^12·2047 still is one of 32 bits. */
 
-/* How a type's codes are unpacked for tiles. */
+/* What a type wants x to be. */
 typedef enum block_form {
-    BLOCK_BYTES, /* unsigned, below 32: products are summed in 16 bits, several deep */
-    BLOCK_WORDS, /* signed 16 bits, below 2^13; there is no minimum */
-    BLOCK_FINE,  /* signed 16 bits, up to 2^12, with one scale for a stretch, as x then has */
+    BLOCK_BYTES, /* 8 bits, with a scale for each block */
+    BLOCK_FINE,  /* 12 bits, with a scale for each stretch */
+    BLOCK_FORMS,
 } block_form;
 
 enum {
-    BLOCK = 32,           /* numbers of x that share a scale */
-    BLOCK_STRETCH = 256,  /* columns that are unpacked at once: a block of the largest types */
-    BLOCK_OCTET = 8,      /* rows of w that are read together */
-    BLOCK_TILE_N = 16,    /* rows of w that are unpacked together: the width of a tile */
-    BLOCK_TILE_M_MAX = 8, /* no set's tile has more rows of x */
-    FINE_X = 2047,        /* the largest q in 12 bits */
-    FINE_FACTOR = 4096,   /* what the largest scale of a stretch becomes, */
-    FINE_ONE = 32,        /* and a code of 1 with that scale */
+    BLOCK = 32,          /* numbers of x that share a scale */
+    BLOCK_STRETCH = 256, /* columns whose sum joins those before: a block of the largest types */
+    BLOCK_OCTET = 8,     /* rows of w that are read together */
+    BLOCK_ROWS_MAX = 8,  /* no set takes more rows of x together */
+    FINE_X = 2047,       /* the largest q in 12 bits */
+    FINE_FACTOR = 4096,  /* what the largest scale of a stretch becomes, */
+    FINE_ONE = 32,       /* and a code of 1 with that scale */
 };
 
-/* One row of x. */
-typedef struct block_row {
-    const int8_t *q;     /* [k] */
-    const int16_t *fine; /* [k] as quantize_fine gives it: instead, for types in BLOCK_FINE */
-    const float *scale,
-        *sum; /* [k/BLOCK]; sum is scale·Σ q. In BLOCK_FINE one for a stretch, no sums */
-    const int16_t *half_sum; /* Σ q of each half of a block */
-} block_row;
+/* Some rows of x in integers. A row begins with them, [k] bytes or words, as `quantize` and
+ * `quantize_fine` give them; the rest is so many bytes after its beginning, the same for all rows. */
+typedef struct block_x {
+    const char *row[BLOCK_ROWS_MAX];
+    int64_t scale;    /* float [k/BLOCK], or in BLOCK_FINE one for each stretch and no more */
+    int64_t sum;      /* float [k/BLOCK]: scale·Σ q */
+    int64_t half_sum; /* int16_t [k/BLOCK][2]: Σ q of each half of a block */
+} block_x;
 
-/* Some rows of x for tiles, tile_m together, beginning with some row and column. Four columns of a row
- * are four bytes in BLOCK_BYTES, [columns/4][tile_m][4]; else columns 0 and 2 are a pair of words, and 1
- * and 3, [columns/2][tile_m][2]. */
-typedef struct block_rows {
-    const void *q;
-    const float *scale, *sum; /* [columns/BLOCK][stride], or of a stretch the first of these only */
-    int64_t stride;
-} block_rows;
-
-/* BLOCK_TILE_N rows of w, up to BLOCK_STRETCH columns, in the order of block_rows. A set's `tile` finds
- * there what its `unpack` has put: it may well use the rooms for scales otherwise. */
-typedef struct block_panel {
-    void *code; /* [columns/4][BLOCK_TILE_N][4] bytes, or [columns/2][BLOCK_TILE_N][2] words */
-    float *scale, *min; /* [columns/BLOCK][BLOCK_TILE_N] */
-    float *d, *dmin;    /* [BLOCK_TILE_N] of blocks that are as wide as a stretch */
-} block_panel;
+/* Rows of x in integers, made once for all who want them: each form, or NULL. See gemm_blocks.h. */
+typedef struct x_home {
+    const char *form[BLOCK_FORMS];
+} x_home;
 
 /* Kernels read weights eight rows at a time: an octet. It has the bytes of its rows in an order that is
  * the set's own, so that one load brings a few columns of all eight. */
@@ -161,15 +148,11 @@ typedef struct block_kernels {
     block_form form;
     /* One octet of eight rows of k columns. */
     void (*interleave)(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet);
-    /* Columns [column, column + width) of two octets, both multiples of BLOCK, column of BLOCK_STRETCH.
-     */
-    void (*unpack)(block_panel panel, const void *const octet[2], int64_t column, int64_t width);
-    /* c[i·ldc + j] = (accumulate ? c : 0) + x_i · w_j over `width` columns, for i < m, j < n. */
-    void (*tile)(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc, bool accumulate,
-                 int m, int n);
-    /* y[BLOCK_OCTET·i + j] = x · (row j of octet i) for n octets, one after the other. Weights go from
-     * memory to registers, once. */
-    void (*row)(block_row x, const void *octets, int64_t n, int64_t k, float *y);
+    /* y[i·ldy + BLOCK_OCTET·o + j] = x_i · (row j of octet o) for n octets, one after the other, and m
+     * rows of x, at most the set's block_rows. Weights go from memory to registers, once. A row of x has
+     * the same bits in any company. */
+    void (*rows)(int m, const block_x *x, const void *octets, int64_t n, int64_t k, float *y,
+                 int64_t ldy);
 } block_kernels;
 
 /* What is written once for each type of weights. Numbers become float32 on the way, exactly. */
@@ -250,15 +233,13 @@ typedef struct kernels {
     dtype_kernels dtypes[N_DTYPES]; /* by dsmoe_dtype */
     const cache_kernels *caches;    /* the same: [N_DTYPES] */
 
-    /* The rows of a tile of block types. */
-    int block_tile_m;
-    /* One row of x in 8 bits, n a multiple of BLOCK: see block_row. A block with a NaN or an infinity
-     * gets the scale NaN. */
+    /* The most rows of x that `rows` of block types takes. */
+    int block_rows;
+    /* One row of x in 8 bits, n a multiple of BLOCK: see block_x. A block with a NaN or an infinity gets
+     * the scale NaN. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
     /* The same in 12 bits, with one scale for each stretch. Of four columns 0 and 2 come first. */
     void (*quantize_fine)(int64_t n, const float *x, int16_t *q, float *scale);
-    /* block_tile_m rows of n numbers of either, BLOCK_STRETCH apart, in the order of block_rows. */
-    void (*gather)(block_form form, int64_t n, const void *q, void *to);
 
     /* -- element by element ------------------------------------------------------------------- */
     /* h = silu(g)·u */

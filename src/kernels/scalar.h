@@ -4,13 +4,12 @@
 
 #include "kernels/kernels.h"
 
-enum { SCALAR_BLOCK_TILE_M = 4 };
+enum { SCALAR_BLOCK_ROWS = 4 };
 
 /* Products with block types, by dsmoe_dtype. */
 extern const block_kernels blocks_scalar[N_DTYPES];
 void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale);
-void gather_scalar(block_form form, int64_t n, const void *q, void *to);
 
 /* Keys and values of a KV cache. */
 extern const cache_kernels caches_scalar[N_DTYPES];

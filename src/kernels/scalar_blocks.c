@@ -184,198 +184,105 @@ void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale)
     }
 }
 
-void gather_scalar(block_form form, int64_t n, const void *q, void *to)
-{
-    const int8_t *bytes = q;
-    const int16_t *words = q;
-    for (int64_t k = 0; k < n; k++)
-        for (int r = 0; r < SCALAR_BLOCK_TILE_M; r++) {
-            int64_t four = (k / 4 * SCALAR_BLOCK_TILE_M + r) * 4 + k % 4, at = paired(k);
-            int64_t pair = (at / 2 * SCALAR_BLOCK_TILE_M + r) * 2 + at % 2;
-            if (form == BLOCK_BYTES)
-                ((int8_t *)to)[four] = bytes[r * BLOCK_STRETCH + k];
-            else if (form == BLOCK_WORDS)
-                ((int16_t *)to)[pair] = bytes[r * BLOCK_STRETCH + k];
-            else
-                ((int16_t *)to)[pair] = words[r * BLOCK_STRETCH + at];
-        }
-}
-
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* The place of column k of row j in a panel of bytes, and in one of words. */
-static uint8_t *panel_byte(block_panel panel, int64_t k, int j)
+/* Of row i of x. */
+static const float *x_scale(const block_x *x, int i)
 {
-    return (uint8_t *)panel.code + (k / 4 * BLOCK_TILE_N + j) * 4 + k % 4;
+    return (const float *)(x->row[i] + x->scale);
+}
+static const float *x_sum(const block_x *x, int i) { return (const float *)(x->row[i] + x->sum); }
+
+/* What sums of m rows of x have come to: those of all stretches before, and of this one. */
+typedef struct row_sums {
+    float all[SCALAR_BLOCK_ROWS], stretch[SCALAR_BLOCK_ROWS];
+} row_sums;
+
+static void end_stretch(row_sums *sums, int m)
+{
+    for (int i = 0; i < m; i++) {
+        sums->all[i] += sums->stretch[i];
+        sums->stretch[i] = 0.0f;
+    }
 }
 
-static int16_t *panel_word(block_panel panel, int64_t k, int j)
+/* Row j of an octet. */
+static row_sums dot_bytes(dsmoe_dtype type, int m, const block_x *x, const void *octet, int j,
+                          int64_t k)
 {
-    int64_t at = paired(k);
-    return (int16_t *)panel.code + (at / 2 * BLOCK_TILE_N + j) * 2 + at % 2;
-}
-
-static void unpack_blocks(dsmoe_dtype type, block_panel panel, const void *const octet[2],
-                          int64_t column, int64_t width)
-{
-    bool bytes = blocks_scalar[type].form == BLOCK_BYTES;
-    for (int64_t k = 0; k < width; k += BLOCK)
-        for (int j = 0; j < BLOCK_TILE_N; j++) {
-            block_codes c = codes_at(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column + k);
-            panel.scale[k / BLOCK * BLOCK_TILE_N + j] = c.scale;
-            panel.min[k / BLOCK * BLOCK_TILE_N + j] = c.min;
-            for (int i = 0; i < BLOCK; i++)
-                if (bytes)
-                    *panel_byte(panel, k + i, j) = (uint8_t)c.code[i];
-                else
-                    *panel_word(panel, k + i, j) = c.code[i];
+    row_sums sums = {0};
+    for (int64_t b = 0; b < k / BLOCK; b++) {
+        block_codes c = codes_at(type, octet, j, b * BLOCK);
+        for (int i = 0; i < m; i++) {
+            const int8_t *q = (const int8_t *)x->row[i] + b * BLOCK;
+            int32_t dot = 0;
+            for (int e = 0; e < BLOCK; e++) dot += q[e] * c.code[e];
+            sums.stretch[i] += (float)dot * x_scale(x, i)[b] * c.scale;
+            sums.stretch[i] -= c.min * x_sum(x, i)[b];
         }
+        if ((b + 1) % (BLOCK_STRETCH / BLOCK) == 0) end_stretch(&sums, m);
+    }
+    end_stretch(&sums, m);
+    return sums;
 }
 
-static void unpack_fine(dsmoe_dtype type, block_panel panel, const void *const octet[2],
-                        int64_t column, int64_t width)
+static row_sums dot_fine(dsmoe_dtype type, int m, const block_x *x, const void *octet, int j,
+                         int64_t k)
 {
-    for (int j = 0; j < BLOCK_TILE_N; j++) {
+    row_sums sums = {0};
+    for (int64_t k0 = 0; k0 < k; k0 += BLOCK_STRETCH) {
+        int64_t width = k - k0 < BLOCK_STRETCH ? k - k0 : BLOCK_STRETCH;
         int16_t code[BLOCK_STRETCH];
-        panel.scale[j] =
-            fine_codes(type, octet[j / BLOCK_OCTET], j % BLOCK_OCTET, column, width, code);
-        for (int64_t k = 0; k < width; k++) *panel_word(panel, k, j) = code[k];
-    }
-}
-
-/* Σ q·code of a block: both operands have the same order, whatever it is. */
-static int32_t dot_bytes(const int8_t *x, const uint8_t *w, int i, int j)
-{
-    int32_t sum = 0;
-    for (int s = 0; s < BLOCK / 4; s++)
-        for (int e = 0; e < 4; e++)
-            sum += x[(s * SCALAR_BLOCK_TILE_M + i) * 4 + e] * w[(s * BLOCK_TILE_N + j) * 4 + e];
-    return sum;
-}
-
-static int32_t dot_words(const int16_t *x, const int16_t *w, int i, int j)
-{
-    int32_t sum = 0;
-    for (int s = 0; s < BLOCK / 2; s++)
-        for (int e = 0; e < 2; e++)
-            sum += x[(s * SCALAR_BLOCK_TILE_M + i) * 2 + e] * w[(s * BLOCK_TILE_N + j) * 2 + e];
-    return sum;
-}
-
-static void tile_bytes(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                       bool accumulate, int m, int n)
-{
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
-            float sum = 0.0f;
-            for (int64_t b = 0; b < width / BLOCK; b++) {
-                int32_t dot = dot_bytes((const int8_t *)x.q + b * BLOCK * SCALAR_BLOCK_TILE_M,
-                                        (const uint8_t *)w.code + b * BLOCK * BLOCK_TILE_N, i, j);
-                sum += (float)dot * x.scale[b * x.stride + i] * w.scale[b * BLOCK_TILE_N + j];
-                sum -= w.min[b * BLOCK_TILE_N + j] * x.sum[b * x.stride + i];
-            }
-            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
-        }
-}
-
-static void tile_words(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                       bool accumulate, int m, int n)
-{
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
-            float sum = 0.0f;
-            for (int64_t b = 0; b < width / BLOCK; b++) {
-                int32_t dot = dot_words((const int16_t *)x.q + b * BLOCK * SCALAR_BLOCK_TILE_M,
-                                        (const int16_t *)w.code + b * BLOCK * BLOCK_TILE_N, i, j);
-                sum += (float)dot * x.scale[b * x.stride + i] * w.scale[b * BLOCK_TILE_N + j];
-            }
-            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
-        }
-}
-
-static void tile_fine(int64_t width, block_rows x, block_panel w, float *c, int64_t ldc,
-                      bool accumulate, int m, int n)
-{
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
+        float scale = fine_codes(type, octet, j, k0, width, code);
+        for (int i = 0; i < m; i++) {
+            const int16_t *q = (const int16_t *)x->row[i] + k0;
             int32_t dot = 0;
-            for (int64_t k = 0; k < width; k += BLOCK)
-                dot += dot_words((const int16_t *)x.q + k * SCALAR_BLOCK_TILE_M,
-                                 (const int16_t *)w.code + k * BLOCK_TILE_N, i, j);
-            float sum = (float)dot * x.scale[i] * w.scale[j];
-            c[i * ldc + j] = accumulate ? c[i * ldc + j] + sum : sum;
+            for (int64_t e = 0; e < width; e++) dot += q[paired(e)] * code[e];
+            sums.stretch[i] = (float)dot * x_scale(x, i)[k0 / BLOCK_STRETCH] * scale;
         }
+        end_stretch(&sums, m);
+    }
+    return sums;
 }
 
-static void row_fine(dsmoe_dtype type, block_row x, const void *octets, int64_t n, int64_t k,
-                     float *y)
+static void rows_of(dsmoe_dtype type, int m, const block_x *x, const void *octets, int64_t n,
+                    int64_t k, float *y, int64_t ldy)
 {
+    bool fine = blocks_scalar[type].form == BLOCK_FINE;
     for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
-        const char *octet =
-            (const char *)octets + j / BLOCK_OCTET * BLOCK_OCTET * dtype_bytes(type, k);
-        float sum = 0.0f;
-        for (int64_t k0 = 0; k0 < k; k0 += BLOCK_STRETCH) {
-            int64_t width = k - k0 < BLOCK_STRETCH ? k - k0 : BLOCK_STRETCH;
-            int16_t code[BLOCK_STRETCH];
-            int32_t dot = 0;
-            float scale = fine_codes(type, octet, (int)(j % BLOCK_OCTET), k0, width, code);
-            for (int64_t i = 0; i < width; i++) dot += x.fine[k0 + paired(i)] * code[i];
-            sum += (float)dot * x.scale[k0 / BLOCK_STRETCH] * scale;
-        }
-        y[j] = sum;
+        int64_t o = j / BLOCK_OCTET, bytes = BLOCK_OCTET * dtype_bytes(type, k);
+        row_sums sums = (fine ? dot_fine : dot_bytes)(type, m, x, (const char *)octets + o * bytes,
+                                                      (int)(j % BLOCK_OCTET), k);
+        for (int i = 0; i < m; i++) y[i * ldy + j] = sums.all[i];
     }
 }
 
-static void row(dsmoe_dtype type, block_row x, const void *octets, int64_t n, int64_t k, float *y)
-{
-    for (int64_t j = 0; j < n * BLOCK_OCTET; j++) {
-        const char *octet =
-            (const char *)octets + j / BLOCK_OCTET * BLOCK_OCTET * dtype_bytes(type, k);
-        float sum = 0.0f, more = 0.0f; /* of all stretches before, and of this one: as tiles add */
-        for (int64_t b = 0; b < k / BLOCK; b++) {
-            block_codes c = codes_at(type, octet, (int)(j % BLOCK_OCTET), b * BLOCK);
-            int32_t dot = 0;
-            for (int i = 0; i < BLOCK; i++) dot += x.q[b * BLOCK + i] * c.code[i];
-            more += (float)dot * x.scale[b] * c.scale;
-            more -= c.min * x.sum[b];
-            if ((b + 1) % (BLOCK_STRETCH / BLOCK) != 0 && b + 1 < k / BLOCK) continue;
-            sum += more;
-            more = 0.0f;
-        }
-        y[j] = sum;
-    }
-}
-
-/* The same code for all types of a form, each knowing which it is. */
-#define BLOCKS(type, TYPE, unpack_it, row_of)                                                      \
+/* The same code for all types, each knowing which it is. */
+#define BLOCKS(type, TYPE)                                                                         \
     static void interleave_##type(const unsigned char *const from[BLOCK_OCTET], int64_t k,         \
                                   void *octet)                                                     \
     {                                                                                              \
         interleave(TYPE, from, k, octet);                                                          \
     }                                                                                              \
-    static void unpack_##type(block_panel panel, const void *const octet[2], int64_t column,       \
-                              int64_t width)                                                       \
+    static void rows_##type(int m, const block_x *x, const void *octets, int64_t n, int64_t k,     \
+                            float *y, int64_t ldy)                                                 \
     {                                                                                              \
-        unpack_it(TYPE, panel, octet, column, width);                                              \
-    }                                                                                              \
-    static void row_##type(block_row x, const void *octets, int64_t n, int64_t k, float *y)        \
-    {                                                                                              \
-        row_of(TYPE, x, octets, n, k, y);                                                          \
+        rows_of(TYPE, m, x, octets, n, k, y, ldy);                                                 \
     }
-BLOCKS(q4_0, DSMOE_Q4_0, unpack_blocks, row)
-BLOCKS(q5_0, DSMOE_Q5_0, unpack_blocks, row)
-BLOCKS(q5_1, DSMOE_Q5_1, unpack_blocks, row)
-BLOCKS(q8_0, DSMOE_Q8_0, unpack_fine, row_fine)
-BLOCKS(q4_k, DSMOE_Q4_K, unpack_blocks, row)
-BLOCKS(q5_k, DSMOE_Q5_K, unpack_blocks, row)
-BLOCKS(q6_k, DSMOE_Q6_K, unpack_blocks, row)
+BLOCKS(q4_0, DSMOE_Q4_0)
+BLOCKS(q5_0, DSMOE_Q5_0)
+BLOCKS(q5_1, DSMOE_Q5_1)
+BLOCKS(q8_0, DSMOE_Q8_0)
+BLOCKS(q4_k, DSMOE_Q4_K)
+BLOCKS(q5_k, DSMOE_Q5_K)
+BLOCKS(q6_k, DSMOE_Q6_K)
 
 const block_kernels blocks_scalar[N_DTYPES] = {
-    [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, unpack_q4_0, tile_bytes, row_q4_0},
-    [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, unpack_q5_0, tile_bytes, row_q5_0},
-    [DSMOE_Q5_1] = {BLOCK_BYTES, interleave_q5_1, unpack_q5_1, tile_bytes, row_q5_1},
-    [DSMOE_Q8_0] = {BLOCK_FINE, interleave_q8_0, unpack_q8_0, tile_fine, row_q8_0},
-    [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, unpack_q4_k, tile_bytes, row_q4_k},
-    [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, unpack_q5_k, tile_bytes, row_q5_k},
-    [DSMOE_Q6_K] = {BLOCK_WORDS, interleave_q6_k, unpack_q6_k, tile_words, row_q6_k},
+    [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, rows_q4_0},
+    [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, rows_q5_0},
+    [DSMOE_Q5_1] = {BLOCK_BYTES, interleave_q5_1, rows_q5_1},
+    [DSMOE_Q8_0] = {BLOCK_FINE, interleave_q8_0, rows_q8_0},
+    [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, rows_q4_k},
+    [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, rows_q5_k},
+    [DSMOE_Q6_K] = {BLOCK_BYTES, interleave_q6_k, rows_q6_k},
 };

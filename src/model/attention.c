@@ -18,6 +18,7 @@
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
+#include "moe/ints.h"
 
 enum {
     QUERY_ROWS = 128, /* the most queries of a task */
@@ -84,6 +85,18 @@ static attention_scratch scratch_of(arena *a, int64_t head_dim)
     };
 }
 
+/* What x, and later the answers, of any layer may take in integers. */
+static size_t ints_of_rows(const dsmoe_model *model, int64_t n_rows)
+{
+    unsigned forms = 0;
+    for (int64_t i = 0; i < model->config.num_hidden_layers; i++) {
+        const block_weights *w = &model->weights->blocks[i];
+        const linear *all[] = {&w->q_proj, &w->k_proj, &w->v_proj, &w->o_proj};
+        for (int j = 0; j < 4; j++) forms |= ints_forms(model->kernels, all[j]->weight);
+    }
+    return ints_size(forms, n_rows, model->config.hidden_size);
+}
+
 static attention_space attention_place(arena *a, const dsmoe_model *model, int64_t n_rows,
                                        int n_threads)
 {
@@ -91,7 +104,8 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
     int64_t head_dim = config_head_dim(c);
     int64_t kv_size = head_dim * c->num_key_value_heads;
     attention_space s = {
-        .products = scratch_place(a, model->kernels, c->hidden_size, n_threads),
+        .products = scratch_place(a, model->kernels, c->hidden_size, ints_of_rows(model, n_rows),
+                                  n_threads),
         .threads = arena_take(a, n_threads, sizeof(attention_scratch)),
         .blocks = arena_take(a, n_rows, sizeof(query_block)),
         .q = arena_take(a, n_rows * c->hidden_size, sizeof(float)),

@@ -1,60 +1,78 @@
 /* linear.c - products cut into tasks: (block of rows, part of the output columns). */
 #include "model/linear.h"
 
-#include "base/threads.h"
-#include "moe/octets.h"
+#include <assert.h>
 
-enum { FEW_ROWS = 64, TASKS_PER_THREAD = 32 };
+#include "base/threads.h"
+#include "moe/ints.h"
+#include "moe/octets.h"
 
 typedef struct linear_job {
     const product *products;
+    int n_products;
+    cut cuts[LINEAR_MOST];
+    x_home homes[LINEAR_MOST]; /* x in integers, of products with the same x the first one's */
+    const x_home *home[LINEAR_MOST];
     thread_scratch *threads;
-    int n_threads;
 } linear_job;
-
-/* Output columns of a task. For few rows a task first brings x into the form that products want, which
- * a long head should not repeat for every few columns: it is cut by the number of threads. */
-static int64_t part_of(const linear_job *job, const product *p)
-{
-    if (p->n_rows > FEW_ROWS) return MOE_PART;
-    int64_t n_parts = (int64_t)TASKS_PER_THREAD * job->n_threads;
-    return moe_parts(moe_parts(p->n_out, MOE_SMALL_PART), n_parts) * MOE_SMALL_PART;
-}
-
-static int64_t task_count(const linear_job *job, const product *p)
-{
-    return moe_parts(p->n_rows, GEMM_ROWS) * moe_parts(p->n_out, part_of(job, p));
-}
 
 static void linear_task(void *context, int64_t task, int thread)
 {
     const linear_job *job = context;
-    const product *p = job->products;
-    for (; task >= task_count(job, p); p++) task -= task_count(job, p);
-    int64_t part = part_of(job, p), n_blocks = moe_parts(p->n_rows, GEMM_ROWS);
-    int64_t block = task % n_blocks, column = task / n_blocks * part;
-    int64_t first = p->n_rows * block / n_blocks, end = p->n_rows * (block + 1) / n_blocks;
-    int64_t n = moe_min(part, p->n_out - column);
-    float *y = p->y + first * p->n_out + column;
+    cut_task t = cut_task_at(job->cuts, job->n_products, task);
+    const product *p = &job->products[t.item];
+    float *y = p->y + t.row * p->n_out + t.column;
     gemm *g = &job->threads[thread].gemm;
-    gemm_nt_load_again(g, rows_from(p->x, first), end - first, p->n_in);
-    gemm_nt(g, matrix_from(p->weight, column), n, y, p->n_out);
-    for (int64_t r = 0; p->bias && r < end - first; r++)
-        for (int64_t j = 0; j < n; j++) y[r * p->n_out + j] += p->bias[column + j];
+    gemm_nt_load_made(g, rows_from(p->x, t.row), job->home[t.item], t.row, t.n_rows, p->n_in);
+    gemm_nt(g, matrix_from(p->weight, t.column), t.n_columns, y, p->n_out);
+    for (int64_t r = 0; p->bias && r < t.n_rows; r++)
+        for (int64_t j = 0; j < t.n_columns; j++) y[r * p->n_out + j] += p->bias[t.column + j];
+}
+
+int64_t linear_cut(const product *products, int n_products, int n_threads, cut *cuts)
+{
+    for (int i = 0; i < n_products; i++)
+        cuts[i] = (cut){.n_rows = products[i].n_rows,
+                        .n_columns = products[i].n_out,
+                        .k = products[i].n_in,
+                        .type = products[i].weight.type};
+    return cut_tasks(cuts, n_products, n_threads);
+}
+
+static void make_octets(const linear_job *job, int n_threads)
+{
+    octet_work octets = octets_begin(job->threads->gemm.kernels, n_threads);
+    for (int i = 0; i < job->n_products; i++) octets_want(&octets, job->products[i].weight);
+    octets_end(&octets);
+}
+
+static bool same_x(const product *a, const product *b)
+{
+    return a->x.data == b->x.data && a->x.stride == b->x.stride && a->x.index == b->x.index &&
+           a->n_rows == b->n_rows && a->n_in == b->n_in;
+}
+
+static void make_x(linear_job *job, int n_threads)
+{
+    int_work ints = ints_begin(job->threads, n_threads);
+    for (int i = 0; i < job->n_products; i++) {
+        const product *p = &job->products[i];
+        int first = 0;
+        while (!same_x(&job->products[first], p)) first++;
+        job->home[i] = &job->homes[first];
+        ints_want(&ints, &job->homes[first], p->x, p->n_rows, p->n_in, p->weight);
+    }
+    ints_end(&ints);
 }
 
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads)
 {
-    linear_job job = {products, threads, n_threads};
-    int64_t n_tasks = 0;
-    octet_work octets = octets_begin(threads->gemm.kernels, n_threads);
-    for (int i = 0; i < n_products; i++) {
-        octets_want(&octets, products[i].weight);
-        n_tasks += task_count(&job, &products[i]);
-    }
-    octets_end(&octets);
-    scratch_forget(threads, n_threads);
-    threads_for(n_threads, n_tasks, linear_task, &job);
+    linear_job job = {.products = products, .n_products = n_products, .threads = threads};
+    assert(n_products <= LINEAR_MOST);
+    make_octets(&job, n_threads);
+    make_x(&job, n_threads);
+    threads_for(n_threads, linear_cut(products, n_products, n_threads, job.cuts), linear_task,
+                &job);
 }
 
 void linear_show(const product *products, int n_products, const input_watch *watch)

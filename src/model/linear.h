@@ -13,8 +13,14 @@ typedef struct product {
     float *y; /* [n_rows, n_out] */
 } product;
 
+/* Most products that run at once. */
+enum { LINEAR_MOST = 4 };
+
+/* How they are cut into tasks, one after the other; the number of tasks. */
+int64_t linear_cut(const product *products, int n_products, int n_threads, cut *cuts);
+
 /* Several products that do not depend on each other, at once: so that no thread waits between them.
- */
+ * In the scratch there is room for their x in integers (see ints.h). */
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads);
 
 /* Shows what goes into them, if somebody watches (`watch` is not NULL). */

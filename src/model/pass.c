@@ -10,6 +10,7 @@
 #include "model/linear.h"
 #include "model/rope.h"
 #include "moe/experts.h"
+#include "moe/ints.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -19,13 +20,27 @@ typedef struct dense_space {
     float *h; /* [n_rows, intermediate_size] */
 } dense_space;
 
+/* What x, and later h, of all dense layers may take in integers. */
+static size_t dense_ints_size(const dsmoe_model *model, int64_t n_rows)
+{
+    const dsmoe_config *c = &model->config;
+    unsigned forms = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        if (!model->layers[i])
+            forms |= ints_forms_of_expert(model->kernels, &model->weights->blocks[i].mlp);
+    size_t x = ints_size(forms, n_rows, c->hidden_size);
+    size_t h = ints_size(forms, n_rows, c->intermediate_size);
+    return x > h ? x : h;
+}
+
 static dense_space dense_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
     const dsmoe_config *c = &model->config;
     int64_t hidden = c->hidden_size, width = c->intermediate_size;
     dense_space s = {
         .experts = experts_place(a, model->kernels, hidden, 1, n_rows),
-        .threads = scratch_place(a, model->kernels, width > hidden ? width : hidden, n_threads),
+        .threads = scratch_place(a, model->kernels, width > hidden ? width : hidden,
+                                 dense_ints_size(model, n_rows), n_threads),
         .h = arena_take(a, n_rows * width, sizeof(float)),
     };
     s.experts.threads = s.threads;
@@ -33,10 +48,20 @@ static dense_space dense_place(arena *a, const dsmoe_model *model, int64_t n_row
     return s;
 }
 
+static thread_scratch *head_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
+{
+    int64_t hidden = model->config.hidden_size;
+    unsigned forms = ints_forms(model->kernels, model->weights->lm_head);
+    return scratch_place(a, model->kernels, hidden, ints_size(forms, n_rows, hidden), n_threads);
+}
+
 /* The largest step. */
 static size_t phase_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
+    arena head = arena_over(NULL);
+    head_place(&head, model, moe_min(n_rows, PASS_HEAD_ROWS), n_threads);
     size_t largest = attention_size(model, n_rows, n_threads);
+    if (largest && arena_size(&head) > largest) largest = arena_size(&head);
     for (int64_t i = 0; i < model->config.num_hidden_layers && largest; i++) {
         arena dense = arena_over(NULL);
         dense_place(&dense, model, n_rows, n_threads);
@@ -210,7 +235,7 @@ void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits)
     row_job job = {.pass = p, .norm = w->norm, .rows = rows_wanted, .add = true};
     threads_for(p->n_threads, n, norm_task, &job);
     arena a = arena_over(p->phase);
-    thread_scratch *threads = scratch_place(&a, p->model->kernels, c->hidden_size, p->n_threads);
+    thread_scratch *threads = head_place(&a, p->model, n, p->n_threads);
     const product head = {{p->normed, c->hidden_size, NULL},
                           n,
                           c->hidden_size,

@@ -6,12 +6,10 @@
 #include "moe/experts.h"
 
 #include "base/threads.h"
+#include "moe/ints.h"
 #include "moe/octets.h"
 
-enum {
-    FEW_ROWS = 448,       /* of all groups together */
-    BACKWARD_PART = 1024, /* columns of a task of backward, where packing rows costs more */
-};
+enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
 
 /* ---- groups and blocks --------------------------------------------------------------------- */
 
@@ -23,14 +21,15 @@ experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t 
         .kernels = kn,
         .hidden_size = hidden_size,
         .groups = arena_take(a, n_groups, sizeof(group)),
+        .cuts = arena_take(a, n_groups, sizeof(cut)),
         .blocks = arena_take(a, n_groups + n_rows / GEMM_ROWS, sizeof(block)),
     };
 }
 
-void experts_begin(experts *e, int64_t n_rows)
+void experts_begin(experts *e, int64_t n_tokens)
 {
+    e->n_tokens = n_tokens;
     e->n_groups = e->n_blocks = e->widest = e->widest_group = 0;
-    e->part = n_rows <= FEW_ROWS ? MOE_SMALL_PART : MOE_PART;
 }
 
 /* Blocks of a group are about equal, so that only a group of few rows has a block of few rows:
@@ -89,7 +88,7 @@ void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int
                     const expert_rows *arrays)
 {
     const dsmoe_layer_config *c = &layer->config;
-    experts_begin(e, n_tokens * (c->num_experts_per_tok + (c->n_shared_experts > 0)));
+    experts_begin(e, n_tokens);
     if (c->n_shared_experts > 0) experts_add(e, shared_group(layer, n_tokens, arrays));
     for (int64_t i = 0; i < c->n_routed_experts; i++)
         experts_add(e, routed_group(layer, d, i, arrays));
@@ -100,6 +99,7 @@ void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int
 typedef struct job {
     const experts *e;
     const float *x, *dy;
+    x_home x_home; /* x in integers, as far as gate_proj and up_proj want them */
     bool accumulate;
 } job;
 
@@ -135,25 +135,49 @@ static rows matrix_rows(const float *data, int64_t width, int64_t row)
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
+int64_t experts_cut_hidden(const experts *e)
+{
+    for (int64_t i = 0; i < e->n_groups; i++) {
+        const group *g = &e->groups[i];
+        e->cuts[i] = (cut){.n_rows = g->n_rows,
+                           .n_columns = g->width,
+                           .k = e->hidden_size,
+                           .type = g->weights.gate_proj.type};
+    }
+    return cut_tasks(e->cuts, e->n_groups, e->n_threads);
+}
+
+int64_t experts_cut_output(const experts *e)
+{
+    for (int64_t i = 0; i < e->n_groups; i++) {
+        const group *g = &e->groups[i];
+        e->cuts[i] = (cut){.n_rows = g->n_rows,
+                           .n_columns = e->hidden_size,
+                           .k = g->width,
+                           .type = g->weights.down_proj.type};
+    }
+    return cut_tasks(e->cuts, e->n_groups, e->n_threads);
+}
+
 /* h = silu(gate · x) * (up · x) */
 static void hidden_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
-    piece p = piece_of(e, task, moe_parts(e->widest, e->part), e->part);
-    const group *g = p.group;
-    if (!piece_clip(&p, g->width)) return;
-    int64_t hidden = e->hidden_size, at = p.row * g->width + p.column;
+    cut_task t = cut_task_at(e->cuts, e->n_groups, task);
+    const group *g = &e->groups[t.item];
+    int64_t hidden = e->hidden_size, at = t.row * g->width + t.column;
     thread_scratch *s = &e->threads[thread];
     bool keep = g->g != NULL;
     float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
-    int64_t stride = keep ? g->width : MOE_PART;
+    int64_t stride = keep ? g->width : t.n_columns;
 
-    gemm_nt_load_again(&s->gemm, token_rows(j->x, hidden, g, p.row), p.n_rows, hidden);
-    gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, p.column), p.n_columns, gate, stride);
-    gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, p.column), p.n_columns, up, stride);
-    for (int64_t r = 0; r < p.n_rows; r++)
-        e->kernels->swiglu(p.n_columns, gate + r * stride, up + r * stride,
+    gemm_nt_load_made(&s->gemm, token_rows(j->x, hidden, g, t.row), &j->x_home, t.row, t.n_rows,
+                      hidden);
+    gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, t.column), t.n_columns, gate, stride);
+    gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, t.column), t.n_columns, up, stride);
+    for (int64_t r = 0; r < t.n_rows; r++)
+        e->kernels->swiglu(t.n_columns, gate + r * stride, up + r * stride,
                            g->h + at + r * g->width);
 }
 
@@ -162,14 +186,39 @@ static void output_task(void *context, int64_t task, int thread)
 {
     const job *j = context;
     const experts *e = j->e;
+    cut_task t = cut_task_at(e->cuts, e->n_groups, task);
+    const group *g = &e->groups[t.item];
     int64_t hidden = e->hidden_size;
-    piece p = piece_of(e, task, moe_parts(hidden, e->part), e->part);
-    const group *g = p.group;
     gemm *m = &e->threads[thread].gemm;
-    piece_clip(&p, hidden);
-    gemm_nt_load_again(m, matrix_rows(g->h, g->width, p.row), p.n_rows, g->width);
-    gemm_nt(m, matrix_from(g->weights.down_proj, p.column), p.n_columns,
-            g->out + p.row * hidden + p.column, hidden);
+    gemm_nt_load_made(m, matrix_rows(g->h, g->width, t.row), &g->h_home, t.row, t.n_rows, g->width);
+    gemm_nt(m, matrix_from(g->weights.down_proj, t.column), t.n_columns,
+            g->out + t.row * hidden + t.column, hidden);
+}
+
+/* x in integers, once for all experts. */
+static void make_x(job *j)
+{
+    const experts *e = j->e;
+    int_work ints = ints_begin(e->threads, e->n_threads);
+    rows x = {j->x, e->hidden_size, NULL};
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        if (g->n_rows == 0) continue;
+        ints_want(&ints, &j->x_home, x, e->n_tokens, e->hidden_size, g->weights.gate_proj);
+        ints_want(&ints, &j->x_home, x, e->n_tokens, e->hidden_size, g->weights.up_proj);
+    }
+    ints_end(&ints);
+}
+
+/* The same for h, in the same memory. */
+static void make_h(const experts *e)
+{
+    int_work ints = ints_begin(e->threads, e->n_threads);
+    for (group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        g->h_home = (x_home){0};
+        ints_want(&ints, &g->h_home, matrix_rows(g->h, g->width, 0), g->n_rows, g->width,
+                  g->weights.down_proj);
+    }
+    ints_end(&ints);
 }
 
 static void show_inputs(const experts *e, const float *x)
@@ -205,13 +254,13 @@ static void make_octets(const experts *e)
 void experts_forward(const experts *e, const float *x)
 {
     job j = {.e = e, .x = x};
-    int64_t hidden = e->hidden_size;
     make_octets(e);
     if (e->watch) show_inputs(e, x);
-    scratch_forget(e->threads, e->n_threads);
-    threads_for(e->n_threads, e->n_blocks * moe_parts(e->widest, e->part), hidden_task, &j);
+    make_x(&j);
+    threads_for(e->n_threads, experts_cut_hidden(e), hidden_task, &j);
     if (e->watch) show_hidden(e);
-    threads_for(e->n_threads, e->n_blocks * moe_parts(hidden, e->part), output_task, &j);
+    make_h(e);
+    threads_for(e->n_threads, experts_cut_output(e), output_task, &j);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */

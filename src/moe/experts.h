@@ -1,8 +1,8 @@
 /* experts.h - the experts as grouped matrix products over the rows that dispatch sorted.
  *
  * A group is one expert with its rows; the fused shared experts are one more group, whose rows are
- * all tokens. A block is at most GEMM_ROWS rows of a group, and (block, some columns) is one task.
- */
+ * all tokens. A task is some rows of a group and some columns of its output: forward see cut.h; backward
+ * the rows are a block, at most GEMM_ROWS of a group. */
 #ifndef DSMOE_MOE_EXPERTS_H
 #define DSMOE_MOE_EXPERTS_H
 
@@ -32,6 +32,7 @@ typedef struct group {
     const int32_t *token;     /* whose row it is; NULL: row r is token r */
     float *weight, *d_weight; /* NULL: the weight is 1 */
     float *g, *u, *h, *out;
+    x_home h_home; /* h in integers, as far as down_proj wants them */
 } group;
 
 typedef struct block {
@@ -42,10 +43,10 @@ typedef struct experts {
     const kernels *kernels;
     int64_t hidden_size;
     group *groups;
+    cut *cuts; /* of each group, for one step of forward */
     block *blocks;
-    int64_t n_groups, n_blocks;
+    int64_t n_tokens, n_groups, n_blocks;
     int64_t widest, widest_group; /* of the groups that have rows; of all */
-    int64_t part;                 /* columns of a task's forward product */
     thread_scratch *threads;
     int n_threads;
     const input_watch *watch; /* of forward; NULL: nobody */
@@ -56,12 +57,16 @@ experts experts_place(arena *a, const kernels *kernels, int64_t hidden_size, int
                       int64_t n_rows);
 
 /* Group by group: the largest first, so that it is not the last to finish. experts_begin takes the
- * number of rows of all groups. */
-void experts_begin(experts *e, int64_t n_rows);
+ * number of rows of x. */
+void experts_begin(experts *e, int64_t n_tokens);
 void experts_add(experts *e, group g);
 /* The same for a layer: the sorted rows cut into groups and blocks. */
 void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
                     const expert_rows *arrays);
+
+/* How forward cuts its two steps into e->cuts, one for each group; the number of tasks. */
+int64_t experts_cut_hidden(const experts *e); /* columns of gate_proj and up_proj */
+int64_t experts_cut_output(const experts *e); /* columns of down_proj */
 
 /* out = FFN(x) of every group's rows, not yet weighted. */
 void experts_forward(const experts *e, const float *x);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "moe/ints.h"
+
 /* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
  * that length each expert's weights are reused often enough for arithmetic to be the limit. */
 enum { PIECE = 2048 };
@@ -49,6 +51,15 @@ static bool weights_are_f32(const dsmoe_layer_config *c, const moe_weights *w)
     return f32 && (c->n_shared_experts == 0 || expert_is_f32(&w->shared_experts));
 }
 
+static unsigned weights_forms(const dsmoe_layer_config *c, const moe_weights *w)
+{
+    const kernels *kn = kernels_get();
+    unsigned forms = c->n_shared_experts > 0 ? ints_forms_of_expert(kn, &w->shared_experts) : 0;
+    for (int64_t i = 0; i < c->n_routed_experts; i++)
+        forms |= ints_forms_of_expert(kn, &w->experts[i]);
+    return forms;
+}
+
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
                           dsmoe_layer **layer, dsmoe_error *error)
 {
@@ -61,7 +72,11 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
     }
     memcpy(table, weights->experts, size);
-    *made = (dsmoe_layer){*config, kernels_get(), *weights, weights_are_f32(config, weights), 0};
+    *made = (dsmoe_layer){.config = *config,
+                          .kernels = kernels_get(),
+                          .weights = *weights,
+                          .is_f32 = weights_are_f32(config, weights),
+                          .x_forms = weights_forms(config, weights)};
     made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
     made->weights.experts = table;
     *layer = made;
@@ -105,16 +120,31 @@ void dsmoe_layer_free(dsmoe_layer *layer)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, int n_threads)
+thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size_t ints_size,
+                              int n_threads)
 {
     thread_scratch *threads = arena_take(a, n_threads, sizeof *threads);
+    char *ints = arena_take(a, 1, ints_size);
     for (int i = 0; i < n_threads; i++) {
         void *panels = arena_take(a, 1, gemm_scratch_size(kn, longest));
-        float *gate = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
-        float *up = arena_take(a, GEMM_ROWS * MOE_PART, sizeof(float));
-        if (a->base) threads[i] = (thread_scratch){gemm_init(kn, longest, panels), gate, up};
+        float *gate = arena_take(a, GEMM_ROWS * CUT_WIDEST, sizeof(float));
+        float *up = arena_take(a, GEMM_ROWS * CUT_WIDEST, sizeof(float));
+        if (a->base)
+            threads[i] =
+                (thread_scratch){gemm_init(kn, longest, panels), gate, up, ints, ints_size};
     }
     return threads;
+}
+
+/* What n_tokens rows of x take in integers, and later, in the same place, those that they become. */
+static size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    size_t x = ints_size(layer->x_forms, n_tokens, c->hidden_size);
+    size_t h =
+        ints_size(layer->x_forms, n_tokens * c->num_experts_per_tok, c->moe_intermediate_size) +
+        ints_size(layer->x_forms, n_tokens, moe_shared_width(c));
+    return x > h ? x : h;
 }
 
 row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
@@ -159,7 +189,8 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
         .routing = routing_place(a, layer, n_tokens),
         .dispatch = dispatch_place(a, c, n_tokens),
         .experts = layer_experts_place(a, layer, n_tokens),
-        .threads = scratch_place(a, layer->kernels, layer_longest(c), n_threads),
+        .threads = scratch_place(a, layer->kernels, layer_longest(c),
+                                 layer_ints_size(layer, n_tokens), n_threads),
         .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
         .out = arena_take(a, n_tokens * c->num_experts_per_tok * c->hidden_size, sizeof(float)),
     };

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "kernels/gemm.h"
+#include "moe/cut.h"
 
 /* dsmoe_expert_weights and dsmoe_layer_weights over matrices of any type. */
 typedef struct moe_expert {
@@ -22,6 +23,7 @@ struct dsmoe_layer {
     const kernels *kernels;
     moe_weights weights; /* `experts` is the layer's own copy of the table */
     bool is_f32;         /* all weights are float32, so that it can be trained */
+    unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* highest-scoring experts of each token that it may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
 };
@@ -79,22 +81,14 @@ static inline int64_t moe_widest(const dsmoe_layer_config *c)
 /* One thread's scratch. */
 typedef struct thread_scratch {
     gemm gemm;
-    float *gate, *up; /* [GEMM_ROWS, MOE_PART] pre-activations that nobody keeps */
+    float *gate, *up; /* [GEMM_ROWS, CUT_WIDEST] pre-activations that nobody keeps */
+    char *ints;       /* the same for all threads: room for x in integers, see ints.h */
+    size_t ints_size;
 } thread_scratch;
 
-/* Output columns of a forward product that one task computes: half of the released model's experts; and
- * when there are few rows, more and smaller tasks, but not too small, as the first lines of a part are
- * waited for. */
-enum { MOE_PART = 704, MOE_SMALL_PART = 352 };
-
-/* `longest` bounds the length of a row of any operand. */
-thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, int n_threads);
-
-/* Before a product: what was x may be other numbers now. */
-static inline void scratch_forget(thread_scratch *threads, int n_threads)
-{
-    for (int i = 0; i < n_threads; i++) gemm_nt_forget(&threads[i].gemm);
-}
+/* `longest` bounds the length of a row of any operand; ints_size is what x in integers may take. */
+thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, size_t ints_size,
+                              int n_threads);
 
 static inline int64_t moe_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
 static inline int64_t moe_min(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -28,7 +28,7 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     int64_t n_rows = n_tokens * c->num_experts_per_tok, n_experts = c->n_routed_experts;
     train_space s = {
         .experts = layer_experts_place(a, layer, n_tokens),
-        .threads = scratch_place(a, layer->kernels, layer_longest(c), n_threads),
+        .threads = scratch_place(a, layer->kernels, layer_longest(c), 0, n_threads),
         .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .weight = arena_take(a, n_rows, sizeof(float)),
@@ -145,11 +145,13 @@ typedef struct router_job {
     thread_scratch *threads;
 } router_job;
 
+enum { ROUTER_PART = 704 }; /* columns of a task */
+
 static void d_router_task(void *context, int64_t task, int thread)
 {
     const router_job *j = context;
     int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
-    int64_t column = task * MOE_PART, columns = moe_min(MOE_PART, hidden - column);
+    int64_t column = task * ROUTER_PART, columns = moe_min(ROUTER_PART, hidden - column);
     gemm_tn(&j->threads[thread].gemm, (rows){j->d_logits, n, NULL}, n,
             (rows){j->x + column, hidden, NULL}, columns, j->n_tokens, j->d_gate + column, hidden,
             j->accumulate);
@@ -169,7 +171,7 @@ static void d_tokens_task(void *context, int64_t task, int thread)
 static void router_backward(const router_job *j, int n_threads)
 {
     int64_t hidden = j->layer->config.hidden_size;
-    threads_for(n_threads, moe_parts(hidden, MOE_PART), d_router_task, (void *)j);
+    threads_for(n_threads, moe_parts(hidden, ROUTER_PART), d_router_task, (void *)j);
     threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
 }
 

@@ -53,7 +53,7 @@ static attention_space space_place(arena *a, const attention_batch *b)
     int64_t block = b->n_threads * QUERIES * b->sequence_length;
     attention_saved gradients = attention_saved_place(a, b);
     return (attention_space){
-        .threads = scratch_place(a, b->kernels, b->config->hidden_size, b->n_threads),
+        .threads = scratch_place(a, b->kernels, b->config->hidden_size, 0, b->n_threads),
         .p = arena_take(a, block, sizeof(float)),
         .ds = arena_take(a, block, sizeof(float)),
         .dq = gradients.q,

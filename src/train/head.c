@@ -31,7 +31,7 @@ static int64_t stretch_of(const head_job *job)
 static head_space space_place(arena *a, const head_job *job)
 {
     return (head_space){
-        .threads = scratch_place(a, job->kernels, job->hidden_size, job->n_threads),
+        .threads = scratch_place(a, job->kernels, job->hidden_size, 0, job->n_threads),
         .logits = arena_take(a, stretch_of(job) * job->vocab_size, sizeof(float)),
         .losses = arena_take(a, job->n_tokens, sizeof(double)),
     };

@@ -30,7 +30,7 @@ static dense_space dense_place(arena *a, const dsmoe_trainer *t, int64_t n_token
     dense_space s = {.experts = experts_place(a, t->kernels, hidden, 1, n_tokens),
                      .h = arena_take(a, n_tokens * width, sizeof(float))};
     s.experts.threads =
-        scratch_place(a, t->kernels, width > hidden ? width : hidden, t->options.n_threads);
+        scratch_place(a, t->kernels, width > hidden ? width : hidden, 0, t->options.n_threads);
     s.experts.n_threads = t->options.n_threads;
     return s;
 }

@@ -1,0 +1,73 @@
+/* cut.c - how products are cut into tasks. */
+#include "moe/cut.h"
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static int64_t n_parts(const cut *c) { return ceil_div(c->n_columns, c->part); }
+
+static int64_t n_tasks(const cut *c) { return c->n_blocks * n_parts(c); }
+
+static int64_t total_cost(const cut *list, int64_t n)
+{
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += list[i].n_blocks * cut_cost(ceil_div(list[i].n_rows, max64(1, list[i].n_blocks)),
+                                           list[i].n_columns, list[i].k);
+    return sum;
+}
+
+/* As many columns as cost at most `most`, in multiples of `unit`; and no last part that is much smaller
+ * than the others. */
+static int64_t part_of(const cut *c, int64_t most, int64_t unit)
+{
+    int64_t rows_here = ceil_div(c->n_rows, max64(1, c->n_blocks));
+    int64_t widest = rows_here > CUT_FEW_ROWS ? CUT_WIDEST : CUT_WIDEST_FEW;
+    int64_t part = most / max64(1, cut_cost(rows_here, 1, c->k));
+    part = max64(unit, min64(part, widest) / unit * unit);
+    int64_t even = ceil_div(ceil_div(c->n_columns, ceil_div(c->n_columns, part)), unit) * unit;
+    return max64(unit, min64(part, even));
+}
+
+static int64_t cut_with(cut *list, int64_t n, int64_t most, int64_t unit)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        list[i].part =
+            part_of(&list[i], most, dtype_is_block(list[i].type) ? unit : CUT_FLOAT_UNIT);
+        list[i].first_task = count;
+        count += n_tasks(&list[i]);
+    }
+    return count;
+}
+
+int64_t cut_tasks(cut *list, int64_t n, int n_threads)
+{
+    for (int64_t i = 0; i < n; i++) list[i].n_blocks = ceil_div(list[i].n_rows, GEMM_ROWS);
+    int64_t most = total_cost(list, n) / ((int64_t)CUT_PER_THREAD * n_threads);
+    int64_t count = cut_with(list, n, most, CUT_UNIT);
+    /* Few tasks, and the last round of them leaves many threads without one: single octets. */
+    int64_t rounds = ceil_div(count, n_threads);
+    if (rounds < CUT_PER_THREAD && count * 10 < rounds * n_threads * 9)
+        count = cut_with(list, n, most, BLOCK_OCTET);
+    return count;
+}
+
+cut_task cut_task_at(const cut *list, int64_t n, int64_t task)
+{
+    int64_t low = 0, high = n; /* the last product that begins before the task, or with it */
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (list[middle].first_task <= task)
+            low = middle;
+        else
+            high = middle;
+    }
+    const cut *c = &list[low];
+    /* Blocks of rows come one after the other, while the weights of a part are near. */
+    int64_t block = (task - c->first_task) % c->n_blocks;
+    int64_t column = (task - c->first_task) / c->n_blocks * c->part;
+    int64_t row = c->n_rows * block / c->n_blocks, end = c->n_rows * (block + 1) / c->n_blocks;
+    return (cut_task){low, row, end - row, column, min64(c->part, c->n_columns - column)};
+}
