@@ -167,7 +167,7 @@ static void test_presets(void **state)
 }
 
 /* Cuts out all occurrences of a word. */
-static void cut(char *text, const char *word)
+static void cut_short(char *text, const char *word)
 {
     size_t n = strlen(word);
     for (char *at = text; (at = strstr(at, word));) memmove(at, at + n, strlen(at + n) + 1);
@@ -187,7 +187,7 @@ static void test_released_config(void **state)
     char *text = read_file(in(directory, "config.json"), &n);
     char *expected = read_file(public_file, &expected_n);
     assert_non_null(strstr(text, "deepseek-ai/deepseek-moe-16b-base--modeling_deepseek"));
-    cut(text, "deepseek-ai/deepseek-moe-16b-base--");
+    cut_short(text, "deepseek-ai/deepseek-moe-16b-base--");
     assert_string_equal(text, expected);
     free(text);
     free(expected);

@@ -218,7 +218,8 @@ static void test_oldest_go_first(void **state)
     dsmoe_sequence_free(b);
     check_pages(0, 0, 5);
     dsmoe_sequence *c = make_empty();
-    prefill(c, other_text + 5, KV_PAGE + 1, NULL); /* the free page, and the end of the first text */
+    prefill(c, other_text + 5, KV_PAGE + 1,
+            NULL); /* the free page, and the end of the first text */
     check_pages(2, 0, 4);
     dsmoe_sequence_free(begin(text, N_CTX, 2 * KV_PAGE));
     dsmoe_sequence_free(begin(other_text, N_CTX, 2 * KV_PAGE));
@@ -303,6 +304,57 @@ static void test_spoilt_company(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* ---- the last layer ------------------------------------------------------------------------------ */
+
+/* The rows that are left after all layers of a pass over two spans of ten rows. */
+static int64_t rows_left(int64_t first_wanted, int64_t second_wanted, dsmoe_routing_fn *watch)
+{
+    enum { N = 10 };
+    dsmoe_sequence *s[2] = {make_empty(), make_empty()};
+    arena a = arena_over(engine->workspace);
+    engine_space space = engine_space_place(&a, model, &engine->options);
+    for (int i = 0; i < 2; i++) {
+        assert_true(sequence_reserve(s[i], N));
+        space.spans[i] = (span){.cache = {&engine->pool.pages, s[i]->table},
+                                .tokens = text,
+                                .row = i * N,
+                                .n_rows = N,
+                                .n_wanted = i ? second_wanted : first_wanted,
+                                .watch = i ? watch : NULL};
+    }
+    pass *p = &space.pass;
+    p->spans = space.spans;
+    p->n_spans = 2;
+    p->n_rows = 2 * N;
+    pass_begin(p);
+    for (int64_t layer = 0; layer < made.config.num_hidden_layers; layer++) {
+        assert_int_equal(p->n_rows, 2 * N);
+        assert_int_equal(pass_block(p, layer, NULL), DSMOE_OK);
+    }
+    assert_int_equal(p->spans[0].n_rows, first_wanted);
+    assert_int_equal(p->spans[0].position, N - first_wanted);
+    assert_int_equal(p->spans[1].row, first_wanted);
+    for (int i = 0; i < 2; i++) dsmoe_sequence_free(s[i]);
+    return p->n_rows;
+}
+
+static void look_away(void *context, int64_t layer, int64_t position, int64_t n_tokens,
+                      const dsmoe_routing *routing)
+{
+    (void)context, (void)layer, (void)position, (void)n_tokens, (void)routing;
+}
+
+/* It computes rows that somebody needs, and of the others keys and values alone. */
+static void test_needed_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(rows_left(10, 10, NULL), 20);
+    assert_int_equal(rows_left(1, 1, NULL), 2);
+    assert_int_equal(rows_left(0, 3, NULL), 3);
+    assert_int_equal(rows_left(0, 0, NULL), 0);
+    assert_int_equal(rows_left(1, 1, look_away), 11); /* who is watched shows all its rows */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +365,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_oldest_go_first, open_engine, close_engine),
         cmocka_unit_test_setup_teardown(test_no_free_page, open_engine, close_engine),
         cmocka_unit_test(test_spoilt_company),
+        cmocka_unit_test_setup_teardown(test_needed_rows, open_engine, close_engine),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

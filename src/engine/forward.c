@@ -158,12 +158,12 @@ static void fail_nonfinite(dsmoe_turn *t, int64_t position, const char *what)
     fail_turn(t, &error);
 }
 
-/* Ends the turns that some router could not score a row of. */
+/* Ends the turns that some router could not score a row of. Rows are numbered as they came. */
 static void fail_spoilt(call *c)
 {
     const pass *p = &c->space.pass;
     for (int64_t i = 0; i < p->n_spans; i++) {
-        const span *s = &p->spans[i];
+        const span *s = &c->space.spans[i];
         int64_t row = s->row;
         while (row < s->row + s->n_rows && !p->spoilt[row]) row++;
         if (row == s->row + s->n_rows) continue;

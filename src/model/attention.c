@@ -204,8 +204,7 @@ static unsigned char *values_at(const attention_job *job, const kv_cache *cache,
            position % KV_PAGE * cache->pages->layers[job->layer].row;
 }
 
-/* Turns queries and keys of a block's tokens by their positions, for one key-value head and the query
- * heads that share it; keys and values join the cache. */
+/* Turns the keys of a block's tokens by their positions, for one head; keys and values join the cache. */
 static void remember_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -220,10 +219,8 @@ static void remember_task(void *context, int64_t task, int thread)
     for (int64_t t = b->first; t < b->first + b->n_tokens; t++) {
         int64_t row = b->span->row + t, position = b->span->position + t;
         const float *cosines = p->cos + row * (d / 2), *sines = p->sin + row * (d / 2);
-        float *q = job->space.q + row * c->hidden_size + head * job->group * d;
         float *k = job->space.k + (row * n_heads + head) * d;
         const float *v = job->space.v + (row * n_heads + head) * d;
-        for (int64_t h = 0; h < job->group; h++) turn(d, cosines, sines, q + h * d);
         turn(d, cosines, sines, k);
         int64_t in_group = position % KEY_GROUP;
         kn->put_key(d, k, keys_at(job, cache, head, position - in_group), (int)in_group);
@@ -297,6 +294,22 @@ static float *query_at(const attention_job *job, const queries *q, int64_t i)
     return job->space.q + row * job->pass->model->config.hidden_size + head * job->head_dim;
 }
 
+/* Queries in one place, turned by their positions and scaled. */
+static void gather(const attention_job *job, attention_scratch *t, const queries *q)
+{
+    const pass *p = job->pass;
+    rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
+    int64_t d = job->head_dim;
+    float scale = (float)(1.0 / sqrt((double)d));
+    for (int64_t i = 0; i < q->n; i++) {
+        int64_t row = q->row + i / q->n_heads;
+        float *to = t->q + i * d;
+        memcpy(to, query_at(job, q, i), (size_t)d * sizeof *to);
+        turn(d, p->cos + row * (d / 2), p->sin + row * (d / 2), to);
+        p->model->kernels->scale(d, scale, to);
+    }
+}
+
 /* Queries are gathered, answered, and the answers put in their place. */
 static void attend_task(void *context, int64_t task, int thread)
 {
@@ -305,10 +318,8 @@ static void attend_task(void *context, int64_t task, int thread)
     attention_scratch *t = &job->space.threads[thread];
     int64_t d = job->head_dim, end = q.position + q.n_tokens;
 
-    float scale = (float)(1.0 / sqrt((double)d));
+    gather(job, t, &q);
     for (int64_t i = 0; i < q.n; i++) {
-        const float *from = query_at(job, &q, i);
-        for (int64_t j = 0; j < d; j++) t->q[i * d + j] = from[j] * scale;
         t->max[i] = -INFINITY;
         t->sum[i] = 0.0f;
     }
@@ -339,17 +350,26 @@ void attention_forward(pass *p, int64_t layer)
     int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;
     attention_space *s = &job.space;
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
+    bool all = !pass_may_narrow(p, layer); /* else only keys and values are wanted of all rows */
 
-    const product in[] = {
-        {x, p->n_rows, hidden, w->q_proj.weight, w->q_proj.bias, hidden, s->q},
+    product in[] = {
         {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},
         {x, p->n_rows, hidden, w->v_proj.weight, w->v_proj.bias, kv_size, s->v},
+        {x, p->n_rows, hidden, w->q_proj.weight, w->q_proj.bias, hidden, s->q},
     };
     linear_show(in, 3, p->inputs);
-    linear_run(in, 3, s->products, p->n_threads);
+    linear_run(in, all ? 3 : 2, s->products, p->n_threads);
     cut_blocks(&job);
-    job.n_parts = parts_of_group(&job);
     threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads, remember_task, &job);
+    if (!all) {
+        pass_narrow(p);
+        if (p->n_rows == 0) return;
+        in[2].n_rows = p->n_rows;
+        linear_run(&in[2], 1, s->products, p->n_threads);
+        job.n_blocks = 0;
+        cut_blocks(&job);
+    }
+    job.n_parts = parts_of_group(&job);
     threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads * job.n_parts, attend_task,
                 &job);
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,

@@ -4,6 +4,8 @@
  *   x += FFN(norm(x))         FFN: one SwiGLU network, or the MoE layer */
 #include "model/pass.h"
 
+#include <string.h>
+
 #include "base/threads.h"
 #include "model/attention.h"
 #include "model/config.h"
@@ -87,6 +89,8 @@ pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_thread
         .cos = arena_take(a, n_rows * half, sizeof(float)),
         .sin = arena_take(a, n_rows * half, sizeof(float)),
         .spoilt = arena_take(a, n_rows, sizeof(int32_t)),
+        .number = arena_take(a, n_rows, sizeof(int32_t)),
+        .narrow = arena_take(a, n_rows, sizeof(span)),
         .phase = arena_take(a, 1, phase),
         .phase_size = phase,
     };
@@ -115,6 +119,7 @@ static void embed_task(void *context, int64_t row, int thread)
     p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),
                                                 p->x + row * c->hidden_size);
     p->spoilt[row] = 0;
+    p->number[row] = (int32_t)row;
     rope_angles(c, s->position + i, p->cos + row * half, p->sin + row * half);
 }
 
@@ -193,7 +198,8 @@ static void show_routing(void *context, int64_t first, int64_t n_tokens,
 static void mark_spoilt(void *context, int64_t row)
 {
     const watch_job *job = context;
-    if (job->pass->spoilt[row] == 0) job->pass->spoilt[row] = (int32_t)(1 + job->layer);
+    int32_t *spoilt = &job->pass->spoilt[job->pass->number[row]];
+    if (*spoilt == 0) *spoilt = (int32_t)(1 + job->layer);
 }
 
 static bool is_watched(const pass *p)
@@ -215,11 +221,52 @@ static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
     return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
 }
 
+/* Rows of a span that somebody needs to the end: its last ones. */
+static int64_t rows_needed(const span *s) { return s->watch ? s->n_rows : s->n_wanted; }
+
+bool pass_may_narrow(const pass *p, int64_t layer)
+{
+    if (layer + 1 < p->model->config.num_hidden_layers || p->inputs) return false;
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n_spans; i++) n += rows_needed(&p->spans[i]);
+    return n < p->n_rows;
+}
+
+static void move_row(pass *p, int64_t from, int64_t to)
+{
+    int64_t hidden = p->model->config.hidden_size, half = config_head_dim(&p->model->config) / 2;
+    memcpy(p->x + to * hidden, p->x + from * hidden, (size_t)hidden * sizeof *p->x);
+    memcpy(p->normed + to * hidden, p->normed + from * hidden, (size_t)hidden * sizeof *p->normed);
+    memcpy(p->cos + to * half, p->cos + from * half, (size_t)half * sizeof *p->cos);
+    memcpy(p->sin + to * half, p->sin + from * half, (size_t)half * sizeof *p->sin);
+    p->number[to] = p->number[from];
+}
+
+void pass_narrow(pass *p)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < p->n_spans; i++) {
+        span s = p->spans[i];
+        int64_t needed = rows_needed(&s), skipped = s.n_rows - needed;
+        for (int64_t r = 0; r < needed; r++)
+            if (n + r < s.row + skipped + r) move_row(p, s.row + skipped + r, n + r);
+        s.tokens += skipped;
+        s.position += skipped;
+        s.row = n;
+        s.n_rows = needed;
+        p->narrow[i] = s;
+        n += needed;
+    }
+    p->spans = p->narrow;
+    p->n_rows = n;
+}
+
 dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error)
 {
     const block_weights *w = &p->model->weights->blocks[layer];
     add_and_norm(p, layer > 0, w->input_layernorm);
     attention_forward(p, layer);
+    if (p->n_rows == 0) return DSMOE_OK; /* only the keys and values of these tokens were wanted */
     add_and_norm(p, true, w->post_attention_layernorm);
     if (p->model->layers[layer]) return moe_forward(p, layer, error);
     dense_forward(p, &w->mlp);

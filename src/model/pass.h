@@ -22,7 +22,9 @@ typedef struct span {
 
 typedef struct pass {
     const dsmoe_model *model;
-    const span *spans;
+    const span
+        *spans; /* as they came, and once the pass is narrow (pass_narrow) as `narrow` has them */
+    span *narrow;
     int64_t n_spans, n_rows;
     int n_threads;
     float *x;         /* [n_rows, hidden_size] the residual stream */
@@ -30,6 +32,7 @@ typedef struct pass {
     float *y;         /* [n_rows, hidden_size] what attention or the FFN adds to x */
     float *cos, *sin; /* [n_rows, head_dim / 2] */
     int32_t *spoilt;  /* [n_rows] 1 + the layer whose router could not score the row; 0: none */
+    int32_t *number;  /* [n_rows] what a row's number was when the pass began */
     void *phase;      /* memory of one step, free for the next */
     size_t phase_size;
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
@@ -48,6 +51,12 @@ static inline const span *pass_span(const pass *p, int64_t row)
 
 /* Embedding and rotary angles of the spans' tokens. */
 void pass_begin(pass *p);
+/* Whether the last layer has rows that nobody needs: all but those whose logits are wanted or whose
+ * routing is watched. Of the others the layer computes keys and values, for later tokens, and no more. */
+bool pass_may_narrow(const pass *p, int64_t layer);
+/* Leaves only rows that are needed: the rows of p->x and p->normed move together, spans have the last
+ * of their rows. */
+void pass_narrow(pass *p);
 /* x = block(x) for layer `layer`. A row whose scores are not finite numbers harms no other row: it is
  * marked as spoilt, and goes on with experts that mean nothing. */
 dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error);
