@@ -158,14 +158,13 @@ static int train(demo_command *c)
 static int parse(demo_command *c, int argc, char **argv)
 {
     const option_row rows[] = {
-        {"--out", "-o", OPTION_TEXT, &c->out, 0, 0},
+        {"--out", "-o", OPTION_PATH, &c->out, 0, 0},
         {"--steps", NULL, OPTION_INTEGER, &c->steps, 1, 1e9},
         {"--seconds", NULL, OPTION_NUMBER, &c->seconds, 0, 1e9},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p53},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     int exit_code = options_parse("demo", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!*c->out) return cli_usage("demo", "to which folder? --out is empty");
     if (strlen(c->out) > MAX_OUT) return cli_usage("demo", "the name of the folder is too long");
     snprintf(c->corpus, sizeof c->corpus, "%s/corpus", c->out);
     snprintf(c->config, sizeof c->config, "%s/config.json", c->out);

@@ -49,9 +49,9 @@ typedef struct imatrix_command {
 static int parse(imatrix_command *c, int argc, char **argv)
 {
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &c->model, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &c->file, 0, 0},
-        {"--output", "-o", OPTION_TEXT, &c->output, 0, 0},
+        {"--model", "-m", OPTION_PATH, &c->model, 0, 0},
+        {"--file", "-f", OPTION_PATH, &c->file, 0, 0},
+        {"--output", "-o", OPTION_PATH, &c->output, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &c->n_ctx, 2, INT32_MAX},
         {"--chunks", NULL, OPTION_INTEGER, &c->n_chunks, 1, INT32_MAX},
@@ -61,9 +61,9 @@ static int parse(imatrix_command *c, int argc, char **argv)
     int exit_code =
         options_parse("imatrix", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!c->model || !*c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
+    if (!c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
     if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
-    if (!c->output || !*c->output)
+    if (!c->output)
         return cli_usage("imatrix",
                          "where should it go? -o names a new file, say -o model.imatrix.gguf");
     const char *inputs[] = {c->model, output_input(c->file)};

@@ -90,12 +90,12 @@ static int parse_options(init_command *c, int argc, char **argv)
 {
     const option_row own[] = {
         {"--preset", NULL, OPTION_NAME, &c->preset, 0, 0},
-        {"--config", NULL, OPTION_TEXT, &c->config_path, 0, 0},
+        {"--config", NULL, OPTION_PATH, &c->config_path, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 1, 1 << 24},
         {"--type", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
         {"--dtype", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
-        {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+        {"--tokenizer", NULL, OPTION_PATH, &c->tokenizer, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     enum { N_OWN = sizeof own / sizeof *own, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
@@ -135,7 +135,7 @@ static int parse(init_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
         return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
-    if (!c->folder || !*c->folder)
+    if (!c->folder)
         return cli_usage("init",
                          "where should the model go? Name a new folder or a .gguf file at the end");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
