@@ -167,11 +167,16 @@ DSMOE_KERNELS=abacus
 export DSMOE_KERNELS
 run 2 plan
 usage DSMOE_KERNELS abacus scalar
+for command in plan train "bench layer" "tokenizer train"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 $command --help
+    shows usage:
+done
 run 0 --version
 shows "dsmoe " " kernels" DSMOE_KERNELS abacus
 run 0 help plan
 shows usage:
-DSMOE_KERNELS=scalar
+DSMOE_KERNELS=Scalar # names are taken in any case
 run 0 --version
 shows "scalar kernels"
 run 0 plan
@@ -183,6 +188,11 @@ shows "usage: dsmoe COMMAND" train
 cp "$out" "$scratch/help"
 run 0 --help
 cmp -s "$out" "$scratch/help" || complain "other help than dsmoe help"
+for words in "help help" "help --help" "help -h" "--help --version" "-h help"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 $words
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe help"
+done
 for command in train plan "tokenizer train" tokenizer "bench layer"; do
     # shellcheck disable=SC2086  # several arguments
     run 0 $command --help
@@ -191,7 +201,16 @@ for command in train plan "tokenizer train" tokenizer "bench layer"; do
     run 0 help $command
     silent
     cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
+    run 0 help "$command" # as one word
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
+    # shellcheck disable=SC2086
+    run 0 --help $command
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
 done
+run 2 help "bench lyer"
+usage "did you mean layer?"
+run 2 --help trian
+usage "did you mean train?"
 run 2 help bench lyer
 usage "did you mean layer?"
 run 2 help trian

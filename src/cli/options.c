@@ -224,6 +224,14 @@ static int store_word(const char *command, option_words *words, const char *word
     return CLI_OK;
 }
 
+/* DSMOE_KERNELS is an option of every command: nothing runs with one that does not exist, but there is
+ * help. */
+static int check_environment(void)
+{
+    dsmoe_error error;
+    return dsmoe_kernels_check(&error) == DSMOE_OK ? -1 : cli_error(NULL, NULL, &error);
+}
+
 /* What is asked for while options_has looks at the table of a command. */
 static struct {
     const char *name;
@@ -270,7 +278,7 @@ int options_parse_given(const char *command, const char *help, const option_row 
         }
         if (code != CLI_OK) return code;
     }
-    return -1;
+    return check_environment();
 }
 
 /* ---- what they say about each other ---------------------------------------------------------- */
