@@ -447,6 +447,12 @@ DSMOE_API dsmoe_status dsmoe_output_folder_check(const char *path, const char *c
 
 /* ---- GGUF and quantised models ------------------------------------------------------------- */
 
+/* What becomes of the matrices of a model that are quantised already. */
+typedef struct dsmoe_type_changes {
+    int64_t n_kept;        /* keep their type and are copied byte by byte */
+    int64_t n_larger;      /* get a type of more bits, and are no better for it */
+    int64_t n_requantised; /* get another one, which adds its own error */
+} dsmoe_type_changes;
 typedef struct dsmoe_convert_options {
     /* Of the matrices: the name of a dsmoe_dtype, or "q4_k_m", the usual mixture of Q4_K, Q6_K and
      * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files,
@@ -461,6 +467,7 @@ typedef struct dsmoe_convert_options {
      * not in it, and how many there are. If it has none of them, or in another size, it was made for
      * another model, which is an error. */
     int64_t *n_without_importance, *n_weighed;
+    dsmoe_type_changes *changes; /* may be NULL; known when `progress` is called first */
 } dsmoe_convert_options;
 /* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
  * .gguf, else a new or empty folder in the public layout (float types only). Config, tokenizer and weights

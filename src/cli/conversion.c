@@ -124,21 +124,10 @@ int conversion_summary(conversion *c)
 
 typedef struct source_view {
     const char *command, *from;
-    dsmoe_dtype has; /* the type of most bytes */
-    int wanted;      /* a dsmoe_dtype; -1: as it is */
+    dsmoe_dtype has;    /* the type of most bytes */
+    const char *wanted; /* NULL: as it is */
+    dsmoe_type_changes changes;
 } source_view;
-
-static bool is_quantised(dsmoe_dtype type) { return dsmoe_dtype_bits(type) < 16; }
-
-/* The type that a name stands for, of a mixture that of most matrices; -1: none. */
-static int named_type(const char *name)
-{
-    if (!name) return -1;
-    if (!strcmp(name, "q4_k_m")) return DSMOE_Q4_K;
-    for (int i = 0; i < DSMOE_N_DTYPES; i++)
-        if (!strcmp(name, dsmoe_dtype_name((dsmoe_dtype)i))) return i;
-    return -1;
-}
 
 /* False if it is not a model, which the conversion will tell. */
 static bool view_source(source_view *view)
@@ -159,15 +148,14 @@ static void warn_of_quantised(const void *context, double unused)
 {
     (void)unused;
     const source_view *v = context;
-    if (v->wanted < 0 || !is_quantised(v->has)) return;
-    const char *type = dsmoe_dtype_name((dsmoe_dtype)v->wanted);
-    double more = dsmoe_dtype_bits((dsmoe_dtype)v->wanted) - dsmoe_dtype_bits(v->has);
-    char effect[128] = "matrices of that type are copied as they are";
-    if (more > 0)
-        snprintf(effect, sizeof effect, "as %s it is larger and no better", type);
-    else if (v->wanted != (int)v->has)
+    const dsmoe_type_changes *n = &v->changes;
+    if (!v->wanted || n->n_kept + n->n_larger + n->n_requantised == 0) return;
+    char effect[128] = "such matrices are copied as they are";
+    if (n->n_requantised > 0)
         snprintf(effect, sizeof effect,
-                 "%s adds its own error; better start from the model before that", type);
+                 "%s adds its own error; better start from the model before that", v->wanted);
+    else if (n->n_larger > 0)
+        snprintf(effect, sizeof effect, "as %s it is larger and no better", v->wanted);
     cli_note(v->command, "%s is quantised already (%s): %s", v->from, dsmoe_dtype_name(v->has),
              effect);
 }
@@ -178,7 +166,7 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     model_path found;
     int exit_code = model_path_find(c->command, &from, &found);
     if (exit_code != CLI_OK) return exit_code;
-    source_view view = {.command = c->command, .from = from, .wanted = named_type(options.type)};
+    source_view view = {.command = c->command, .from = from, .wanted = options.type};
     int64_t n_without = 0, n_weighed = 0;
     if (view_source(&view)) c->announce = warn_of_quantised;
     c->context = &view;
@@ -186,6 +174,7 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     options.context = c;
     options.n_without_importance = &n_without;
     options.n_weighed = &n_weighed;
+    options.changes = &view.changes;
     if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
         return conversion_failure(c, &error);
     exit_code = conversion_summary(c);
