@@ -35,8 +35,9 @@ more
 one_message "4 messages saved to $scratch/talk.json"
 chat "/save
 /save --force
+/save -
 /load"
-[ "$(grep -c "needs the name of a file" "$err")" -eq 3 ] || complain "a missing name is not said"
+[ "$(grep -c "needs the name of a file" "$err")" -eq 4 ] || complain "a missing name is not said"
 
 # ---- --force at either end, and no other option
 cd "$scratch" || exit 1

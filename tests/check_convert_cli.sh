@@ -109,6 +109,18 @@ one_message "adds its own error"
 run 1 quantize "$scratch/nothing.gguf" "$scratch/x.gguf" --type q8_0
 one_message "$scratch/nothing.gguf"
 
+run 0 imatrix -m "$scratch/q8.gguf" -f "$scratch/text" -o "$scratch/i8.gguf" -c 64 --chunks 5
+says "$scratch/q8.gguf is quantised (q8_0)"
+
+# ---- what does not go along is said
+cp -R "$scratch/a" "$scratch/more"
+echo '{}' >"$scratch/more/special_tokens_map.json"
+run 0 convert "$scratch/more" "$scratch/more.gguf"
+one_message "$scratch/more" "does not go along: special_tokens_map.json"
+echo '{{ messages }}' >"$scratch/more/chat_template.jinja"
+run 0 convert "$scratch/more" "$scratch/more-again"
+one_message "does not go along: chat_template.jinja and special_tokens_map.json"
+
 # ---- an imatrix of another model
 run 0 init --preset tiny --layers 3 --tokenizer "$data/text_cli" "$scratch/three"
 run 0 quantize "$scratch/three" "$scratch/three.gguf" --type q8_0 --imatrix "$scratch/i.gguf"

@@ -72,6 +72,9 @@ inspect -m M --html x : --html --routing
 inspect -m M --routing T --layer 7 : --layer 7
 inspect -m M --routing T -c 1 : -c
 inspect -m M --routing T --html= : --html
+inspect -m M --force : --force --html
+inspect -m M --routing T --force : --force --html
+inspect -m M --routing T --html - : --html ./-
 inspect -m M --routing= : --routing empty
 tokenize : -m
 tokenize -m M -p a --special --no-special : --no-special
@@ -100,6 +103,7 @@ quantize M x.gguf --type q8_0 --imatrix= : --imatrix empty
 imatrix : -m
 imatrix -m M : -f
 imatrix -m M -f T : -o
+imatrix -m M -f T -o - : --output ./-
 plan --split 3 : 3
 plan --config= : --config empty
 plan --tokens 5 : --tokens --config
@@ -112,6 +116,7 @@ bench lyer : lyer layer
 bench layer --k 65 : --k --routed 65
 bench layer --hidden 0 : --hidden 0
 bench layer --tokens 1,,2 : --tokens 1,,2
+bench layer --tokens= --train-tokens= : --tokens --train-tokens
 bench layer --tokens 0 : --tokens 0
 bench layer --seconds x : --seconds
 bench layer --hiden 5 : --hiden --hidden

@@ -100,7 +100,7 @@ static int save(chat *c, char *path)
 {
     replace_file out;
     bool force = take_force(&path);
-    if (!*path) return needs_file("/save --force");
+    if (!*path || !strcmp(path, "-")) return needs_file(force ? "/save --force" : "/save");
     const char *option = find_option(path);
     if (option) {
         cli_note("chat", "/save has no option %.*s, only --force; as a name it is ./%.*s",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/model_path.h"
@@ -129,25 +130,44 @@ typedef struct source_view {
     dsmoe_type_changes changes;
 } source_view;
 
+dsmoe_dtype conversion_main_type(const dsmoe_model *model)
+{
+    double bytes[DSMOE_N_DTYPES] = {0};
+    dsmoe_dtype most = DSMOE_F32;
+    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++) {
+        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
+        bytes[t.dtype] += (double)t.size;
+        if (bytes[t.dtype] > bytes[most]) most = t.dtype;
+    }
+    return most;
+}
+
 /* False if it is not a model, which the conversion will tell. */
 static bool view_source(source_view *view)
 {
     dsmoe_model *model;
-    double bytes[DSMOE_N_DTYPES] = {0};
     if (dsmoe_model_open(view->from, &model, NULL) != DSMOE_OK) return false;
-    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++) {
-        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
-        bytes[t.dtype] += (double)t.size;
-        if (bytes[t.dtype] > bytes[view->has]) view->has = t.dtype;
-    }
+    view->has = conversion_main_type(model);
     dsmoe_model_free(model);
     return true;
 }
 
-static void warn_of_quantised(const void *context, double unused)
+/* Files of a folder that belong to its tokenizer and that neither form of a model takes along. */
+static void tell_left_out(const source_view *v)
 {
-    (void)unused;
-    const source_view *v = context;
+    static const char *const names[] = {"chat_template.jinja", "special_tokens_map.json"};
+    char found[64] = "", path[DSMOE_PATH + 32];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", v->from, names[i]);
+        size_t used = strlen(found);
+        if (access(path, F_OK) == 0)
+            snprintf(found + used, sizeof found - used, "%s%s", used ? " and " : "", names[i]);
+    }
+    if (*found) cli_note(v->command, "%s: does not go along: %s", v->from, found);
+}
+
+static void warn_of_quantised(const source_view *v)
+{
     const dsmoe_type_changes *n = &v->changes;
     if (!v->wanted || n->n_kept + n->n_larger + n->n_requantised == 0) return;
     char effect[128] = "such matrices are copied as they are";
@@ -160,6 +180,13 @@ static void warn_of_quantised(const void *context, double unused)
              effect);
 }
 
+static void announce(const void *context, double unused)
+{
+    (void)unused;
+    warn_of_quantised(context);
+    tell_left_out(context);
+}
+
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
 {
     dsmoe_error error;
@@ -168,7 +195,7 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     if (exit_code != CLI_OK) return exit_code;
     source_view view = {.command = c->command, .from = from, .wanted = options.type};
     int64_t n_without = 0, n_weighed = 0;
-    if (view_source(&view)) c->announce = warn_of_quantised;
+    if (view_source(&view)) c->announce = announce;
     c->context = &view;
     options.progress = conversion_progress;
     options.context = c;

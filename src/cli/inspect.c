@@ -314,6 +314,10 @@ int command_inspect(int argc, char **argv)
                          options.html  ? "--html"
                          : options.ids ? "--ids"
                                        : "--layer");
+    if (options.force && !options.html)
+        return cli_usage("inspect", "--force has no effect without --html");
+    if (options.html && output_check_name("inspect", "--html", options.html) != CLI_OK)
+        return CLI_USAGE;
     model_path found;
     exit_code = model_path_find("inspect", &options.model, &found);
     if (exit_code == CLI_OK) exit_code = check_page(&options);
