@@ -39,7 +39,7 @@ static const char help[] =
     "\n"
     "the model:\n"
     "      --preset NAME          tiny (default), 2b or 16b\n"
-    "      --config FILE          a config.json of your own\n"
+    "      --config PATH          a config.json of your own, or the folder or run that has one\n"
     "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
     "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (else one is\n"
@@ -301,18 +301,17 @@ static int check(const bool given[N_ROWS])
     return -1;
 }
 
-/* A run that --init names stands for its latest checkpoint. */
-static int find_init(const bool given[N_ROWS])
+/* A run that --init or --config names stands for its latest checkpoint. */
+static int find_run(const bool given[N_ROWS], const char *option, char field[DSMOE_PATH])
 {
-    dsmoe_run_settings *s = &line.options.settings;
     model_path found;
-    const char *path = s->init;
-    if (!is_given(given, "--init")) return -1;
+    const char *path = field;
+    if (!is_given(given, option)) return -1;
     int exit_code = model_path_find("train", &path, &found);
-    if (exit_code != CLI_OK || path == s->init) return exit_code == CLI_OK ? -1 : exit_code;
-    if (strlen(path) >= sizeof s->init) return cli_usage("train", "--init: the path is too long");
-    memset(s->init, 0, sizeof s->init);
-    memcpy(s->init, path, strlen(path));
+    if (exit_code != CLI_OK || path == field) return exit_code == CLI_OK ? -1 : exit_code;
+    if (strlen(path) >= DSMOE_PATH) return cli_usage("train", "%s: the path is too long", option);
+    memset(field, 0, DSMOE_PATH);
+    memcpy(field, path, strlen(path));
     return -1;
 }
 
@@ -327,7 +326,8 @@ int train_options_parse(int argc, char **argv, train_options *options)
     if (exit_code < 0) exit_code = parse(argc, argv, given);
     if (exit_code < 0) exit_code = set_data();
     if (exit_code < 0) exit_code = check(given);
-    if (exit_code < 0) exit_code = find_init(given);
+    if (exit_code < 0) exit_code = find_run(given, "--init", line.options.settings.init);
+    if (exit_code < 0) exit_code = find_run(given, "--config", line.options.settings.config);
     if (exit_code >= 0) return exit_code;
     list_given(given);
     *options = line.options;
