@@ -423,14 +423,15 @@ DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *co
 /* ---- what may be overwritten --------------------------------------------------------------- */
 
 /* A file that is going to be written. The rule: never one of the inputs, under whatever name; a file
- * that is there only if it is of the same kind (or empty) and may be replaced; and its folder must be
- * there and writable. Functions that write for long ask this first, and so should a program. */
+ * that is there (as PATH.partial too, where a writer uses that name on the way) only if it is of the same
+ * kind (or empty) and may be replaced; and its folder must be there and writable. Functions that write for
+ * long ask this first, and so should a program. */
 typedef enum dsmoe_output_kind {
     DSMOE_OUTPUT_MODEL = 0,        /* a GGUF file with a model */
     DSMOE_OUTPUT_IMATRIX = 1,      /* a GGUF file of dsmoe_imatrix_make, or of llama.cpp */
     DSMOE_OUTPUT_PAGE = 2,         /* HTML that dsmoe made */
     DSMOE_OUTPUT_CONVERSATION = 3, /* JSON messages that dsmoe saved */
-    DSMOE_OUTPUT_TOKENIZER = 4,    /* a JSON object */
+    DSMOE_OUTPUT_TOKENIZER = 4,    /* tokenizer.json or tokenizer_config.json */
 } dsmoe_output_kind;
 typedef struct dsmoe_output {
     const char *path;
