@@ -1,5 +1,6 @@
 /* fuzz_json_line.c - any bytes as a line of JSON lines: refused at a place within the line, or what is
- * wanted of it comes out; and what the other reader of JSON takes out of a line, this one does too. */
+ * wanted of it comes out; as an array of messages the same, item by item; and what the other reader of
+ * JSON takes, this one does too. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -61,6 +62,39 @@ static void try_number(const char *line, size_t size, const json_node *expected)
     if (expected) require(value == json_node_number(expected));
 }
 
+/* An array as /load reads it: every item lies within the text, and what it holds is looked at. */
+typedef struct seen_items {
+    const char *text;
+    size_t size, count;
+} seen_items;
+
+static bool see_item(void *context, const char *item, size_t length)
+{
+    seen_items *seen = context;
+    json_line_error error;
+    size_t n_role = 0;
+    require(item >= seen->text && length > 0 && item + length <= seen->text + seen->size);
+    char *role = json_line_string(item, length, "role", &n_role, &error);
+    if (!role) require_line_error(&error, length);
+    free(role);
+    seen->count++;
+    return true;
+}
+
+/* `expected` is NULL where the other reader finds no array. */
+static void try_items(const char *text, size_t size, const json_node *expected)
+{
+    json_line_error error;
+    seen_items seen = {.text = text, .size = size};
+    if (!json_line_each(text, size, see_item, &seen, &error)) {
+        require(!expected);
+        require_line_error(&error, size);
+        return;
+    }
+    require(error.message[0] == '\0');
+    if (expected) require(seen.count == json_node_count(expected));
+}
+
 static const json_node *member(const json_node *root, const char *key)
 {
     return root && json_node_kind(root) == JSON_KIND_OBJECT ? json_node_member(root, key) : NULL;
@@ -78,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     try_string(line, size, text);
     try_ids(line, size);
     try_number(line, size, n);
+    try_items(line, size, root && json_node_kind(root) == JSON_KIND_ARRAY ? root : NULL);
     json_node_free(root);
     return 0;
 }

@@ -424,14 +424,15 @@ DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *co
 /* ---- what may be overwritten --------------------------------------------------------------- */
 
 /* A file that is going to be written. The rule: never one of the inputs, under whatever name; a file
- * that is there only if it is of the same kind (or empty) and may be replaced; and its folder must be
- * there and writable. Functions that write for long ask this first, and so should a program. */
+ * that is there (as PATH.partial too, where a writer uses that name on the way) only if it is of the same
+ * kind (or empty) and may be replaced; and its folder must be there and writable. Functions that write for
+ * long ask this first, and so should a program. */
 typedef enum dsmoe_output_kind {
     DSMOE_OUTPUT_MODEL = 0,        /* a GGUF file with a model */
     DSMOE_OUTPUT_IMATRIX = 1,      /* a GGUF file of dsmoe_imatrix_make, or of llama.cpp */
     DSMOE_OUTPUT_PAGE = 2,         /* HTML that dsmoe made */
     DSMOE_OUTPUT_CONVERSATION = 3, /* JSON messages that dsmoe saved */
-    DSMOE_OUTPUT_TOKENIZER = 4,    /* a JSON object */
+    DSMOE_OUTPUT_TOKENIZER = 4,    /* tokenizer.json or tokenizer_config.json */
 } dsmoe_output_kind;
 typedef struct dsmoe_output {
     const char *path;
@@ -448,6 +449,12 @@ DSMOE_API dsmoe_status dsmoe_output_folder_check(const char *path, const char *c
 
 /* ---- GGUF and quantised models ------------------------------------------------------------- */
 
+/* What becomes of the matrices of a model that are quantised already. */
+typedef struct dsmoe_type_changes {
+    int64_t n_kept;        /* keep their type and are copied byte by byte */
+    int64_t n_larger;      /* get a type of more bits, and are no better for it */
+    int64_t n_requantised; /* get another one, which adds its own error */
+} dsmoe_type_changes;
 typedef struct dsmoe_convert_options {
     /* Of the matrices: the name of a dsmoe_dtype, or "q4_k_m", the usual mixture of Q4_K, Q6_K and
      * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files,
@@ -462,6 +469,7 @@ typedef struct dsmoe_convert_options {
      * not in it, and how many there are. If it has none of them, or in another size, it was made for
      * another model, which is an error. */
     int64_t *n_without_importance, *n_weighed;
+    dsmoe_type_changes *changes; /* may be NULL; known when `progress` is called first */
 } dsmoe_convert_options;
 /* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
  * .gguf, else a new or empty folder in the public layout (float types only). Config, tokenizer and weights

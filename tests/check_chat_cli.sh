@@ -35,8 +35,45 @@ more
 one_message "4 messages saved to $scratch/talk.json"
 chat "/save
 /save --force
+/save -
 /load"
-[ "$(grep -c "needs the name of a file" "$err")" -eq 3 ] || complain "a missing name is not said"
+[ "$(grep -c "needs the name of a file" "$err")" -eq 4 ] || complain "a missing name is not said"
+
+# ---- --force at either end, and no other option
+cd "$scratch" || exit 1
+cp kept.json "with blank.json"
+chat "another
+more
+/save talk.json --froce
+/save --froce talk.json
+/save --force --froce talk.json
+/save --force with blank.json
+/save talk.json --force"
+says "no option --froce" "4 messages saved to talk.json" "4 messages saved to with blank.json"
+[ "$(grep -c "no option --froce" "$err")" -eq 3 ] || complain "an option that does not exist is taken"
+for name in *--*; do
+    [ ! -e "$name" ] || complain "a file called $name"
+done
+cd "$OLDPWD" || exit 1
+
+# ---- commands that stand alone
+chat "hello
+/undo x
+/regen now
+/reset please
+/save $scratch/alone.json
+/quit really
+/quit"
+[ "$(grep -c "stands alone" "$err")" -eq 4 ] || complain "a word too many is ignored"
+says "what is 'now'?"
+[ "$(roles "$scratch/alone.json")" = "user assistant " ] || complain "a word too many is ignored"
+
+# ---- a conversation that was loaded is replaced with --force
+chat "/load $scratch/alone.json
+more
+/save $scratch/alone.json
+/save --force $scratch/alone.json"
+says "$scratch/alone.json: is there already; --force" "4 messages saved to $scratch/alone.json"
 
 # ---- /undo
 chat "hello

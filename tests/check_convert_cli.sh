@@ -98,8 +98,28 @@ run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q8.gguf" --type q8_0
 one_message "$scratch/q8.gguf" "quantised already (q8_0)" "copied as they are"
 run 0 convert "$scratch/q8.gguf" "$scratch/q8-copy.gguf"
 silent
+# The rows of this model are too short for q4_k: what is written counts, not what it is called.
+run 0 quantize "$scratch/a" "$scratch/mixed.gguf" --type q4_k_m
+silent
+run 0 quantize "$scratch/mixed.gguf" "$scratch/mixed-again.gguf" --type q4_k_m
+one_message "$scratch/mixed.gguf" "copied as they are"
+cmp -s "$scratch/mixed.gguf" "$scratch/mixed-again.gguf" || complain "another file of the same types"
+run 0 quantize "$scratch/mixed.gguf" "$scratch/mixed-q4.gguf" --type q4_0
+one_message "adds its own error"
 run 1 quantize "$scratch/nothing.gguf" "$scratch/x.gguf" --type q8_0
 one_message "$scratch/nothing.gguf"
+
+run 0 imatrix -m "$scratch/q8.gguf" -f "$scratch/text" -o "$scratch/i8.gguf" -c 64 --chunks 5
+says "$scratch/q8.gguf is quantised (q8_0)"
+
+# ---- what does not go along is said
+cp -R "$scratch/a" "$scratch/more"
+echo '{}' >"$scratch/more/special_tokens_map.json"
+run 0 convert "$scratch/more" "$scratch/more.gguf"
+one_message "$scratch/more" "does not go along: special_tokens_map.json"
+echo '{{ messages }}' >"$scratch/more/chat_template.jinja"
+run 0 convert "$scratch/more" "$scratch/more-again"
+one_message "does not go along: chat_template.jinja and special_tokens_map.json"
 
 # ---- an imatrix of another model
 run 0 init --preset tiny --layers 3 --tokenizer "$data/text_cli" "$scratch/three"

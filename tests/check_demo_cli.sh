@@ -36,11 +36,28 @@ run 0 demo --out "$demo" --steps 3 -t 1
 cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another model from the same seed"
 [ -s "$demo/notes" ] || complain "somebody's file is gone"
 
+echo mine >"$demo/corpus/mine.txt"
+run 1 demo --out "$demo" --steps 3 --force
+one_message "$demo/corpus/mine.txt"
+[ ! -s "$out" ] || complain "output before it refuses"
+[ -s "$demo/corpus/mine.txt" ] && [ -s "$demo/report.html" ] || complain "somebody's file is gone"
+rm "$demo/corpus/mine.txt"
+
+# ---- a demo that was trained further is somebody's work
+run 0 train --resume "$demo" --steps 4 --quiet
+run 1 demo --out "$demo" --steps 3
+one_message "$demo" "trained further" --force
+[ ! -s "$out" ] || complain "output before it refuses"
+[ -s "$demo/latest/model.safetensors" ] || complain "somebody's model is gone"
+run 0 demo --out "$demo" --steps 3 --force
+cmp -s "$demo/latest/model.safetensors" "$scratch/first" || complain "another model from the same seed"
+
 # ---- a folder that no demo made
 mkdir "$scratch/mine"
 echo mine >"$scratch/mine/settings.json"
 run 1 demo --out "$scratch/mine" --steps 3
-one_message "not empty" --out
+one_message "already holds settings.json"
+[ ! -s "$out" ] || complain "output before it refuses"
 [ -s "$scratch/mine/settings.json" ] || complain "somebody's file is gone"
 run 1 demo --out "$scratch/none/demo" --steps 3
 one_message "$scratch/none/demo"

@@ -20,6 +20,9 @@ echo 'exit 0' >"$tree/scripts/deps.sh" # a test installs no packages
 cat >"$tree/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.16)
 project(tree NONE)
+if(NOT EXISTS ${CMAKE_SOURCE_DIR}/name)
+  message(FATAL_ERROR "something that it needs is missing")
+endif()
 option(DSMOE_TESTS "" ON)
 foreach(name dsmoe shared archive)
   add_custom_target(${name} ALL COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/name ${name})
@@ -47,6 +50,15 @@ installs() { # folder, the name that its files must hold
     done
     [ ! -e "$1/build/tests_were_built" ] || fail "make install builds the tests"
 }
+
+# What failed once for want of something is tried again, and does not need a make clean.
+for attempt in first second; do
+    ! make -C "$tree" >"$scratch/log" 2>&1 || fail "the $attempt make hides that configuring failed"
+    grep -q "something that it needs is missing" "$scratch/log" || {
+        cat "$scratch/log" >&2
+        fail "the $attempt make does not tell why configuring failed"
+    }
+done
 
 echo first >"$tree/name"
 installs "$tree" first

@@ -116,7 +116,24 @@ cp "$scratch/a.gguf" "$scratch/b.gguf.partial" # what is read is not written ove
 run 1 convert "$scratch/b.gguf.partial" "$scratch/b.gguf"
 one_message "$scratch/b.gguf" "inputs"
 cmp -s "$scratch/a.gguf" "$scratch/b.gguf.partial" || complain "the input has changed"
+echo "a letter" >"$scratch/b.gguf.partial" # nor is what is there under that name
+cp "$scratch/b.gguf.partial" "$scratch/letter"
+for force in "" --force; do
+    # shellcheck disable=SC2086
+    run 1 convert "$scratch/a.gguf" "$scratch/b.gguf" $force
+    one_message "$scratch/b.gguf.partial: is there already"
+done
+cmp -s "$scratch/letter" "$scratch/b.gguf.partial" || complain "somebody's file has changed"
 rm "$scratch/b.gguf.partial"
+echo "GGUF is a form of files" >"$scratch/b.gguf"
+run 1 convert "$scratch/a.gguf" "$scratch/b.gguf" --force
+one_message "$scratch/b.gguf: is there already and is not"
+rm "$scratch/b.gguf"
+mkdir "$scratch/precious"
+echo '{"precious": 1}' >"$scratch/precious/tokenizer.json"
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/precious" --vocab-size 270 --force
+one_message "$scratch/precious/tokenizer.json: is there already and is not a tokenizer"
+grep -q precious "$scratch/precious/tokenizer.json" || complain "somebody's file has changed"
 
 # ---- whether the output can be written is seen first of all
 for call in "imatrix -m $scratch/none -f $scratch/text -o" "convert $scratch/none" \

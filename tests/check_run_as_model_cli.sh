@@ -52,6 +52,12 @@ uses 4
 grep -qF "\"init\": \"$(cd "$newest" && pwd -P)\"" "$scratch/tuned/settings.json" ||
     complain "the settings do not name the checkpoint"
 
+run 0 init --config "$run" "$scratch/fresh"
+uses 4
+run 0 train --data "$text" --config "$run" --out "$scratch/same" --vocab-size 270 --steps 1 --batch 2 --seq 16 \
+    --quiet -t 1
+uses 4
+
 # ---- the best one is named where it is another one
 ln -s checkpoints/step-00000002 "$run/best"
 run 0 inspect -m "$run"

@@ -99,9 +99,9 @@ one_message "--seq 100000"
 if grep -q "sequence_length" "$err"; then complain "a word that nobody typed"; fi
 rm -rf "$scratch/no"
 # shellcheck disable=SC2086
-run 1 train $place --vocab-size 270 --out "$scratch/no" --seq 16 --device-groups 3
-one_message "--device-groups 3"
-rm -rf "$scratch/no"
+run 2 train $place --vocab-size 270 --out "$scratch/no" --seq 16 --device-groups 3
+usage "--device-groups 3"
+[ ! -e "$scratch/no" ] || complain "a wrong call wrote something"
 # shellcheck disable=SC2086
 run 1 train $place --vocab-size 270 --out "$scratch/no" --seq 1800
 one_message "--seq 1800" "--held-out 0.05"

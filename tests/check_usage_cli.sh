@@ -40,9 +40,23 @@ train --data T --out x --preset huge : --preset tiny, 2b or 16b
 train --data T --out x --schedule linear : --schedule step, cosine or constant
 train --data T --out x --init M --config M : --config
 train --resume= : --resume
+train --data T --out x --init= : --init empty
+train --data T --out x --config= : --config empty
+train --data T --out x --tokenizer= : --tokenizer empty
+train --data T --out x --settings= : --settings empty
+train --data= --out x : --data empty
+train --data T --out x --heads 3 : --heads
+train --data T --out x --k 100 : --k
+train --data T --out x --kv-heads 3 : --kv-heads
+train --data T --out x --hidden 130 : --hidden
+train --data T --out x --ffn 64 : --ffn
+train --data T --out x --routed 0 --k 3 : --routed
+train --data T --out x --device-groups 5 : --device-groups
 report : run
 eval : -m
 eval -m M : -f
+eval -m M --file= : --file empty
+eval -m M -f T --against= : --against empty
 eval -m M -f T --experts 100 : --experts 100 63
 eval -m M -f T --mask-top 1 : --mask-top 1
 eval -m M -f T --mask-top 0.99 : --mask-top 0.99
@@ -58,6 +72,10 @@ inspect -m M --html x : --html --routing
 inspect -m M --routing T --layer 7 : --layer 7
 inspect -m M --routing T -c 1 : -c
 inspect -m M --routing T --html= : --html
+inspect -m M --force : --force --html
+inspect -m M --routing T --force : --force --html
+inspect -m M --routing T --html - : --html ./-
+inspect -m M --routing= : --routing empty
 tokenize : -m
 tokenize -m M -p a --special --no-special : --no-special
 detokenize : -m
@@ -65,8 +83,11 @@ tokenizer : train
 tokenizer trian : trian train
 tokenizer train : --data
 tokenizer train --data T : --out
+tokenizer train --data= --out x : --data empty
 init : --preset
 init --preset tiny : folder .gguf
+init --config= x : --config empty
+init --preset tiny --tokenizer= x : --tokenizer empty
 init --preset huge x : --preset tiny, 2b or 16b
 init --preset tiny --type q8 x.gguf : --type q8_0
 init --preset tiny --type q8_0 x : --type f32, f16 or bf16
@@ -78,10 +99,13 @@ quantize M x.gguf : --type
 quantize M x --type q8_0 : .gguf
 quantize M x.gguf --type q4km : --type q4_k_m
 quantize M x.gguf --type f16 --imatrix G : --imatrix
+quantize M x.gguf --type q8_0 --imatrix= : --imatrix empty
 imatrix : -m
 imatrix -m M : -f
 imatrix -m M -f T : -o
+imatrix -m M -f T -o - : --output ./-
 plan --split 3 : 3
+plan --config= : --config empty
 plan --tokens 5 : --tokens --config
 plan --experts : --experts
 plan --config M --experts 4 : --config
@@ -92,6 +116,7 @@ bench lyer : lyer layer
 bench layer --k 65 : --k --routed 65
 bench layer --hidden 0 : --hidden 0
 bench layer --tokens 1,,2 : --tokens 1,,2
+bench layer --tokens= --train-tokens= : --tokens --train-tokens
 bench layer --tokens 0 : --tokens 0
 bench layer --seconds x : --seconds
 bench layer --hiden 5 : --hiden --hidden
@@ -120,6 +145,14 @@ usage --kv-type f16
 run 2 bench model -m "$data/lm/base" --kv-type q8_0 -p 2 -n 2
 usage --kv-type f16
 
+# ---- a variable that is not set
+for command in convert quantize init verify report; do
+    run 2 $command "" x.gguf
+    usage empty
+done
+run 2 convert "$model" ""
+usage "argument 2 is empty"
+
 # ---- names that are nearly right, and options of other commands
 run 2 trian
 usage "did you mean train?"
@@ -139,11 +172,16 @@ DSMOE_KERNELS=abacus
 export DSMOE_KERNELS
 run 2 plan
 usage DSMOE_KERNELS abacus scalar
+for command in plan train "bench layer" "tokenizer train"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 $command --help
+    shows usage:
+done
 run 0 --version
 shows "dsmoe " " kernels" DSMOE_KERNELS abacus
 run 0 help plan
 shows usage:
-DSMOE_KERNELS=scalar
+DSMOE_KERNELS=Scalar # names are taken in any case
 run 0 --version
 shows "scalar kernels"
 run 0 plan
@@ -155,6 +193,11 @@ shows "usage: dsmoe COMMAND" train
 cp "$out" "$scratch/help"
 run 0 --help
 cmp -s "$out" "$scratch/help" || complain "other help than dsmoe help"
+for words in "help help" "help --help" "help -h" "--help --version" "-h help"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 0 $words
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe help"
+done
 for command in train plan "tokenizer train" tokenizer "bench layer"; do
     # shellcheck disable=SC2086  # several arguments
     run 0 $command --help
@@ -163,7 +206,16 @@ for command in train plan "tokenizer train" tokenizer "bench layer"; do
     run 0 help $command
     silent
     cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
+    run 0 help "$command" # as one word
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
+    # shellcheck disable=SC2086
+    run 0 --help $command
+    cmp -s "$out" "$scratch/help" || complain "other help than dsmoe $command --help"
 done
+run 2 help "bench lyer"
+usage "did you mean layer?"
+run 2 --help trian
+usage "did you mean train?"
 run 2 help bench lyer
 usage "did you mean layer?"
 run 2 help trian

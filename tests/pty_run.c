@@ -66,11 +66,13 @@ static bool listen(terminal *t)
     return true;
 }
 
-/* The next line once the terminal waits at a prompt that has none. */
+/* The next line once the terminal waits at a prompt that has none: it is the last that is shown. An
+ * editor may draw a prompt twice, and what is typed into an answer does not reach it. */
 static void type_line(terminal *t, const char *prompt)
 {
     char line[4096];
-    if (!strstr(t->shown + t->answered, prompt)) return;
+    size_t n = strlen(prompt);
+    if (t->n_shown < t->answered + n || strcmp(t->shown + t->n_shown - n, prompt)) return;
     t->answered = t->n_shown;
     bool more = fgets(line, sizeof line, stdin) != NULL;
     line[strcspn(line, "\n")] = more ? '\r' : '\0';

@@ -173,6 +173,7 @@ static void test_options_refuse_nonsense(void **state)
         {"--number", "-0.1"},
         {"--number", "e"},
         {"a", "b", "c"},
+        {"a", ""},
         {"--list=1", "--list=2", "--list=3"},
     };
     parsed p;
@@ -285,6 +286,32 @@ static void test_logit_bias(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         dsmoe_logit_bias bias;
         if (logit_bias_parse(wrong[i], &bias)) fail_msg("'%s' is taken", wrong[i]);
+    }
+}
+
+/* A name of a file that is empty comes of a variable that is not set. */
+static void test_options_refuse_empty_paths(void **state)
+{
+    (void)state;
+    char field[8] = "before";
+    const char *path = NULL, *list_at[2];
+    option_words list = {list_at, 2, 0};
+    const option_row rows[] = {{"--path", NULL, OPTION_PATH, &path, 0, 0},
+                               {"--field", NULL, OPTION_PATH_FIELD, field, 0, sizeof field},
+                               {"--list", NULL, OPTION_PATH_LIST, &list, 0, 0}};
+    char *good[] = {"test", "--path", "a", "--field=b", "--list", "c"};
+    assert_int_equal(options_parse("test", "", rows, 3, 6, good, NULL), -1);
+    assert_string_equal(path, "a");
+    assert_string_equal(field, "b");
+    assert_int_equal(list.count, 1);
+    for (int i = 0; i < 3; i++) {
+        char *wrong[] = {"test", (char *)rows[i].name, ""};
+        captured c = capture_begin(stderr);
+        int code = options_parse("test", "", rows, 3, 3, wrong, NULL);
+        capture_end(&c);
+        assert_int_equal(code, CLI_USAGE);
+        assert_non_null(strstr(c.text, rows[i].name));
+        assert_non_null(strstr(c.text, "is empty"));
     }
 }
 
@@ -662,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_options_switch_off),
         cmocka_unit_test(test_options_in_a_field),
         cmocka_unit_test(test_logit_bias),
+        cmocka_unit_test(test_options_refuse_empty_paths),
         cmocka_unit_test(test_options_of_time),
         cmocka_unit_test(test_characters),
         cmocka_unit_test(test_messages_are_one_line),

@@ -256,11 +256,41 @@ static int prepare_quietly(const char *folder)
     fflush(stderr);
     int kept = dup(STDERR_FILENO);
     assert_non_null(freopen("/dev/null", "w", stderr));
-    int exit_code = demo_folder_prepare(folder);
+    int exit_code = demo_folder_prepare(folder, 3, false);
     fflush(stderr);
     dup2(kept, STDERR_FILENO);
     close(kept);
     return exit_code;
+}
+
+/* What a user puts among the demo's files is not removed with them. */
+static void folders_of_a_demo_keep_others_files(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"corpus/mine.txt", "corpus/sums/mine.txt",
+                                        "checkpoints/mine", "corpus/.hidden"};
+    static const char *const folders[] = {"corpus", "corpus/sums", "checkpoints"};
+    char folder[400], name[512];
+    snprintf(folder, sizeof folder, "%s/kept", directory);
+    assert_int_equal(demo_folder_prepare(folder, 3, false), CLI_OK);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s/%s", folder, folders[i]);
+        assert_int_equal(mkdir(name, 0777), 0);
+    }
+    snprintf(name, sizeof name, "%s/report.html", folder);
+    make_file(name);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s/%s", folder, files[i]);
+        make_file(name);
+        assert_int_equal(prepare_quietly(folder), CLI_FAILURE);
+        assert_true(exists(folder, files[i]) && exists(folder, "report.html"));
+        unlink(name);
+    }
+    assert_int_equal(demo_folder_prepare(folder, 3, false), CLI_OK);
+    assert_false(exists(folder, "corpus") || exists(folder, "checkpoints"));
+    snprintf(name, sizeof name, "%s/demo.txt", folder);
+    unlink(name);
+    rmdir(folder);
 }
 
 /* An earlier demo's things go, a user's stay, and links are removed, not what they point to. */
@@ -270,7 +300,7 @@ static void only_a_demo_is_replaced(void **state)
     char folder[400], name[512], treasure[400];
     snprintf(folder, sizeof folder, "%s/demo", directory);
     snprintf(treasure, sizeof treasure, "%s/treasure", directory);
-    assert_int_equal(demo_folder_prepare(folder), CLI_OK);
+    assert_int_equal(demo_folder_prepare(folder, 3, false), CLI_OK);
     static const char *const files[] = {
         "settings.json", "report.html",         "metrics.jsonl",  "events.out.tfevents.1",
         "notes.txt",     "tokenizer-notes.txt", "report.html.txt"};
@@ -283,7 +313,7 @@ static void only_a_demo_is_replaced(void **state)
     make_file(name);
     snprintf(name, sizeof name, "%s/corpus", folder);
     assert_int_equal(symlink(treasure, name), 0);
-    assert_int_equal(demo_folder_prepare(folder), CLI_OK);
+    assert_int_equal(demo_folder_prepare(folder, 3, false), CLI_OK);
     for (int i = 0; i < 4; i++) assert_false(exists(folder, files[i]));
     assert_false(exists(folder, "corpus"));
     assert_true(exists(folder, "notes.txt") && exists(folder, "demo.txt"));
@@ -305,7 +335,10 @@ static void only_a_demo_is_replaced(void **state)
     snprintf(name, sizeof name, "%s/notes.txt", folder);
     assert_int_equal(prepare_quietly(name), CLI_FAILURE); /* a file */
     unlink(name);
-    assert_int_equal(demo_folder_prepare(folder), CLI_OK); /* empty */
+    snprintf(name, sizeof name, "%s/.keep", folder);
+    make_file(name);
+    assert_int_equal(demo_folder_prepare(folder, 3, false), CLI_OK); /* empty */
+    unlink(name);
     snprintf(name, sizeof name, "%s/demo.txt", folder);
     unlink(name);
     rmdir(folder);
@@ -388,6 +421,7 @@ int main(void)
         cmocka_unit_test(answers_by_hand),
         cmocka_unit_test(exam_is_not_in_the_corpus),
         cmocka_unit_test(a_seed_is_a_corpus),
+        cmocka_unit_test(folders_of_a_demo_keep_others_files),
         cmocka_unit_test(only_a_demo_is_replaced),
         cmocka_unit_test(specialisation_in_numbers),
         cmocka_unit_test(shared_tokens_in_numbers),

@@ -16,7 +16,7 @@
 #include "scratch.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-#define IMATRIX "GGUF....general.type\x08\0\0\0\x07\0\0\0\0\0\0\0imatrix"
+#define IMATRIX "GGUF\3\0\0\0general.type\x08\0\0\0\x07\0\0\0\0\0\0\0imatrix"
 #define PAGE "<!DOCTYPE html>\n<meta name=\"generator\" content=\"dsmoe 1\">"
 
 static void assert_says(dsmoe_status status, const dsmoe_error *error, const char *words)
@@ -57,7 +57,14 @@ static void test_kinds(void **state)
         {PAGE, sizeof PAGE - 1, DSMOE_OUTPUT_PAGE},
         {"[\n  {\"role\": \"user\", \"content\": \"a\"}\n]\n", 40, DSMOE_OUTPUT_CONVERSATION},
         {"[\n]\n", 4, DSMOE_OUTPUT_CONVERSATION},
-        {" {\"version\": \"1.0\"}", 19, DSMOE_OUTPUT_TOKENIZER},
+        {" {\"added_tokens\": []}", 21, DSMOE_OUTPUT_TOKENIZER},
+        {"{\"model\": {\"vocab\": {}}}", 24, DSMOE_OUTPUT_TOKENIZER},
+        {"{\"tokenizer_class\": \"A\"}", 24, DSMOE_OUTPUT_TOKENIZER},
+        {"{\"precious\": 1}", 15, -1},
+        {"[\"added_tokens\"]", 16, -1},
+        {"GGUF is a form of files", 23, -1},
+        {"GGUF\0\0\0\0", 8, -1},
+        {"GGUF\3\0\0", 7, -1},
         {"<!DOCTYPE html>\n<p>mine", 23, -1},
         {"GGU", 3, -1},
         {"a letter", 8, -1},
@@ -102,8 +109,8 @@ static void test_places(void **state)
 static void test_inputs(void **state)
 {
     (void)state;
-    write_text("input", "GGUF");
-    write_text("other", "GGUF");
+    write_data("input", "GGUF\3\0\0", 8);
+    write_data("other", "GGUF\3\0\0", 8);
     assert_int_equal(link(in_directory("input"), in_directory("hard")), 0);
     assert_int_equal(symlink("input", in_directory("soft")), 0);
     make_folder("sub");
@@ -124,6 +131,27 @@ static void test_inputs(void **state)
     check(&output, ".partial");
     output.path = in_directory("other");
     check(&output, NULL);
+}
+
+/* What is there under the name on the way is somebody's too. */
+static void test_partial_files(void **state)
+{
+    (void)state;
+    static const char gguf[] = "GGUF\3\0\0\0general.architecture";
+    char way[400];
+    snprintf(way, sizeof way, "%s", in_directory("way"));
+    dsmoe_output output = {.path = way, .kind = DSMOE_OUTPUT_MODEL};
+    write_text("way.partial", "a letter");
+    check(&output, "way.partial: is there already");
+    output.replace = true;
+    check(&output, "or remove it");
+    write_data("way.partial", gguf, sizeof gguf - 1);
+    check(&output, NULL);
+    output.replace = false;
+    check(&output, "--force");
+    write_text("way.partial", "");
+    check(&output, NULL);
+    assert_int_equal(unlink(in_directory("way.partial")), 0);
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -166,7 +194,8 @@ static void test_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_kinds), TEST(test_places), TEST(test_inputs), TEST(test_folders), TEST(test_room),
+        TEST(test_kinds),  TEST(test_partial_files), TEST(test_places),
+        TEST(test_inputs), TEST(test_folders),       TEST(test_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

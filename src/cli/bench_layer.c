@@ -356,7 +356,9 @@ static int parse(int argc, char **argv, bench_options *o)
     if (code >= 0) return code;
     code = parse_tokens("--tokens", infer, o->infer, &o->n_infer);
     if (code == CLI_OK) code = parse_tokens("--train-tokens", train, o->train, &o->n_train);
-    return code == CLI_OK ? -1 : code;
+    if (code != CLI_OK) return code;
+    if (o->n_infer + o->n_train > 0) return -1;
+    return cli_usage(command, "nothing to measure: --tokens and --train-tokens are empty");
 }
 
 int bench_layer(int argc, char **argv)

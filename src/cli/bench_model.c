@@ -400,7 +400,7 @@ int bench_model(int argc, char **argv)
                        .seconds = 20};
     const int most = 1 << 24;
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &o.path, 0, 0},
+        {"--model", "-m", OPTION_PATH, &o.path, 0, 0},
         {"--n-prompt", "-p", OPTION_INTEGER, &o.n_prompt, 1, most},
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, CLI_MAX_BATCH},
@@ -412,7 +412,7 @@ int bench_model(int argc, char **argv)
     };
     int code = options_parse(command, help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (code >= 0) return code;
-    if (!o.path || !*o.path) return cli_usage(command, CLI_WHICH_MODEL);
+    if (!o.path) return cli_usage(command, CLI_WHICH_MODEL);
 
     bench_state s = {.options = &o, .kv_type = DSMOE_F16};
     model_path found;

@@ -11,7 +11,7 @@
 
 /* ---- the conversation -------------------------------------------------------------------------- */
 
-static int regenerate(chat *c, const char *unused)
+static int regenerate(chat *c, char *unused)
 {
     (void)unused;
     char *old = conversation_take_answer(&c->talk);
@@ -28,7 +28,7 @@ static int regenerate(chat *c, const char *unused)
     return code;
 }
 
-static int undo(chat *c, const char *unused)
+static int undo(chat *c, char *unused)
 {
     (void)unused;
     if (!conversation_undo(&c->talk)) {
@@ -40,7 +40,7 @@ static int undo(chat *c, const char *unused)
     return runner_reseed("chat", &c->run);
 }
 
-static int reset(chat *c, const char *unused)
+static int reset(chat *c, char *unused)
 {
     (void)unused;
     conversation_reset(&c->talk);
@@ -65,15 +65,48 @@ static int check_save(const chat *c, const char *path, bool force)
     return output_check("chat", &output);
 }
 
-/* Whatever goes wrong with a file is told and does not end the chat. */
-static int save(chat *c, const char *path)
+static const char blanks[] = " \t";
+
+/* Takes --force from the beginning or the end of the words; a name may have blanks in it. */
+static bool take_force(char **words)
 {
     static const char option[] = "--force";
+    const size_t n = sizeof option - 1;
+    char *path = *words;
+    bool force = !strncmp(path, option, n) && (!path[n] || strchr(blanks, path[n]));
+    if (force) path += n + strspn(path + n, blanks);
+    size_t length = strlen(path);
+    if (length > n && !strcmp(path + length - n, option) && strchr(blanks, path[length - n - 1])) {
+        force = true;
+        for (length -= n; length > 0 && strchr(blanks, path[length - 1]);) length--;
+        path[length] = '\0';
+    }
+    *words = path;
+    return force;
+}
+
+/* The first of the words that looks like an option; NULL if none does. */
+static char *find_option(char *words)
+{
+    for (char *at = words; *at; at += strspn(at, blanks)) {
+        if (!strncmp(at, "--", 2)) return at;
+        at += strcspn(at, blanks);
+    }
+    return NULL;
+}
+
+/* Whatever goes wrong with a file is told and does not end the chat. */
+static int save(chat *c, char *path)
+{
     replace_file out;
-    size_t n = strcspn(path, " \t");
-    bool force = n == sizeof option - 1 && !memcmp(path, option, n);
-    if (force) path += n + strspn(path + n, " \t");
-    if (!*path) return needs_file("/save --force");
+    bool force = take_force(&path);
+    if (!*path || !strcmp(path, "-")) return needs_file(force ? "/save --force" : "/save");
+    const char *option = find_option(path);
+    if (option) {
+        cli_note("chat", "/save has no option %.*s, only --force; as a name it is ./%.*s",
+                 (int)strcspn(option, blanks), option, (int)strcspn(option, blanks), option);
+        return CLI_OK;
+    }
     if (check_save(c, path, force) != CLI_OK) return CLI_OK;
     if (replace_file_begin("chat", path, &out) != CLI_OK) return CLI_OK;
     conversation_print(&c->talk, out.file);
@@ -84,7 +117,7 @@ static int save(chat *c, const char *path)
     return CLI_OK;
 }
 
-static int load(chat *c, const char *path)
+static int load(chat *c, char *path)
 {
     conversation loaded;
     char problem[CONVERSATION_PROBLEM];
@@ -100,19 +133,19 @@ static int load(chat *c, const char *path)
 
 /* ---- finding a command --------------------------------------------------------------------------- */
 
-static int quit(chat *c, const char *unused)
+static int quit(chat *c, char *unused)
 {
     (void)unused;
     c->leaving = true;
     return CLI_OK;
 }
 
-static int print_help(chat *c, const char *unused);
+static int print_help(chat *c, char *unused);
 
 typedef struct chat_command {
     const char *name, *argument,
         *summary; /* without a summary it is another name of the one before */
-    int (*run)(chat *c, const char *argument); /* CLI_OK, or the exit code that ends the chat */
+    int (*run)(chat *c, char *argument); /* CLI_OK, or the exit code that ends the chat */
 } chat_command;
 
 static const chat_command commands[] = {
@@ -128,7 +161,7 @@ static const chat_command commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static int print_help(chat *c, const char *unused)
+static int print_help(chat *c, char *unused)
 {
     (void)c, (void)unused;
     for (int i = 0; i < N_COMMANDS; i++)
@@ -151,6 +184,12 @@ static int refuse(const char *name)
     return CLI_OK;
 }
 
+static int refuse_argument(const char *name, const char *argument)
+{
+    cli_note("chat", "%s stands alone; what is '%s'?", name, argument);
+    return CLI_OK;
+}
+
 int chat_obey(chat *c)
 {
     char *name = c->input, *rest = name + strcspn(name, " \t\r");
@@ -160,6 +199,7 @@ int chat_obey(chat *c)
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(name, commands[i].name)) continue;
         bool lacks_file = *commands[i].argument && !*rest;
+        if (!*commands[i].argument && *rest) return refuse_argument(name, rest);
         return lacks_file ? needs_file(name) : commands[i].run(c, rest);
     }
     return refuse(name);

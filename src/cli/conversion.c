@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/model_path.h"
@@ -124,52 +125,66 @@ int conversion_summary(conversion *c)
 
 typedef struct source_view {
     const char *command, *from;
-    dsmoe_dtype has; /* the type of most bytes */
-    int wanted;      /* a dsmoe_dtype; -1: as it is */
+    dsmoe_dtype has;    /* the type of most bytes */
+    const char *wanted; /* NULL: as it is */
+    dsmoe_type_changes changes;
 } source_view;
 
-static bool is_quantised(dsmoe_dtype type) { return dsmoe_dtype_bits(type) < 16; }
-
-/* The type that a name stands for, of a mixture that of most matrices; -1: none. */
-static int named_type(const char *name)
+dsmoe_dtype conversion_main_type(const dsmoe_model *model)
 {
-    if (!name) return -1;
-    if (!strcmp(name, "q4_k_m")) return DSMOE_Q4_K;
-    for (int i = 0; i < DSMOE_N_DTYPES; i++)
-        if (!strcmp(name, dsmoe_dtype_name((dsmoe_dtype)i))) return i;
-    return -1;
+    double bytes[DSMOE_N_DTYPES] = {0};
+    dsmoe_dtype most = DSMOE_F32;
+    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++) {
+        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
+        bytes[t.dtype] += (double)t.size;
+        if (bytes[t.dtype] > bytes[most]) most = t.dtype;
+    }
+    return most;
 }
 
 /* False if it is not a model, which the conversion will tell. */
 static bool view_source(source_view *view)
 {
     dsmoe_model *model;
-    double bytes[DSMOE_N_DTYPES] = {0};
     if (dsmoe_model_open(view->from, &model, NULL) != DSMOE_OK) return false;
-    for (size_t i = 0; i < dsmoe_model_tensor_count(model); i++) {
-        dsmoe_tensor_info t = dsmoe_model_tensor(model, i);
-        bytes[t.dtype] += (double)t.size;
-        if (bytes[t.dtype] > bytes[view->has]) view->has = t.dtype;
-    }
+    view->has = conversion_main_type(model);
     dsmoe_model_free(model);
     return true;
 }
 
-static void warn_of_quantised(const void *context, double unused)
+/* Files of a folder that belong to its tokenizer and that neither form of a model takes along. */
+static void tell_left_out(const source_view *v)
 {
-    (void)unused;
-    const source_view *v = context;
-    if (v->wanted < 0 || !is_quantised(v->has)) return;
-    const char *type = dsmoe_dtype_name((dsmoe_dtype)v->wanted);
-    double more = dsmoe_dtype_bits((dsmoe_dtype)v->wanted) - dsmoe_dtype_bits(v->has);
-    char effect[128] = "matrices of that type are copied as they are";
-    if (more > 0)
-        snprintf(effect, sizeof effect, "as %s it is larger and no better", type);
-    else if (v->wanted != (int)v->has)
+    static const char *const names[] = {"chat_template.jinja", "special_tokens_map.json"};
+    char found[64] = "", path[DSMOE_PATH + 32];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", v->from, names[i]);
+        size_t used = strlen(found);
+        if (access(path, F_OK) == 0)
+            snprintf(found + used, sizeof found - used, "%s%s", used ? " and " : "", names[i]);
+    }
+    if (*found) cli_note(v->command, "%s: does not go along: %s", v->from, found);
+}
+
+static void warn_of_quantised(const source_view *v)
+{
+    const dsmoe_type_changes *n = &v->changes;
+    if (!v->wanted || n->n_kept + n->n_larger + n->n_requantised == 0) return;
+    char effect[128] = "such matrices are copied as they are";
+    if (n->n_requantised > 0)
         snprintf(effect, sizeof effect,
-                 "%s adds its own error; better start from the model before that", type);
+                 "%s adds its own error; better start from the model before that", v->wanted);
+    else if (n->n_larger > 0)
+        snprintf(effect, sizeof effect, "as %s it is larger and no better", v->wanted);
     cli_note(v->command, "%s is quantised already (%s): %s", v->from, dsmoe_dtype_name(v->has),
              effect);
+}
+
+static void announce(const void *context, double unused)
+{
+    (void)unused;
+    warn_of_quantised(context);
+    tell_left_out(context);
 }
 
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options)
@@ -178,14 +193,15 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     model_path found;
     int exit_code = model_path_find(c->command, &from, &found);
     if (exit_code != CLI_OK) return exit_code;
-    source_view view = {.command = c->command, .from = from, .wanted = named_type(options.type)};
+    source_view view = {.command = c->command, .from = from, .wanted = options.type};
     int64_t n_without = 0, n_weighed = 0;
-    if (view_source(&view)) c->announce = warn_of_quantised;
+    if (view_source(&view)) c->announce = announce;
     c->context = &view;
     options.progress = conversion_progress;
     options.context = c;
     options.n_without_importance = &n_without;
     options.n_weighed = &n_weighed;
+    options.changes = &view.changes;
     if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
         return conversion_failure(c, &error);
     exit_code = conversion_summary(c);

@@ -32,6 +32,9 @@ int conversion_failure(conversion *c, const dsmoe_error *error);
 /* Prints what was written: bytes, bits per weight, types, time. Returns the exit code. */
 int conversion_summary(conversion *c);
 
+/* The type of most bytes of a model. */
+dsmoe_dtype conversion_main_type(const dsmoe_model *model);
+
 /* Whether a target is a file rather than a folder. */
 bool conversion_to_gguf(const char *target);
 

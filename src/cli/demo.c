@@ -21,7 +21,8 @@ static const char help[] =
     "tokenizer and a small DeepSeekMoE on it for a minute or two, asks the model things that it has\n"
     "not seen, and shows which experts do what. Nothing is downloaded.\n"
     "\n"
-    "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced\n"
+    "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced,\n"
+    "      --force         and with this also one whose model was trained further\n"
     "      --steps N       steps of training (1400, 60 to 90 s on two cores)\n"
     "      --seconds N     stop training after so many seconds, even if there are steps left\n"
     "  -s, --seed N        another seed: another text, another model (1)\n"
@@ -37,6 +38,7 @@ enum { MAX_OUT = DSMOE_PATH - 64 };
 typedef struct demo_command {
     const char *out;
     int64_t steps, seed, n_threads;
+    bool force;
     double seconds, stop_at; /* the latter on the clock; 0: no limit */
     char corpus[DSMOE_PATH], config[DSMOE_PATH], sample[DSMOE_PATH];
     demo_watch watch;
@@ -158,14 +160,14 @@ static int train(demo_command *c)
 static int parse(demo_command *c, int argc, char **argv)
 {
     const option_row rows[] = {
-        {"--out", "-o", OPTION_TEXT, &c->out, 0, 0},
+        {"--out", "-o", OPTION_PATH, &c->out, 0, 0},
+        {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--steps", NULL, OPTION_INTEGER, &c->steps, 1, 1e9},
         {"--seconds", NULL, OPTION_NUMBER, &c->seconds, 0, 1e9},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p53},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     int exit_code = options_parse("demo", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!*c->out) return cli_usage("demo", "to which folder? --out is empty");
     if (strlen(c->out) > MAX_OUT) return cli_usage("demo", "the name of the folder is too long");
     snprintf(c->corpus, sizeof c->corpus, "%s/corpus", c->out);
     snprintf(c->config, sizeof c->config, "%s/config.json", c->out);
@@ -176,9 +178,10 @@ static int parse(demo_command *c, int argc, char **argv)
 static int make_text(const demo_command *c)
 {
     demo_size size;
+    int exit_code = demo_folder_prepare(c->out, c->steps, c->force);
+    if (exit_code != CLI_OK) return exit_code;
     demo_print_title("A text of several kinds, made up here");
-    int exit_code = demo_folder_prepare(c->out);
-    if (exit_code == CLI_OK) exit_code = demo_corpus_write(c->corpus, (uint64_t)c->seed, &size);
+    exit_code = demo_corpus_write(c->corpus, (uint64_t)c->seed, &size);
     if (exit_code == CLI_OK) exit_code = write_config(c);
     if (exit_code == CLI_OK) demo_print_corpus(c->corpus, (uint64_t)c->seed, size);
     return exit_code;

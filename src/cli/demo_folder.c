@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/demo_corpus.h"
+#include "cli/output.h"
+
+enum { PATH = DSMOE_PATH + 300 };
 
 static const char marker_name[] = "demo.txt";
 static const char marker_line[] = "made by dsmoe demo\n";
@@ -25,7 +30,8 @@ static const char marker_rest[] =
     "metrics.jsonl    the same as numbers, also in events.out.tfevents.* for TensorBoard\n"
     "settings.json    what decides the run, tokenizer.json and config.json included\n"
     "\n"
-    "dsmoe demo, run in this folder again, replaces all these and leaves other files alone.\n";
+    "dsmoe demo, run in this folder again, replaces all these and leaves other files alone; if the\n"
+    "model was trained further, only with --force.\n";
 
 /* What a demo and its run make; folders with all that is in them. */
 static const char *const made[] = {"corpus",
@@ -71,60 +77,130 @@ static bool is_made(const char *name)
     return false;
 }
 
-static bool has_marker(const char *path)
+/* Whether a demo made this; *steps is how many it was to have, -1 if that is not told. */
+static bool read_marker(const char *path, int64_t *steps)
 {
     char line[sizeof marker_line + 1] = "";
     FILE *file = fopen(path, "r");
     if (!file) return false;
     bool ours = fgets(line, sizeof line, file) && !strcmp(line, marker_line);
+    if (!ours || fscanf(file, "steps: %" SCNd64, steps) != 1) *steps = -1;
     fclose(file);
     return ours;
 }
 
 static bool is_dots(const char *name) { return !strcmp(name, ".") || !strcmp(name, ".."); }
 
-/* Entries by what they may be: all that a demo made goes, or nothing may be there at all. */
-static int clear_folder(const char *folder, bool ours)
+/* ---- what is not the demo's -------------------------------------------------------------------- */
+
+static bool is_kind(const char *name)
+{
+    for (int i = 0; i < DEMO_N_KINDS; i++)
+        if (!strcmp(name, demo_kinds[i].name)) return true;
+    return false;
+}
+
+static bool is_examples(const char *name) { return !strcmp(name, "examples.jsonl"); }
+
+static bool is_checkpoint(const char *name)
+{
+    return fnmatch("step-*", name, 0) == 0 || fnmatch(".step-*", name, 0) == 0;
+}
+
+/* A folder that goes with all that is in it must have names of its own only. */
+static int check_own(const char *folder, const char *name, bool (*is_own)(const char *name))
+{
+    char path[PATH];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    bool is_folder = lstat(path, &info) == 0 && S_ISDIR(info.st_mode); /* a link goes by itself */
+    DIR *entries = is_folder ? opendir(path) : NULL;
+    if (!entries) return CLI_OK;
+    int exit_code = CLI_OK;
+    for (struct dirent *entry; exit_code == CLI_OK && (entry = readdir(entries));)
+        if (!is_dots(entry->d_name) && !is_own(entry->d_name))
+            exit_code = cli_failure("demo",
+                                    "%s/%s: no demo made this, and it would go with its folder; "
+                                    "move it, or choose another folder (--out)",
+                                    path, entry->d_name);
+    closedir(entries);
+    return exit_code;
+}
+
+static int check_folders(const char *folder)
+{
+    int exit_code = check_own(folder, "corpus", is_kind);
+    if (exit_code == CLI_OK) exit_code = check_own(folder, "checkpoints", is_checkpoint);
+    for (int i = 0; i < DEMO_N_KINDS && exit_code == CLI_OK; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "corpus/%s", demo_kinds[i].name);
+        exit_code = check_own(folder, name, is_examples);
+    }
+    return exit_code;
+}
+
+/* A run that was given more steps than its demo has become somebody's work. */
+static int check_run(const char *folder, int64_t steps)
+{
+    static dsmoe_run_settings settings; /* large */
+    char path[PATH];
+    snprintf(path, sizeof path, "%s/settings.json", folder);
+    settings = dsmoe_run_settings_default();
+    if (steps < 0 || dsmoe_run_settings_read(path, &settings, NULL) != DSMOE_OK) return CLI_OK;
+    if (settings.steps <= steps) return CLI_OK;
+    return cli_failure("demo",
+                       "%s: the demo there was trained further, for %" PRId64
+                       " steps instead of %" PRId64 "; --force replaces it",
+                       folder, settings.steps, steps);
+}
+
+/* ---- the folder -------------------------------------------------------------------------------- */
+
+/* All that a demo made goes. */
+static int clear_folder(const char *folder)
 {
     DIR *entries = opendir(folder);
     if (!entries)
         return cli_failure("demo", "%s: cannot use this as a folder: %s", folder, strerror(errno));
     int exit_code = CLI_OK;
     for (struct dirent *entry; exit_code == CLI_OK && (entry = readdir(entries));) {
-        char path[DSMOE_PATH + 300];
-        if (is_dots(entry->d_name)) continue;
+        char path[PATH];
+        if (is_dots(entry->d_name) || !is_made(entry->d_name)) continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (!ours)
-            exit_code = cli_failure(
-                "demo", "%s: the folder is not empty and no demo made it; choose another (--out)",
-                folder);
-        else if (is_made(entry->d_name))
-            exit_code = remove_tree(path);
+        exit_code = remove_tree(path);
     }
     closedir(entries);
     return exit_code;
 }
 
 /* First of all, so that whatever happens later the folder is known as a demo's. */
-static int write_marker(const char *path)
+static int write_marker(const char *path, int64_t steps)
 {
     FILE *file = fopen(path, "w");
     if (!file) return cli_failure("demo", "%s: cannot create the file: %s", path, strerror(errno));
-    bool written = fputs(marker_line, file) >= 0 && fputs(marker_rest, file) >= 0;
+    bool written = fputs(marker_line, file) >= 0 &&
+                   fprintf(file, "steps: %" PRId64 "\n", steps) >= 0 &&
+                   fputs(marker_rest, file) >= 0;
     written = fclose(file) == 0 && written;
     if (written) return CLI_OK;
     return cli_failure("demo", "%s: cannot write the file: %s", path, strerror(errno));
 }
 
-int demo_folder_prepare(const char *folder)
+int demo_folder_prepare(const char *folder, int64_t steps, bool force)
 {
-    char marker[DSMOE_PATH + 300];
+    char marker[PATH];
+    int64_t steps_before;
+    int exit_code = CLI_OK;
     snprintf(marker, sizeof marker, "%s/%s", folder, marker_name);
-    if (mkdir(folder, 0777) != 0) {
-        if (errno != EEXIST)
-            return cli_failure("demo", "%s: cannot create the folder: %s", folder, strerror(errno));
-        int exit_code = clear_folder(folder, has_marker(marker));
-        if (exit_code != CLI_OK) return exit_code;
+    if (read_marker(marker, &steps_before)) {
+        exit_code = force ? CLI_OK : check_run(folder, steps_before);
+        if (exit_code == CLI_OK) exit_code = check_folders(folder);
+        if (exit_code == CLI_OK) exit_code = clear_folder(folder);
+    } else {
+        exit_code = output_check_folder("demo", folder, NULL, 0);
+        if (exit_code == CLI_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
+            exit_code =
+                cli_failure("demo", "%s: cannot create the folder: %s", folder, strerror(errno));
     }
-    return write_marker(marker);
+    return exit_code == CLI_OK ? write_marker(marker, steps) : exit_code;
 }

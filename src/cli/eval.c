@@ -306,7 +306,7 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
 static int check_options(eval_options *options)
 {
     bool probed = eval_is_probed(&options->probe);
-    if (!options->model || !*options->model) return cli_usage("eval", CLI_WHICH_MODEL);
+    if (!options->model) return cli_usage("eval", CLI_WHICH_MODEL);
     if (!options->file) return cli_usage("eval", "which text? -f names its file");
     if (options->probes && probed)
         return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
@@ -321,8 +321,8 @@ int command_eval(int argc, char **argv)
     eval_options options = {0};
     model_path found, found_against;
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &options.file, 0, 0},
+        {"--model", "-m", OPTION_PATH, &options.model, 0, 0},
+        {"--file", "-f", OPTION_PATH, &options.file, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 2, INT32_MAX},
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
@@ -333,7 +333,7 @@ int command_eval(int argc, char **argv)
         {"--replace-shared", NULL, OPTION_FLAG, &options.probe.replace_shared, 0, 0},
         {"--experts", NULL, OPTION_INTEGER, &options.probe.num_experts_per_tok, 1, INT32_MAX},
         {"--probes", NULL, OPTION_FLAG, &options.probes, 0, 0},
-        {"--against", NULL, OPTION_TEXT, &options.against, 0, 0},
+        {"--against", NULL, OPTION_PATH, &options.against, 0, 0},
     };
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;

@@ -197,7 +197,7 @@ int command_generate(int argc, char **argv)
     runner_options_rows(&o.run, rows);
     const option_row own[] = {
         {"--prompt", "-p", OPTION_TEXT, &o.prompt, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &o.file, 0, 0},
+        {"--file", "-f", OPTION_PATH, &o.file, 0, 0},
         {"--ids", NULL, OPTION_FLAG, &o.ids, 0, 0},
         {"--echo", NULL, OPTION_FLAG, &o.echo, 0, 0},
         {"--quiet", NULL, OPTION_FLAG, &o.quiet, 0, 0},

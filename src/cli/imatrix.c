@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "cli/conversion.h"
 #include "cli/corpus.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
@@ -49,9 +50,9 @@ typedef struct imatrix_command {
 static int parse(imatrix_command *c, int argc, char **argv)
 {
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &c->model, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &c->file, 0, 0},
-        {"--output", "-o", OPTION_TEXT, &c->output, 0, 0},
+        {"--model", "-m", OPTION_PATH, &c->model, 0, 0},
+        {"--file", "-f", OPTION_PATH, &c->file, 0, 0},
+        {"--output", "-o", OPTION_PATH, &c->output, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &c->n_ctx, 2, INT32_MAX},
         {"--chunks", NULL, OPTION_INTEGER, &c->n_chunks, 1, INT32_MAX},
@@ -61,11 +62,12 @@ static int parse(imatrix_command *c, int argc, char **argv)
     int exit_code =
         options_parse("imatrix", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!c->model || !*c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
+    if (!c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
     if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
-    if (!c->output || !*c->output)
+    if (!c->output)
         return cli_usage("imatrix",
                          "where should it go? -o names a new file, say -o model.imatrix.gguf");
+    if (output_check_name("imatrix", "--output", c->output) != CLI_OK) return CLI_USAGE;
     const char *inputs[] = {c->model, output_input(c->file)};
     const dsmoe_output output = {c->output, DSMOE_OUTPUT_IMATRIX, c->force, inputs, 2};
     exit_code = output_check("imatrix", &output);
@@ -118,6 +120,11 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
     int exit_code = cut_pieces(c, text, &tokens, &n_tokens);
     if (exit_code != CLI_OK) return exit_code;
     cli_warn_of_context("imatrix", dsmoe_model_config(model), c->n_ctx);
+    dsmoe_dtype type = conversion_main_type(model);
+    if (dsmoe_dtype_bits(type) < 16)
+        cli_note("imatrix",
+                 "%s is quantised (%s): what matters is told best by the model before that",
+                 c->model, dsmoe_dtype_name(type));
     cli_catch_interrupt();
     double start = cli_seconds();
     c->bar = progress_start("watching", "tokens");

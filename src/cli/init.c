@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/conversion.h"
+#include "cli/model_path.h"
 #include "cli/model_sizes.h"
 #include "cli/names.h"
 #include "cli/options.h"
@@ -28,7 +29,7 @@ static const char help[] =
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
     "                        16b   the released model\n"
-    "      --config FILE     a config.json of your own, or the folder that has one\n"
+    "      --config PATH     a config.json of your own, or the folder or training run that has one\n"
     "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
     "                        quantize (--dtype is the same)\n"
     "  -s, --seed N          another seed, other weights (0)\n"
@@ -56,6 +57,7 @@ static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
 
 typedef struct init_command {
     const char *preset, *config_path, *dtype_name, *tokenizer, *folder;
+    model_path found; /* the checkpoint of a run that --config names */
     int64_t vocab_size, seed, n_threads;
     dsmoe_model_sizes sizes;
     dsmoe_config config;
@@ -90,12 +92,12 @@ static int parse_options(init_command *c, int argc, char **argv)
 {
     const option_row own[] = {
         {"--preset", NULL, OPTION_NAME, &c->preset, 0, 0},
-        {"--config", NULL, OPTION_TEXT, &c->config_path, 0, 0},
+        {"--config", NULL, OPTION_PATH, &c->config_path, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 1, 1 << 24},
         {"--type", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
         {"--dtype", NULL, OPTION_NAME, &c->dtype_name, 0, 0},
         {"--seed", "-s", OPTION_INTEGER, &c->seed, 0, 0x1p63},
-        {"--tokenizer", NULL, OPTION_TEXT, &c->tokenizer, 0, 0},
+        {"--tokenizer", NULL, OPTION_PATH, &c->tokenizer, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &c->n_threads, 1, CLI_MAX_THREADS}};
     enum { N_OWN = sizeof own / sizeof *own, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
@@ -116,6 +118,8 @@ static int make_config(init_command *c)
     if (!c->config_path && names_check_preset("init", c->preset) != CLI_OK) return CLI_USAGE;
     if (!c->config_path && dsmoe_config_preset(c->preset, &c->config, &error) != DSMOE_OK)
         return cli_usage("init", "--preset: %s", error.message);
+    if (c->config_path && model_path_find("init", &c->config_path, &c->found) != CLI_OK)
+        return CLI_FAILURE;
     char *path = c->config_path && is_folder(c->config_path)
                      ? path_in(c->config_path, "config.json")
                      : strdup(c->config_path ? c->config_path : "");
@@ -135,7 +139,7 @@ static int parse(init_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
         return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
-    if (!c->folder || !*c->folder)
+    if (!c->folder)
         return cli_usage("init",
                          "where should the model go? Name a new folder or a .gguf file at the end");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)

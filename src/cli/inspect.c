@@ -295,26 +295,29 @@ int command_inspect(int argc, char **argv)
 {
     inspect_options options = {.layer = -1};
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &options.model, 0, 0},
+        {"--model", "-m", OPTION_PATH, &options.model, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 1, INT32_MAX},
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
-        {"--routing", NULL, OPTION_TEXT, &options.routing, 0, 0},
+        {"--routing", NULL, OPTION_PATH, &options.routing, 0, 0},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--layer", NULL, OPTION_INTEGER, &options.layer, 0, INT32_MAX},
-        {"--html", NULL, OPTION_TEXT, &options.html, 0, 0},
+        {"--html", NULL, OPTION_PATH, &options.html, 0, 0},
         {"--force", NULL, OPTION_FLAG, &options.force, 0, 0},
     };
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model || !*options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
+    if (!options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
     if (!options.routing && (options.ids || options.html || options.layer >= 0))
         return cli_usage("inspect", "%s goes with --routing",
                          options.html  ? "--html"
                          : options.ids ? "--ids"
                                        : "--layer");
-    if (options.html && !*options.html) return cli_usage("inspect", "--html names no file");
+    if (options.force && !options.html)
+        return cli_usage("inspect", "--force has no effect without --html");
+    if (options.html && output_check_name("inspect", "--html", options.html) != CLI_OK)
+        return CLI_USAGE;
     model_path found;
     exit_code = model_path_find("inspect", &options.model, &found);
     if (exit_code == CLI_OK) exit_code = check_page(&options);

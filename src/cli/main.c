@@ -86,6 +86,11 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
+static bool asks_for_help(const char *word)
+{
+    return !strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
 static int refuse_command(const char *name)
 {
     enum { N_OWN = 3 };
@@ -97,22 +102,29 @@ static int refuse_command(const char *name)
     return cli_usage(NULL, "there is no %s '%s'%s", is_option ? "option" : "command", name, hint);
 }
 
-/* `dsmoe help bench layer` is `dsmoe bench layer --help`. */
+/* `dsmoe help bench layer`, with both words in quotes or not, is `dsmoe bench layer --help`; help about
+ * help is that of the whole. */
 static int run_help(int argc, char **argv)
 {
     enum { MOST_WORDS = 2 };
     static char help[] = "--help";
+    while (argc > 1 && (asks_for_help(argv[1]) || !strcmp(argv[1], "--version"))) argc--, argv++;
     if (argc == 1) {
         print_help(stdout);
         return cli_finish("help", CLI_OK);
     }
-    const command *found = find_command(argv[1]);
-    if (!found) return refuse_command(argv[1]);
-    char *words[MOST_WORDS + 2] = {argv[1]};
+    char *name = argv[1], *part = argc > 2 ? argv[2] : NULL, *blank = strchr(name, ' ');
+    if (blank) {
+        *blank = '\0';
+        part = blank + 1;
+    }
+    const command *found = find_command(name);
+    if (!found) return refuse_command(name);
+    char *words[MOST_WORDS + 2] = {name};
     int n = 1;
-    if (argc > 2 && found->parts[0]) words[n++] = argv[2];
+    if (part && found->parts[0]) words[n++] = part;
     words[n++] = help;
-    return cli_finish(argv[1], found->run(n, words));
+    return cli_finish(name, found->run(n, words));
 }
 
 /* Appends "dsmoe bench layer" if that has the option. */
@@ -165,12 +177,9 @@ int main(int argc, char **argv)
         return CLI_USAGE;
     }
     const char *name = argv[1];
-    if (!strcmp(name, "help")) return run_help(argc - 1, argv + 1);
-    if (!strcmp(name, "--help") || !strcmp(name, "-h")) return run_help(1, argv + 1);
+    if (asks_for_help(name)) return run_help(argc - 1, argv + 1);
     if (!strcmp(name, "--version")) return print_version();
     const command *found = find_command(name);
     if (!found) return refuse_command(name);
-    dsmoe_error error;
-    if (dsmoe_kernels_check(&error) != DSMOE_OK) return cli_error(NULL, NULL, &error);
     return cli_finish(name, found->run(argc - 1, argv + 1));
 }

@@ -87,14 +87,22 @@ static int store_number(const char *command, const char *name, const option_row 
     return CLI_OK;
 }
 
+static bool is_path(option_kind kind)
+{
+    return kind == OPTION_PATH || kind == OPTION_PATH_FIELD || kind == OPTION_PATH_LIST;
+}
+
 /* CLI_OK, or the exit code of a usage error; `name` is as the user wrote it. */
 static int store_value(const char *command, const char *name, const option_row *row,
                        const char *text)
 {
+    if (is_path(row->kind) && !*text)
+        return cli_usage(command, "%s is empty; it takes the name of a file or a folder", name);
     switch (row->kind) {
     case OPTION_FLAG: *(bool *)row->value = true; return CLI_OK;
     case OPTION_OFF: *(bool *)row->value = false; return CLI_OK;
-    case OPTION_TEXT: *(const char **)row->value = text; return CLI_OK;
+    case OPTION_TEXT:
+    case OPTION_PATH: *(const char **)row->value = text; return CLI_OK;
     case OPTION_DURATION:
         if (!parse_duration(text, row->min, row->max, row->value))
             return cli_usage(command,
@@ -104,12 +112,14 @@ static int store_value(const char *command, const char *name, const option_row *
     case OPTION_NAME: *(const char **)row->value = lower_case((char *)text); return CLI_OK;
     case OPTION_FIELD:
     case OPTION_NAME_FIELD:
+    case OPTION_PATH_FIELD:
         if (strlen(text) >= (size_t)row->max)
             return cli_usage(command, "%s has more than %.0f bytes", name, row->max - 1);
         strncpy(row->value, text, (size_t)row->max);
         if (row->kind == OPTION_NAME_FIELD) lower_case(row->value);
         return CLI_OK;
-    case OPTION_LIST: {
+    case OPTION_LIST:
+    case OPTION_PATH_LIST: {
         option_words *list = row->value;
         if (list->count == list->capacity)
             return cli_usage(command, "%s can be given %d times, '%s' is one too many", name,
@@ -191,8 +201,19 @@ static int store_word(const char *command, option_words *words, const char *word
 {
     if (!words || words->count == words->capacity)
         return cli_usage(command, "what is '%s'? No further argument is expected", word);
+    if (!*word)
+        return cli_usage(command, "argument %d is empty; it takes the name of a file or a folder",
+                         words->count + 1);
     words->at[words->count++] = word;
     return CLI_OK;
+}
+
+/* DSMOE_KERNELS is an option of every command: nothing runs with one that does not exist, but there is
+ * help. */
+static int check_environment(void)
+{
+    dsmoe_error error;
+    return dsmoe_kernels_check(&error) == DSMOE_OK ? -1 : cli_error(NULL, NULL, &error);
 }
 
 /* What is asked for while options_has looks at the table of a command. */
@@ -241,7 +262,7 @@ int options_parse_given(const char *command, const char *help, const option_row 
         }
         if (code != CLI_OK) return code;
     }
-    return -1;
+    return check_environment();
 }
 
 /* ---- what they say about each other ---------------------------------------------------------- */
@@ -252,13 +273,16 @@ static bool is_set(const option_row *row)
     case OPTION_FLAG: return *(const bool *)row->value;
     case OPTION_OFF: return !*(const bool *)row->value;
     case OPTION_TEXT:
+    case OPTION_PATH:
     case OPTION_NAME: return *(const char *const *)row->value != NULL;
     case OPTION_INTEGER: return *(const int64_t *)row->value != 0;
     case OPTION_NUMBER:
     case OPTION_DURATION: return *(const double *)row->value != 0;
     case OPTION_FIELD:
-    case OPTION_NAME_FIELD: return *(const char *)row->value != '\0';
-    case OPTION_LIST: return ((const option_words *)row->value)->count > 0;
+    case OPTION_NAME_FIELD:
+    case OPTION_PATH_FIELD: return *(const char *)row->value != '\0';
+    case OPTION_LIST:
+    case OPTION_PATH_LIST: return ((const option_words *)row->value)->count > 0;
     }
     return false;
 }

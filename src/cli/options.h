@@ -8,17 +8,20 @@
 #include <stdint.h>
 
 typedef enum option_kind {
-    OPTION_FLAG,    /* bool *: set to true */
-    OPTION_OFF,     /* bool *: set to false; "--no-" and the name of its flag */
-    OPTION_TEXT,    /* const char ** */
-    OPTION_NAME,    /* the same of a name that is known, such as a type: any case is taken for lower
+    OPTION_FLAG, /* bool *: set to true */
+    OPTION_OFF,  /* bool *: set to false; "--no-" and the name of its flag */
+    OPTION_TEXT, /* const char ** */
+    OPTION_PATH, /* the same, not empty: an empty one is a variable of the shell that is not set */
+    OPTION_NAME, /* the same of a name that is known, such as a type: any case is taken for lower
                           case, which is made of it in argv */
-    OPTION_INTEGER, /* int64_t *, within [min, max] */
-    OPTION_NUMBER,  /* double *, finite, within [min, max] */
+    OPTION_INTEGER,    /* int64_t *, within [min, max] */
+    OPTION_NUMBER,     /* double *, finite, within [min, max] */
     OPTION_DURATION,   /* double *: seconds above min, at most max; "90", "45m", "2h30m" */
     OPTION_FIELD,      /* char [max]: a copy, the rest filled with NULs */
     OPTION_NAME_FIELD, /* the same of a known name, in lower case */
+    OPTION_PATH_FIELD, /* the same, not empty */
     OPTION_LIST,       /* option_words *: may be given several times, every text is kept */
+    OPTION_PATH_LIST,  /* the same, none of them empty */
 } option_kind;
 
 typedef struct option_row {
@@ -36,9 +39,9 @@ typedef struct option_words {
 } option_words;
 
 /* Parses argv[1…]. "--name value", "--name=value", "-m value" and "-mvalue"; "--" ends the options;
- * "-" alone is a word. -h and --help print `help` to stdout. Returns -1 if the command should go on, else the
- * exit code: 0 after the help, CLI_USAGE after a message that names the option at fault. `words` may
- * be NULL: then there must be none. */
+ * "-" alone is a word, and no word is empty. -h and --help print `help` to stdout. Returns -1 if the
+ * command should go on, else the exit code: 0 after the help, CLI_USAGE after a message that names the
+ * option at fault. `words` may be NULL: then there must be none. */
 int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
                   int argc, char **argv, option_words *words);
 /* The same; given[i] is set to whether row i was given. */

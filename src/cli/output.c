@@ -20,6 +20,12 @@ int output_check(const char *command, const dsmoe_output *output)
     return cli_failure(command, "%s", error.message);
 }
 
+int output_check_name(const char *command, const char *option, const char *path)
+{
+    if (strcmp(path, "-")) return CLI_OK;
+    return cli_usage(command, "%s - is not standard output; a file of that name is ./-", option);
+}
+
 int output_check_folder(const char *command, const char *path, const char *const *own, int n_own)
 {
     dsmoe_error error;

@@ -10,6 +10,9 @@
 #define OUTPUT_FORCE_HELP "replaces an output of the same kind that is there; never an input"
 
 int output_check(const char *command, const dsmoe_output *output);
+/* "-" as the file that an option names is a wrong call: it is meant for standard output, and what is
+ * checked and put in place when it is whole has a name. */
+int output_check_name(const char *command, const char *option, const char *path);
 
 /* A folder that holds nothing but `own` names. */
 int output_check_folder(const char *command, const char *path, const char *const *own, int n_own);

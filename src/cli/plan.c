@@ -187,7 +187,7 @@ int command_plan(int argc, char **argv)
         {"--hidden", NULL, OPTION_INTEGER, &given[4], 1, INFINITY},
         {"--ffn", NULL, OPTION_INTEGER, &given[5], 1, INFINITY},
         {"--tokens", NULL, OPTION_INTEGER, &n_tokens, 1, INFINITY},
-        {"--config", NULL, OPTION_TEXT, &config, 0, 0},
+        {"--config", NULL, OPTION_PATH, &config, 0, 0},
         {"--json", NULL, OPTION_FLAG, &json, 0, 0},
     };
     for (int i = 0; i < N_SIZES; i++) given[i] = NOT_GIVEN;

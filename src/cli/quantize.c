@@ -39,7 +39,7 @@ int command_quantize(int argc, char **argv)
     int64_t n_threads = dsmoe_machine_threads();
     const option_row rows[] = {
         {"--type", NULL, OPTION_NAME, &options.type, 0, 0},
-        {"--imatrix", NULL, OPTION_TEXT, &options.imatrix, 0, 0},
+        {"--imatrix", NULL, OPTION_PATH, &options.imatrix, 0, 0},
         {"--force", NULL, OPTION_FLAG, &options.replace, 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &n_threads, 1, CLI_MAX_THREADS},
     };

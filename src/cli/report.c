@@ -25,7 +25,7 @@ int command_report(int argc, char **argv)
     option_words words = {&folder, 1, 0};
     int exit_code = options_parse("report", help, NULL, 0, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
-    if (!folder || !*folder)
+    if (!folder)
         return cli_usage(
             "report", "which run? Name the folder that dsmoe train wrote: dsmoe report runs/first");
     dsmoe_error error;

@@ -32,7 +32,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
     o->stop = (option_words){o->stops, RUNNER_MAX_STOPS, 0};
     o->logit_bias = (option_words){o->bias_texts, RUNNER_MAX_BIASES, 0};
     const option_row table[RUNNER_N_OPTIONS] = {
-        {"--model", "-m", OPTION_TEXT, &o->model, 0, 0},
+        {"--model", "-m", OPTION_PATH, &o->model, 0, 0},
         {"--n-predict", "-n", OPTION_INTEGER, &o->n_predict, -1, INFINITY},
         {"--ctx-size", "-c", OPTION_INTEGER, &o->n_ctx, 0, 1 << 30},
         {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, CLI_MAX_BATCH},
@@ -57,7 +57,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
 
 int runner_options_check(const char *command, runner_options *o)
 {
-    if (!o->model || !*o->model) return cli_usage(command, CLI_WHICH_MODEL);
+    if (!o->model) return cli_usage(command, CLI_WHICH_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     for (int i = 0; i < o->logit_bias.count; i++)

@@ -220,7 +220,7 @@ static int convert_jsonl(const converter *c, line_fn *convert)
 /* Without -p and -f the input is stdin. */
 static int check_options(converter *c)
 {
-    if (!c->model || !*c->model)
+    if (!c->model)
         return cli_usage(
             c->command,
             "which tokenizer? -m names a model or a folder with tokenizer.json; dsmoe tokenizer train makes one");
@@ -263,9 +263,9 @@ int command_tokenize(int argc, char **argv)
 {
     converter c = {.command = "tokenize"};
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &c.model, 0, 0},
+        {"--model", "-m", OPTION_PATH, &c.model, 0, 0},
         {"--prompt", "-p", OPTION_TEXT, &c.prompt, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &c.file, 0, 0},
+        {"--file", "-f", OPTION_PATH, &c.file, 0, 0},
         {"--no-bos", NULL, OPTION_FLAG, &c.no_bos, 0, 0},
         {"--special", NULL, OPTION_FLAG, &c.special, 0, 0},
         {"--no-special", NULL, OPTION_FLAG, &c.no_special, 0, 0},
@@ -279,9 +279,9 @@ int command_detokenize(int argc, char **argv)
 {
     converter c = {.command = "detokenize"};
     const option_row rows[] = {
-        {"--model", "-m", OPTION_TEXT, &c.model, 0, 0},
+        {"--model", "-m", OPTION_PATH, &c.model, 0, 0},
         {"--prompt", "-p", OPTION_TEXT, &c.prompt, 0, 0},
-        {"--file", "-f", OPTION_TEXT, &c.file, 0, 0},
+        {"--file", "-f", OPTION_PATH, &c.file, 0, 0},
         {"--special", NULL, OPTION_FLAG, &c.special, 0, 0},
         {"--jsonl", NULL, OPTION_FLAG, &c.jsonl, 0, 0},
     };

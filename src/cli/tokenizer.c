@@ -93,10 +93,10 @@ static int parse(train_command *c, int argc, char **argv)
 {
     option_words words = {c->paths, MAX_PATHS, 0}; /* of both kinds, in their order */
     const option_row rows[] = {
-        {"--data", NULL, OPTION_LIST, &words, 0, 0},
+        {"--data", NULL, OPTION_PATH_LIST, &words, 0, 0},
         {"--bad-bytes", NULL, OPTION_NAME, &c->bad_bytes_name, 0, 0},
         {"--held-out", NULL, OPTION_NUMBER, &c->held_out, 0, 0.9},
-        {"--out", NULL, OPTION_TEXT, &c->folder, 0, 0},
+        {"--out", NULL, OPTION_PATH, &c->folder, 0, 0},
         {"--force", NULL, OPTION_FLAG, &c->force, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &c->vocab_size, 258, 1 << 20},
         {"--max-bytes", NULL, OPTION_INTEGER, &c->max_bytes, 1, 0x1p62},
@@ -109,7 +109,7 @@ static int parse(train_command *c, int argc, char **argv)
     if (c->n_paths == 0)
         return cli_usage(command, "which text? --data names a file or a folder of it");
     if (names_find_bad_bytes(command, c->bad_bytes_name, &c->bad_bytes) != CLI_OK) return CLI_USAGE;
-    if (!c->folder || !*c->folder)
+    if (!c->folder)
         return cli_usage(command,
                          "where should it go? --out names a folder, say --out my-tokenizer");
     exit_code = check_folder(c);

@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/model_sizes.h"
 #include "cli/output.h"
 #include "cli/train_options.h"
 #include "cli/train_view.h"
@@ -27,6 +29,32 @@ static int check_out(const dsmoe_run_settings *s)
     const char *inputs[3 + DSMOE_MAX_DATA] = {s->config, s->tokenizer, s->init};
     for (int i = 0; i < DSMOE_MAX_DATA; i++) inputs[3 + i] = s->data[i];
     return output_check_folder_with("train", s->out, inputs, 3 + DSMOE_MAX_DATA);
+}
+
+/* ---- what model -------------------------------------------------------------------------------- */
+
+/* The configuration that a new run begins from. What is wrong with a file the run tells. */
+static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *config)
+{
+    const char *source = *s->init ? s->init : s->config;
+    if (!*source) return dsmoe_config_preset(*s->preset ? s->preset : "tiny", config, NULL);
+    char path[DSMOE_PATH + 32];
+    struct stat info;
+    bool is_folder = stat(source, &info) == 0 && S_ISDIR(info.st_mode);
+    snprintf(path, sizeof path, "%s%s", source, is_folder ? "/config.json" : "");
+    return dsmoe_config_read(path, config, NULL);
+}
+
+/* Sizes that make no model are a wrong call, told before anything is written. */
+static int check_model(const dsmoe_run_settings *s)
+{
+    dsmoe_config config;
+    if (read_config(s, &config) != DSMOE_OK) return CLI_OK;
+    if (!*s->init && model_sizes_apply("train", &s->model, &config) >= 0) return CLI_USAGE;
+    if (s->device_groups == 0 || config.n_routed_experts % s->device_groups == 0) return CLI_OK;
+    return cli_usage(
+        "train", "--device-groups %" PRId64 " does not divide %" PRId64 " routed experts evenly",
+        s->device_groups, config.n_routed_experts);
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -89,7 +117,8 @@ int command_train(int argc, char **argv)
     static train_options c; /* its settings are large */
     int exit_code = train_options_parse(argc, argv, &c);
     if (exit_code >= 0) return exit_code;
-    exit_code = c.resume ? CLI_OK : check_out(&c.settings);
+    exit_code = c.resume ? CLI_OK : check_model(&c.settings);
+    if (exit_code == CLI_OK && !c.resume) exit_code = check_out(&c.settings);
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();

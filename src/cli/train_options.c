@@ -39,7 +39,7 @@ static const char help[] =
     "\n"
     "the model:\n"
     "      --preset NAME          tiny (default), 2b or 16b\n"
-    "      --config FILE          a config.json of your own\n"
+    "      --config PATH          a config.json of your own, or the folder or run that has one\n"
     "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
     "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (else one is\n"
@@ -99,24 +99,25 @@ static struct {
 #define SETTING(name) &line.options.settings.name
 #define PLACE(name) line.options.settings.name, 0, sizeof line.options.settings.name
 #define FIELD(name) OPTION_FIELD, PLACE(name)
+#define PATH(name) OPTION_PATH_FIELD, PLACE(name)
 #define NAME(name) OPTION_NAME_FIELD, PLACE(name)
 
 enum { MANY = 1000000000 }; /* steps */
 /* Settings go straight to their place. */
 static const option_row own_rows[] = {
-    {"--data", NULL, OPTION_LIST, &line.data, 0, 0},
+    {"--data", NULL, OPTION_PATH_LIST, &line.data, 0, 0},
     {"--bad-bytes", NULL, NAME(bad_bytes)},
-    {"--out", NULL, FIELD(out)},
-    {"--settings", NULL, OPTION_TEXT, &line.settings_file, 0, 0},
-    {"--resume", NULL, OPTION_TEXT, &line.options.resume, 0, 0},
+    {"--out", NULL, PATH(out)},
+    {"--settings", NULL, OPTION_PATH, &line.settings_file, 0, 0},
+    {"--resume", NULL, OPTION_PATH, &line.options.resume, 0, 0},
     {"--stop-after", NULL, OPTION_INTEGER, &line.options.stop_after, 1, MANY},
     {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
     {"--preset", NULL, NAME(preset)},
-    {"--config", NULL, FIELD(config)},
-    {"--init", NULL, FIELD(init)},
-    {"--tokenizer", NULL, FIELD(tokenizer)},
+    {"--config", NULL, PATH(config)},
+    {"--init", NULL, PATH(init)},
+    {"--tokenizer", NULL, PATH(tokenizer)},
     {"--vocab-size", NULL, OPTION_INTEGER, SETTING(vocab_size), 258, 1 << 24},
     {"--init-std", NULL, OPTION_NUMBER, SETTING(init_std), 0, 10},
     {"--steps", NULL, OPTION_INTEGER, SETTING(steps), 1, MANY},
@@ -290,11 +291,7 @@ static int check(const bool given[N_ROWS])
     if (suggest_choice("train", "--dtype", s->dtype, dtypes, 3) < 0) return CLI_USAGE;
     dsmoe_bad_bytes bad_bytes;
     if (names_find_bad_bytes("train", s->bad_bytes, &bad_bytes) != CLI_OK) return CLI_USAGE;
-    if (line.options.resume)
-        return *line.options.resume
-                   ? -1
-                   : cli_usage("train",
-                               "which run? --resume names its folder, the --out it began with");
+    if (line.options.resume) return -1;
     if (!*s->data[0])
         return cli_usage("train",
                          "which text should it learn from? --data names a file or a folder of it");
@@ -304,18 +301,17 @@ static int check(const bool given[N_ROWS])
     return -1;
 }
 
-/* A run that --init names stands for its latest checkpoint. */
-static int find_init(const bool given[N_ROWS])
+/* A run that --init or --config names stands for its latest checkpoint. */
+static int find_run(const bool given[N_ROWS], const char *option, char field[DSMOE_PATH])
 {
-    dsmoe_run_settings *s = &line.options.settings;
     model_path found;
-    const char *path = s->init;
-    if (!is_given(given, "--init")) return -1;
+    const char *path = field;
+    if (!is_given(given, option)) return -1;
     int exit_code = model_path_find("train", &path, &found);
-    if (exit_code != CLI_OK || path == s->init) return exit_code == CLI_OK ? -1 : exit_code;
-    if (strlen(path) >= sizeof s->init) return cli_usage("train", "--init: the path is too long");
-    memset(s->init, 0, sizeof s->init);
-    memcpy(s->init, path, strlen(path));
+    if (exit_code != CLI_OK || path == field) return exit_code == CLI_OK ? -1 : exit_code;
+    if (strlen(path) >= DSMOE_PATH) return cli_usage("train", "%s: the path is too long", option);
+    memset(field, 0, DSMOE_PATH);
+    memcpy(field, path, strlen(path));
     return -1;
 }
 
@@ -330,7 +326,8 @@ int train_options_parse(int argc, char **argv, train_options *options)
     if (exit_code < 0) exit_code = parse(argc, argv, given);
     if (exit_code < 0) exit_code = set_data();
     if (exit_code < 0) exit_code = check(given);
-    if (exit_code < 0) exit_code = find_init(given);
+    if (exit_code < 0) exit_code = find_run(given, "--init", line.options.settings.init);
+    if (exit_code < 0) exit_code = find_run(given, "--config", line.options.settings.config);
     if (exit_code >= 0) return exit_code;
     list_given(given);
     *options = line.options;

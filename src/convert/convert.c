@@ -177,6 +177,7 @@ static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error
                            .imatrix = c->imatrix,
                            .n_without_importance = c->options.n_without_importance,
                            .n_weighed = c->options.n_weighed,
+                           .changes = c->options.changes,
                            .n_threads = c->options.n_threads,
                            .progress = c->options.progress,
                            .context = c->options.context};
@@ -193,6 +194,7 @@ static dsmoe_status write_folder(const conversion *c, dsmoe_error *error)
                              .generation = c->generation.bytes,
                              .generation_length = c->generation.length,
                              .shard_size = FOLDER_WRITER_SHARD_SIZE,
+                             .changes = c->options.changes,
                              .n_threads = c->options.n_threads,
                              .progress = c->options.progress,
                              .context = c->options.context};

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "convert/type_changes.h"
 #include "formats/mapped_file.h"
 #include "model/folder_writer.h"
 #include "model/row_pump.h"
@@ -84,6 +85,15 @@ static dsmoe_status choose_types(export_job *job, dsmoe_error *error)
     if (!e->as_is) return DSMOE_OK;
     STATUS_TRY(keep_matrix_types(job, error));
     return keep_other_types(job, error);
+}
+
+static void count_changes(const export_job *job)
+{
+    const source *s = job->e->source;
+    if (!job->e->changes) return;
+    *job->e->changes = (dsmoe_type_changes){0};
+    for (size_t i = 0; i < s->n_tensors; i++)
+        type_changes_add(job->e->changes, source_dtype(s, &s->tensors[i]), job->types[i]);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -171,6 +181,7 @@ static dsmoe_status write_folder(export_job *job, dsmoe_error *error)
 {
     const folder_export *e = job->e;
     STATUS_TRY(choose_types(job, error));
+    count_changes(job);
     STATUS_TRY(folder_writer_create(e->folder, e->shard_size, &job->writer, error));
     STATUS_TRY(write_tokenizer(job, error));
     STATUS_TRY(write_tensors(job, error));

@@ -13,6 +13,7 @@ typedef struct folder_export {
     const char *generation; /* generation_config.json; NULL: what the configuration tells */
     size_t generation_length;
     size_t shard_size;           /* most bytes of tensors in one file */
+    dsmoe_type_changes *changes; /* as in dsmoe_convert_options; may be NULL */
     int n_threads;               /* at least 1 */
     dsmoe_progress_fn *progress; /* may be NULL */
     void *context;

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "convert/export_keys.h"
+#include "convert/type_changes.h"
 #include "formats/gguf_writer.h"
 #include "model/row_pump.h"
 
@@ -102,6 +103,17 @@ static dsmoe_status list_targets(export_job *job, dsmoe_error *error)
     if (s->model) job->head.weight = s->model->weights->lm_head; /* a file may have a better copy */
     add_part(job, &job->head, head.name);
     return DSMOE_OK;
+}
+
+static void count_changes(const export_job *job)
+{
+    const source *s = job->e->source;
+    if (!job->e->changes) return;
+    *job->e->changes = (dsmoe_type_changes){0};
+    for (size_t i = 0; i < job->n_targets; i++)
+        for (int64_t j = 0; j < job->targets[i].n_parts; j++)
+            type_changes_add(job->e->changes, source_dtype(s, job->targets[i].parts[j]),
+                             job->targets[i].type);
 }
 
 /* The type of most numbers. */
@@ -235,6 +247,7 @@ static dsmoe_status write_targets(export_job *job, dsmoe_error *error)
 static dsmoe_status write_file(export_job *job, dsmoe_error *error)
 {
     STATUS_TRY(list_targets(job, error));
+    count_changes(job);
     if (job->e->imatrix) STATUS_TRY(check_imatrix(job, error));
     STATUS_TRY(gguf_writer_create(job->e->path, &job->writer, error));
     STATUS_TRY(export_keys_write(job->e, most_common(job), job->writer, error));

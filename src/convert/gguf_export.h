@@ -17,6 +17,7 @@ typedef struct gguf_export {
     int64_t file_type;      /* general.file_type of the source, to be kept if types are; -1: none */
     const imatrix *imatrix; /* NULL: none */
     int64_t *n_without_importance, *n_weighed; /* as in dsmoe_convert_options; may be NULL */
+    dsmoe_type_changes *changes;               /* the same */
     int n_threads;                             /* at least 1 */
     dsmoe_progress_fn *progress;               /* may be NULL */
     void *context;

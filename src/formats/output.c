@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -44,13 +45,19 @@ static bool holds(const head *h, const void *bytes, size_t size)
     return memmem(h->bytes, h->size, bytes, size) != NULL;
 }
 
+/* The word may begin a text as well; a version, in little endian, is a small number. */
+static bool is_gguf(const head *h)
+{
+    return begins(h, "GGUF") && h->size >= 8 && h->bytes[4] && !memcmp(h->bytes + 5, "\0\0", 3);
+}
+
 static bool is_imatrix(const head *h)
 {
     static const char pair[] = "general.type\x08\0\0\0\x07\0\0\0\0\0\0\0imatrix";
-    return begins(h, "GGUF") && holds(h, pair, sizeof pair - 1);
+    return is_gguf(h) && holds(h, pair, sizeof pair - 1);
 }
 
-static bool is_model(const head *h) { return begins(h, "GGUF") && !is_imatrix(h); }
+static bool is_model(const head *h) { return is_gguf(h) && !is_imatrix(h); }
 
 static bool is_page(const head *h)
 {
@@ -70,22 +77,36 @@ static bool is_object(const head *h)
     return blanks < h->size && h->bytes[blanks] == '{';
 }
 
+/* tokenizer.json or tokenizer_config.json, by what the first page of one has. */
+static bool is_tokenizer(const head *h)
+{
+    static const char *const keys[] = {"\"added_tokens\"", "\"vocab\"", "\"tokenizer_class\"",
+                                       "\"bos_token\"", "\"add_bos_token\""};
+    for (size_t i = 0; is_object(h) && i < sizeof keys / sizeof *keys; i++)
+        if (holds(h, keys[i], strlen(keys[i]))) return true;
+    return false;
+}
+
 static const struct {
     const char *name;
     bool (*is)(const head *h);
+    bool on_the_way; /* written as NAME.partial */
 } kinds[] = {
-    [DSMOE_OUTPUT_MODEL] = {"a GGUF file with a model", is_model},
-    [DSMOE_OUTPUT_IMATRIX] = {"a GGUF file of importances", is_imatrix},
-    [DSMOE_OUTPUT_PAGE] = {"a page that dsmoe made", is_page},
-    [DSMOE_OUTPUT_CONVERSATION] = {"a conversation that dsmoe saved", is_conversation},
-    [DSMOE_OUTPUT_TOKENIZER] = {"a tokenizer", is_object},
+    [DSMOE_OUTPUT_MODEL] = {"a GGUF file with a model", is_model, true},
+    [DSMOE_OUTPUT_IMATRIX] = {"a GGUF file of importances", is_imatrix, true},
+    [DSMOE_OUTPUT_PAGE] = {"a page that dsmoe made", is_page, false},
+    [DSMOE_OUTPUT_CONVERSATION] = {"a conversation that dsmoe saved", is_conversation, false},
+    [DSMOE_OUTPUT_TOKENIZER] = {"a tokenizer", is_tokenizer, true},
 };
 
-static dsmoe_status read_head(const char *path, head *h, dsmoe_error *error)
+/* `busy`, if it is not NULL, is set if another process has a lock on the file. */
+static dsmoe_status read_head(const char *path, head *h, bool *busy, dsmoe_error *error)
 {
     int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     ssize_t size = descriptor < 0 ? -1 : read(descriptor, h->bytes, sizeof h->bytes);
     int reason = errno;
+    if (busy && descriptor >= 0)
+        *busy = flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (descriptor >= 0) close(descriptor);
     h->size = size < 0 ? 0 : (size_t)size;
     if (size >= 0) return DSMOE_OK;
@@ -95,10 +116,8 @@ static dsmoe_status read_head(const char *path, head *h, dsmoe_error *error)
 
 /* ---- a file ---------------------------------------------------------------------------------- */
 
-static dsmoe_status check_inputs(const dsmoe_output *o, dsmoe_error *error)
+static dsmoe_status check_inputs(const dsmoe_output *o, const char *partial, dsmoe_error *error)
 {
-    char *partial; /* what is written until the file is whole */
-    if (asprintf(&partial, "%s.partial", o->path) < 0) return out_of_memory(o->path, error);
     dsmoe_status status = DSMOE_OK;
     for (int i = 0; i < o->n_inputs && status == DSMOE_OK; i++) {
         const char *input = o->inputs[i];
@@ -108,7 +127,6 @@ static dsmoe_status check_inputs(const dsmoe_output *o, dsmoe_error *error)
                                  "%s: is one of the inputs%s; choose another name", o->path,
                                  output_same_file(partial, input) ? " with .partial added" : "");
     }
-    free(partial);
     return status;
 }
 
@@ -122,13 +140,35 @@ static dsmoe_status check_present(const dsmoe_output *o, const struct stat *info
                            "%s: is there already and is not a regular file; choose another name",
                            o->path);
     if (info->st_size == 0) return DSMOE_OK;
-    STATUS_TRY(read_head(o->path, &h, error));
+    STATUS_TRY(read_head(o->path, &h, NULL, error));
     if (!kinds[o->kind].is(&h))
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: is there already and is not %s; choose another name, or remove it",
                            o->path, kinds[o->kind].name);
     if (o->replace) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_IO, "%s: is there already; --force replaces it", o->path);
+}
+
+/* The same of what is there under the name that the file has until it is whole: a rest of an interrupted
+ * process, or somebody's download. One that is being written is told when the work begins. */
+static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, dsmoe_error *error)
+{
+    head h;
+    struct stat info;
+    bool busy = false;
+    if (!kinds[o->kind].on_the_way || lstat(partial, &info) != 0 || !S_ISREG(info.st_mode) ||
+        info.st_size == 0)
+        return DSMOE_OK;
+    STATUS_TRY(read_head(partial, &h, &busy, error));
+    if (busy || (o->replace && kinds[o->kind].is(&h))) return DSMOE_OK;
+    if (kinds[o->kind].is(&h))
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: is there already and would be written over; --force does so",
+                           partial);
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: is there already and would be written over; choose another name than "
+                       "%s, or remove it",
+                       partial, o->path);
 }
 
 /* Whether names can be added to a folder. */
@@ -153,7 +193,13 @@ dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error)
     if (!output || !output->path || !*output->path ||
         (size_t)output->kind >= sizeof kinds / sizeof *kinds)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a file needs a name that is not empty");
-    STATUS_TRY(check_inputs(output, error));
+    char *partial; /* what is written until the file is whole */
+    if (asprintf(&partial, "%s.partial", output->path) < 0)
+        return out_of_memory(output->path, error);
+    dsmoe_status status = check_inputs(output, partial, error);
+    if (status == DSMOE_OK) status = check_partial(output, partial, error);
+    free(partial);
+    STATUS_TRY(status);
     if (stat(output->path, &info) == 0)
         STATUS_TRY(check_present(output, &info, error));
     else if (lstat(output->path, &info) == 0)
@@ -162,7 +208,7 @@ dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error)
                            output->path);
     char *copy = strdup(output->path);
     if (!copy) return out_of_memory(output->path, error);
-    dsmoe_status status = check_writable(output->path, dirname(copy), error);
+    status = check_writable(output->path, dirname(copy), error);
     free(copy);
     return status;
 }

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <strings.h>
 
 #include "base/status.h"
 #include "dsmoe.h"
@@ -29,7 +29,7 @@ static const kernels *find_wanted(const char *wanted)
     const kernels *const *list;
     int n = kernels_all(&list);
     for (int i = 0; wanted && i < n; i++)
-        if (!strcmp(wanted, list[i]->name)) return list[i];
+        if (!strcasecmp(wanted, list[i]->name)) return list[i];
     return NULL;
 }
 

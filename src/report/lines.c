@@ -9,8 +9,17 @@ static const size_t max_line = (size_t)16 << 20;
 
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error)
 {
+    mapped_file file;
     *reader = (line_reader){0};
-    return mapped_file_open(&reader->file, path, error);
+    STATUS_TRY(mapped_file_open(&file, path, error));
+    *reader = line_reader_of((const char *)file.bytes, file.size);
+    reader->file = file;
+    return DSMOE_OK;
+}
+
+line_reader line_reader_of(const char *bytes, size_t size)
+{
+    return (line_reader){.bytes = bytes, .size = size};
 }
 
 static void read_object(line_reader *reader)
@@ -28,10 +37,9 @@ static void read_object(line_reader *reader)
 
 bool line_reader_next(line_reader *reader)
 {
-    const char *bytes = (const char *)reader->file.bytes;
-    while (reader->next < reader->file.size) {
-        const char *start = bytes + reader->next;
-        size_t left = reader->file.size - reader->next;
+    while (reader->next < reader->size) {
+        const char *start = reader->bytes + reader->next;
+        size_t left = reader->size - reader->next;
         const char *end = memchr(start, '\n', left);
         reader->text = start;
         reader->whole = end != NULL;

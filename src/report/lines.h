@@ -9,8 +9,9 @@
 #include "formats/mapped_file.h"
 
 typedef struct line_reader {
-    mapped_file file;
-    size_t next;
+    mapped_file file; /* zeros if the bytes are the caller's */
+    const char *bytes;
+    size_t size, next;
     size_t number;     /* of the line below, from 1 */
     const char *text;  /* without its newline */
     size_t length;     /* its bytes */
@@ -19,6 +20,8 @@ typedef struct line_reader {
 } line_reader;
 
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
+/* The lines of bytes that stay where they are. */
+line_reader line_reader_of(const char *bytes, size_t size);
 /* The next line that is not empty; false after the last. */
 bool line_reader_next(line_reader *reader);
 /* The object of this line, from now on the caller's to free. */

@@ -209,23 +209,32 @@ static void read_lines(reading *r)
     }
 }
 
-dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error)
+dsmoe_status run_history_parse(run_history *run, const char *bytes, size_t size, const char *name,
+                               dsmoe_error *error)
 {
-    reading r = {.run = run, .last_time = NAN};
+    reading r = {.run = run, .lines = line_reader_of(bytes, size), .last_time = NAN};
     dsmoe_status status = DSMOE_OK;
-    if (!prepare(run))
-        r.out_of_memory = true;
-    else
-        status = line_reader_open(&r.lines, path, error);
-    if (status == DSMOE_OK && !r.out_of_memory) read_lines(&r);
+    r.out_of_memory = !prepare(run);
+    if (!r.out_of_memory) read_lines(&r);
     line_reader_close(&r.lines);
-    if (r.out_of_memory) status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-    if (status == DSMOE_OK && !run->start && isnan(run->step))
+    if (r.out_of_memory)
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", name);
+    else if (!run->start && isnan(run->step))
         status = status_fail(error, DSMOE_ERROR_FORMAT,
                              "%s: not the metrics of a run: no line that tells of its start or of"
                              " a step",
-                             path);
+                             name);
     if (status != DSMOE_OK) run_history_free(run);
+    return status;
+}
+
+dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error)
+{
+    mapped_file file;
+    *run = (run_history){0};
+    STATUS_TRY(mapped_file_open(&file, path, error));
+    dsmoe_status status = run_history_parse(run, (const char *)file.bytes, file.size, path, error);
+    mapped_file_close(&file);
     return status;
 }
 

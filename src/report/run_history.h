@@ -51,6 +51,9 @@ typedef struct run_history {
 
 /* An unreadable line is counted and left out; a file without any line of a run is an error. */
 dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error);
+/* The same of bytes, with a name for messages. */
+dsmoe_status run_history_parse(run_history *run, const char *bytes, size_t size, const char *name,
+                               dsmoe_error *error);
 void run_history_free(run_history *run);
 
 /* The number in the model of the i-th MoE layer. */

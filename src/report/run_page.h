@@ -1,11 +1,14 @@
-/* run_page.h - the parts of a run's page that are not charts over steps. Each writes nothing if the run
- * does not tell of it. */
+/* run_page.h - the page of a run, and its parts that are not charts over steps. Each of these writes
+ * nothing if the run does not tell of it. */
 #ifndef DSMOE_REPORT_RUN_PAGE_H
 #define DSMOE_REPORT_RUN_PAGE_H
 
 #include <stdio.h>
 
 #include "report/run_history.h"
+
+/* All of it; `smooth` is series_smooth of the training loss. */
+void run_page_put(FILE *html, const run_history *run, const series_point *smooth, const char *name);
 
 void run_page_load(FILE *html, const run_history *run);     /* of each expert over time */
 void run_page_kinds(FILE *html, const run_history *run);    /* loss and routing by kind of text */

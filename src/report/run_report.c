@@ -288,20 +288,18 @@ static void put_note(FILE *html, const run_history *run)
             digits_group((double)run->first_unreadable, number));
 }
 
-static void put_page(FILE *html, const void *context)
+void run_page_put(FILE *html, const run_history *run, const series_point *smooth, const char *name)
 {
-    const run_page *page = context;
-    const run_history *run = page->run;
-    page_open(html, page->name, run->ended ? 0 : REFRESH_SECONDS);
+    page_open(html, name, run->ended ? 0 : REFRESH_SECONDS);
     fputs("<header>\n", html);
     put_state(html, run);
     fputs("<h1>", html);
-    page_text_cut(html, page->name, 100);
+    page_text_cut(html, name, 100);
     fputs("</h1>\n<p>", html);
     put_model(html, run);
     fputs("</p>\n</header>\n", html);
-    put_facts(html, run, page->smooth);
-    put_loss(html, run, page->smooth);
+    put_facts(html, run, smooth);
+    put_loss(html, run, smooth);
     put_charts(html, run);
     run_page_load(html, run);
     run_page_kinds(html, run);
@@ -309,6 +307,12 @@ static void put_page(FILE *html, const void *context)
     run_page_settings(html, run);
     put_note(html, run);
     page_close(html);
+}
+
+static void put_page(FILE *html, const void *context)
+{
+    const run_page *page = context;
+    run_page_put(html, page->run, page->smooth, page->name);
 }
 
 /* The last part of the folder's true path: "." has a name as well. In memory to free(). */

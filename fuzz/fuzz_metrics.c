@@ -1,0 +1,42 @@
+/* fuzz_metrics.c - any bytes as the metrics.jsonl of a run: refused, or a page comes of them that is whole and
+ * has nothing in it that a browser would run. */
+#include "fuzz.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "report/run_page.h"
+
+static void try_page(const run_history *run)
+{
+    static const char first[] = "<!DOCTYPE html>", last[] = "</html>\n";
+    char *page = NULL;
+    size_t size = 0;
+    series_point *smooth = series_smooth(&run->numbers[RUN_LOSS]);
+    FILE *html = open_memstream(&page, &size);
+    if (smooth && html) run_page_put(html, run, smooth, "fuzz");
+    bool whole = html && fclose(html) == 0 && smooth;
+    if (whole) {
+        require(size > sizeof first + sizeof last);
+        require(!memcmp(page, first, sizeof first - 1));
+        require(!memcmp(page + size - (sizeof last - 1), last, sizeof last - 1));
+        require(!memmem(page, size, "<script", 7));
+    }
+    free(page);
+    free(smooth);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    run_history run;
+    dsmoe_error error;
+    dsmoe_status status = run_history_parse(&run, (const char *)bytes, size, "fuzz", &error);
+    if (status != DSMOE_OK) {
+        require_error(status, &error);
+        return 0;
+    }
+    require(run.n_unreadable <= run.n_lines && run.n_samples <= RUN_MAX_SAMPLES + 1);
+    try_page(&run);
+    run_history_free(&run);
+    return 0;
+}
