@@ -200,7 +200,7 @@ DSMOE_API dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, cons
                                              size_t size, dsmoe_machine *machine,
                                              dsmoe_error *error);
 
-/* Number of processors this process may use. */
+/* Number of processors this process may use, and no more than a container gives it time for. */
 DSMOE_API int dsmoe_machine_threads(void);
 
 /* ---- checking against a reference --------------------------------------------------------- */

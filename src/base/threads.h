@@ -12,7 +12,10 @@ typedef void threads_task_fn(void *context, int64_t task, int thread);
  * time: each has threads of its own. A task that calls again runs those tasks alone. */
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context);
 
-/* Processors this process may use. */
+/* Processors this process may use, and no more than the control groups that it runs in give it time
+ * for. */
 int threads_available(void);
+/* How many those groups allow, by a copy of /proc and /sys below `root`; INT_MAX if nothing says. */
+int threads_allowed_under(const char *root);
 
 #endif
