@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,69 @@ static void sent_to_ignored(void)
     _exit(FINE);
 }
 
+/* Flags say how a function is called, and here is none. */
+static void with_flags(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+}
+
+static void with_default_and_details(void)
+{
+    with_flags(SIG_DFL);
+    touch_foreign();
+}
+
+static void with_ignored_and_details(void)
+{
+    with_flags(SIG_IGN);
+    touch_foreign();
+}
+
+static void sent_to_ignored_and_details(void)
+{
+    with_flags(SIG_IGN);
+    open_guarded("guarded");
+    raise(SIGBUS);
+    _exit(FINE);
+}
+
+/* The linker sends the library's calls here: a thread can be held inside one. */
+int __real_sigaction(int number, const struct sigaction *action, struct sigaction *before);
+int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *before);
+static _Thread_local bool is_held;
+static atomic_bool is_inside;
+
+int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *before)
+{
+    if (is_held) is_inside = true;
+    while (is_held) pause();
+    return __real_sigaction(number, action, before);
+}
+
+static void *open_and_stay(void *context)
+{
+    (void)context;
+    is_held = true;
+    open_guarded("foreign");
+    return NULL;
+}
+
+/* In a child of fork there is no other thread that could finish what it began. */
+static void child_of_many(void)
+{
+    pthread_t thread;
+    int status;
+    if (pthread_create(&thread, NULL, open_and_stay, NULL) != 0) _exit(WRONG);
+    while (!is_inside) usleep(1000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        heal_guarded();
+    }
+    _exit(waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : WRONG);
+}
+
 static void put_back(void)
 {
     signal(SIGBUS, exit_called);
@@ -163,7 +227,11 @@ static void test_other_handlers(void **state)
         {"a guarded fault with a plain handler", with_plain_guarded, FINE, 0},
         {"sent without a handler", sent_to_default, 0, SIGBUS},
         {"sent though ignored", sent_to_ignored, FINE, 0},
+        {"a fault without a handler, with flags", with_default_and_details, 0, SIGBUS},
+        {"a fault though ignored, with flags", with_ignored_and_details, 0, SIGBUS},
+        {"sent though ignored, with flags", sent_to_ignored_and_details, FINE, 0},
         {"the handler before was put back", put_back, FINE, 0},
+        {"a child whose parent was installing it", child_of_many, FINE, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_sevens("guarded");
@@ -172,7 +240,7 @@ static void test_other_handlers(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-            alarm(30); /* a handler that never ends would be one */
+            alarm(60); /* a handler that never ends would be one */
             cases[i].run();
             _exit(WRONG);
         }
