@@ -790,7 +790,7 @@ DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t firs
  * n_held_out is reached, and 0 from there on or if a number is negative. */
 DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
                                          int32_t *tokens, int32_t *targets, int *kinds);
-/* Fails once the cache file became shorter while it was in use: tokens that the two gave since may
+/* Fails once the cache file changed while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 

@@ -58,7 +58,7 @@ dsmoe_status gguf_part_open(gguf_part *part, const char *path, dsmoe_error *erro
     if (!part->path)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
     else
-        status = mapped_file_open_guarded(&part->mapping, path, error);
+        status = mapped_file_open(&part->mapping, path, error);
     if (status == DSMOE_OK) {
         part->bytes = part->mapping.bytes;
         part->size = part->mapping.size;

@@ -72,7 +72,7 @@ dsmoe_status gguf_parse(const unsigned char *bytes, size_t size, const char *sou
 void gguf_close(gguf *file);
 
 const char *gguf_path(const gguf *file); /* of the first file of a split model */
-/* Fails once a file became shorter while it was in use: numbers that were read since may not be its
+/* Fails once a file changed while it was in use: numbers that were read since may not be its
  * own. */
 dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error);
 

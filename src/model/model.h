@@ -23,7 +23,7 @@ struct dsmoe_model {
     size_t n_tensors, n_extras;
 };
 
-/* Fails once a file became shorter while it was in use: what was computed since means nothing. */
+/* Fails once a file changed while it was in use: what was computed since means nothing. */
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 
 /* The MoE layers over the weights. */

@@ -217,7 +217,10 @@ dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *e
         r.out_of_memory = true;
     else
         status = line_reader_open(&r.lines, path, error);
-    if (status == DSMOE_OK && !r.out_of_memory) read_lines(&r);
+    if (status == DSMOE_OK && !r.out_of_memory) {
+        read_lines(&r);
+        status = line_reader_check(&r.lines, path, error);
+    }
     line_reader_close(&r.lines);
     if (r.out_of_memory) status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
     if (status == DSMOE_OK && !run->start && isnan(run->step))

@@ -258,7 +258,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
                                 double done, double total, hash_state *h, dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
+    STATUS_TRY(mapped_file_open(&file, source->path, error));
     hash_add_number(h, (uint64_t)source->form);
     hash_add_number(h, (uint64_t)source->kind);
     hash_add_number(h, file.size);
