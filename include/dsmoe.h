@@ -37,6 +37,7 @@ typedef enum dsmoe_status {
     DSMOE_ERROR_IO = 4,        /* a file cannot be opened, read or written */
     DSMOE_ERROR_FORMAT = 5,    /* a file's content breaks its format's rules */
     DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a number must be */
+    DSMOE_ERROR_STOPPED = 7,   /* the caller's own callback ended the work: nothing is wrong */
 } dsmoe_status;
 
 typedef struct dsmoe_error {
@@ -406,14 +407,15 @@ typedef struct dsmoe_probe {
 DSMOE_API dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *probe,
                                          dsmoe_model **probed, dsmoe_error *error);
 
-/* Called now and then during long work with the share that is done; false stops the work. */
+/* Called now and then during long work with the share that is done; false stops the work, which ends with
+ * DSMOE_ERROR_STOPPED. */
 typedef bool dsmoe_progress_fn(void *context, double done, double total);
 
 /* Writes a freshly initialised model to a folder that is new or holds a tokenizer at most:
  * config.json, generation_config.json and safetensors, in shards of at most 5 GB. Linear layers and embedding
  * normal(0, initializer_range), the router uniform in ±1/sqrt(hidden_size), norms 1, biases 0. The
  * same seed gives the same bits on every machine and for any number of threads. `progress` (may be
- * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_IO, "stopped") or
+ * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_STOPPED) or
  * the disk is full. n_threads 0: all processors. */
 DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *config,
                                         dsmoe_dtype dtype, uint64_t seed, int n_threads,
@@ -529,7 +531,7 @@ typedef struct dsmoe_session_options {
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
     /* Asked before each layer, from the calling thread; may be NULL. True ends the call with
-     * DSMOE_ERROR_IO, "stopped", and the session is as it was before. Of several sessions in one
+     * DSMOE_ERROR_STOPPED, and the session is as it was before. Of several sessions in one
      * pass the first is asked. */
     bool (*stop)(void *context);
     void *stop_context;

@@ -285,13 +285,14 @@ static void test_status(void **state)
 static void test_status_names(void **state)
 {
     (void)state;
-    for (int i = DSMOE_OK; i <= DSMOE_ERROR_NONFINITE; i++) {
+    for (int i = DSMOE_OK; i <= DSMOE_ERROR_STOPPED; i++) {
         const char *name = dsmoe_status_name((dsmoe_status)i);
         assert_true(name && *name);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(name, dsmoe_status_name((dsmoe_status)j));
     }
     assert_string_equal(dsmoe_status_name(DSMOE_OK), "ok");
+    assert_string_equal(dsmoe_status_name(DSMOE_ERROR_STOPPED), "stopped");
     assert_non_null(dsmoe_status_name((dsmoe_status)99));
     assert_string_equal(dsmoe_version(), DSMOE_VERSION);
 }

@@ -218,7 +218,8 @@ static void test_progress(void **state)
     for (int stop = 1; stop < log.n; stop++) {
         progress_log again = {.stop_at = stop};
         dsmoe_held_out_options options = {.progress = log_progress, .context = &again};
-        assert_int_equal(dsmoe_held_out_loss(model, data, &options, &loss, &error), DSMOE_ERROR_IO);
+        assert_int_equal(dsmoe_held_out_loss(model, data, &options, &loss, &error),
+                         DSMOE_ERROR_STOPPED);
         assert_string_equal(error.message, "stopped");
         assert_int_equal(again.n, stop);
     }

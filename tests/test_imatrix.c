@@ -269,7 +269,7 @@ static void test_refusals(void **state)
     dsmoe_error error = {0};
     const dsmoe_status bad = DSMOE_ERROR_ARGUMENT;
     assert_int_equal(dsmoe_imatrix_make(model, tokens, 1, &stop, in("m.gguf"), &error),
-                     DSMOE_ERROR_IO);
+                     DSMOE_ERROR_STOPPED);
     assert_non_null(strstr(error.message, "stopped"));
     assert_int_equal(dsmoe_imatrix_make(model, tokens, 2, NULL, in("m.gguf"), &error), bad);
     assert_int_equal(dsmoe_imatrix_make(model, tokens, 0, NULL, in("m.gguf"), &error), bad);

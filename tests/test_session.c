@@ -407,7 +407,7 @@ static void test_stop(void **state)
     for (int i = 0; i < n_asked; i++) {
         left = i;
         dsmoe_status status = dsmoe_session_prefill(session, f.tokens, N, stopped, &error);
-        assert_int_equal(status, DSMOE_ERROR_IO);
+        assert_int_equal(status, DSMOE_ERROR_STOPPED);
         assert_string_equal(error.message, "stopped");
         assert_int_equal(dsmoe_session_length(session), 5);
     }

@@ -16,6 +16,7 @@ const char *dsmoe_status_name(dsmoe_status status)
     case DSMOE_ERROR_IO: return "input/output error";
     case DSMOE_ERROR_FORMAT: return "bad file format";
     case DSMOE_ERROR_NONFINITE: return "not a finite number";
+    case DSMOE_ERROR_STOPPED: return "stopped";
     }
     return "unknown status";
 }

@@ -164,7 +164,7 @@ static dsmoe_status run_tokens(collector *c, const dsmoe_model *model, const run
         done += n;
         if (status == DSMOE_OK && o->progress &&
             !o->progress(o->context, (double)done, (double)r->n_tokens))
-            status = status_fail(error, DSMOE_ERROR_IO, "%s: stopped", c->path);
+            status = status_fail(error, DSMOE_ERROR_STOPPED, "%s: stopped", c->path);
     }
     dsmoe_session_free(session);
     return status;

@@ -124,7 +124,7 @@ static dsmoe_status compare_text(comparing *c, const int32_t *tokens, int64_t n_
             int64_t n = moe_min(c->n_rows, n_run - done);
             STATUS_TRY(compare_rows(c, tokens + start + done, n, error));
             if (progress && !progress(context, (double)(start + done + n), (double)n_tokens))
-                return status_fail(error, DSMOE_ERROR_IO, "stopped");
+                return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         }
     }
     return DSMOE_OK;

@@ -294,7 +294,7 @@ dsmoe_status dsmoe_session_forward(const dsmoe_turn *turns, int64_t n_turns, dsm
         for (int64_t layer = 0; layer < first->model->config.num_hidden_layers; layer++) {
             const dsmoe_session_options *o = &first->options;
             if (o->stop && o->stop(o->stop_context))
-                return status_fail(error, DSMOE_ERROR_IO, "stopped");
+                return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
             STATUS_TRY(pass_block(&s.pass, layer, error));
         }
         STATUS_TRY(model_intact(first->model, error));

@@ -92,7 +92,7 @@ static dsmoe_status run_all(evaluation *e, double *loss, dsmoe_error *error)
     STATUS_TRY(prepare(e, error));
     for (e->first = 0; e->first < e->n;) {
         if (o->progress && !o->progress(o->context, (double)e->first, (double)e->n))
-            return status_fail(error, DSMOE_ERROR_IO, "stopped");
+            return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         int64_t n_group = e->n - e->first < GROUP ? e->n - e->first : GROUP;
         STATUS_TRY(run_group(e, n_group, error));
         e->first += n_group;
