@@ -360,8 +360,10 @@ typedef struct dsmoe_generation_config {
 } dsmoe_generation_config;
 
 /* The weights of a model, mapped read-only and kept in their own type: opening reads headers only,
- * and processes that open the same files share their memory. Immutable: any number of sessions and
- * threads may use one model. */
+ * and processes that open the same files share their memory. But for matrices of block types: from their
+ * second use on a model keeps a copy of its own, in the order that kernels read, as long as the memory that
+ * is available then can hold all such copies; the file's pages are given back. Immutable: any number of
+ * sessions and threads may use one model. */
 typedef struct dsmoe_model dsmoe_model;
 /* `path` is a folder in the public layout (config.json, model.safetensors or shards with
  * model.safetensors.index.json, perhaps generation_config.json), or a .gguf file of the
@@ -371,9 +373,24 @@ typedef struct dsmoe_model dsmoe_model;
  * A file that becomes shorter while it is mapped is an error of the call that uses it, not a crash:
  * the first file that is mapped installs a handler for SIGBUS. An address outside such files goes
  * to the handler that was there before. A program that installs one of its own later should hand on
- * what it does not know to the one it finds. */
+ * what it does not know to the one it finds. A file that somebody writes to is an error as well. */
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
+/* The same with options; NULL: as dsmoe_model_open does it. */
+typedef struct dsmoe_model_options {
+    bool share_weights; /* no copies: weights stay as they lie in the file, shared between processes.
+                           Slower with block types; results have the same bits */
+} dsmoe_model_options;
+DSMOE_API dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *options,
+                                             dsmoe_model **model, dsmoe_error *error);
 DSMOE_API void dsmoe_model_free(dsmoe_model *model);
+
+/* What a model's weights take, in bytes; of a model over another's weights, what that one's take. */
+typedef struct dsmoe_model_memory {
+    size_t mapped;      /* of the files: pages come when they are touched, and can be dropped again */
+    size_t copied;      /* of copies that are kept by now */
+    size_t copied_most; /* what they can become; 0 if none are kept */
+} dsmoe_model_memory;
+DSMOE_API dsmoe_model_memory dsmoe_model_memory_size(const dsmoe_model *model);
 
 DSMOE_API const dsmoe_config *dsmoe_model_config(const dsmoe_model *model);
 DSMOE_API const dsmoe_generation_config *dsmoe_model_generation_config(const dsmoe_model *model);

@@ -1,48 +1,64 @@
 /* system_files.c - numbers in the system's own files, and the folders of control groups. */
 #include "base/system_files.h"
 
-#include <inttypes.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { SYSTEM_PATH = 4096 };
+enum { SYSTEM_PATH = 4096, SYSTEM_TEXT = 16384 };
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-static FILE *open_file(const char *folder, const char *name)
+/* The beginning of FOLDER/NAME as a string, empty if there is no such file. */
+static void read_text(const char *folder, const char *name, char text[SYSTEM_TEXT])
 {
     char path[SYSTEM_PATH];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
-    return fopen(path, "re");
+    size_t length = 0;
+    int file = -1;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path)
+        file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    for (ssize_t n = 1; file >= 0 && n > 0; length += n > 0 ? (size_t)n : 0)
+        n = read(file, text + length, SYSTEM_TEXT - 1 - length);
+    if (file >= 0) close(file);
+    text[length] = '\0';
 }
 
 int system_numbers(const char *folder, const char *name, uint64_t *numbers, int n)
 {
+    char text[SYSTEM_TEXT], *end;
+    read_text(folder, name, text);
     int found = 0;
-    char word[32];
-    FILE *file = open_file(folder, name);
-    while (file && found < n && fscanf(file, "%31s", word) == 1) {
-        char *end;
-        numbers[found] = strtoull(word, &end, 10);
-        if (*end || *word == '-') break;
+    for (char *at = text; found < n; at = end) {
+        at += strspn(at, " \n");
+        numbers[found] = strtoull(at, &end, 10);
+        if (end == at || *at == '-' || (*end && !strchr(" \n", *end))) break;
         found++;
     }
-    if (file) fclose(file);
     return found;
+}
+
+/* Ends the line that a text begins with, and returns the rest; NULL if that is all. */
+static char *cut_line(char *text)
+{
+    char *end = strchr(text, '\n');
+    if (!end) return NULL;
+    *end = '\0';
+    return end + 1;
 }
 
 uint64_t system_line(const char *folder, const char *name, const char *word, uint64_t missing)
 {
-    char line[256];
-    FILE *file = open_file(folder, name);
-    uint64_t found = missing;
+    char text[SYSTEM_TEXT];
     size_t length = strlen(word);
-    while (file && fgets(line, sizeof line, file))
+    read_text(folder, name, text);
+    for (char *line = text, *next; line; line = next) {
+        next = cut_line(line);
         if (!strncmp(line, word, length) && line[length] == ' ')
-            found = strtoull(line + length, NULL, 10);
-    if (file) fclose(file);
-    return found;
+            return strtoull(line + length, NULL, 10);
+    }
+    return missing;
 }
 
 /* ---- control groups -------------------------------------------------------------------------- */
@@ -76,10 +92,10 @@ static bool lists(const char *list, const char *name)
 void system_groups_each(const char *root, const char *controller, system_group_fn *visit,
                         void *context)
 {
-    char line[SYSTEM_PATH], mount[SYSTEM_PATH];
-    FILE *file = open_file(root, "proc/self/cgroup");
-    while (file && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
+    char text[SYSTEM_TEXT], mount[SYSTEM_PATH];
+    read_text(root, "proc/self/cgroup", text);
+    for (char *line = text, *next; line; line = next) {
+        next = cut_line(line);
         char *controllers = strchr(line, ':');
         char *group = controllers ? strchr(++controllers, ':') : NULL;
         if (!group) continue;
@@ -90,5 +106,4 @@ void system_groups_each(const char *root, const char *controller, system_group_f
                               version == 1 ? "/" : "", version == 1 ? controller : "");
         if (length < (int)sizeof mount) visit_upwards(mount, group, version, visit, context);
     }
-    if (file) fclose(file);
 }

@@ -1,5 +1,6 @@
 /* system_files.h - what the system says of itself in files: numbers, and the control groups that this
- * process runs in (a container is one). A file that is not there says nothing. */
+ * process runs in (a container is one). A file that is not there says nothing.
+ * Nothing is allocated: a pass may ask. */
 #ifndef DSMOE_BASE_SYSTEM_FILES_H
 #define DSMOE_BASE_SYSTEM_FILES_H
 

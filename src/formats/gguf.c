@@ -199,6 +199,13 @@ dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+size_t gguf_mapped_size(const gguf *file)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < file->n_parts; i++) size += file->parts[i].size;
+    return size;
+}
+
 size_t gguf_count(const gguf *file) { return file->n_tensors; }
 
 const gguf_tensor *gguf_at(const gguf *file, size_t index) { return &file->tensors[index]; }

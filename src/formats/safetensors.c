@@ -360,6 +360,8 @@ dsmoe_status safetensors_check_intact(const safetensors *file, dsmoe_error *erro
     return mapped_file_lost(file->path, error);
 }
 
+size_t safetensors_mapped_size(const safetensors *file) { return file->size; }
+
 size_t safetensors_count(const safetensors *file) { return file->n_tensors; }
 
 const safetensors_tensor *safetensors_at(const safetensors *file, size_t index)
