@@ -377,8 +377,9 @@ typedef struct dsmoe_model dsmoe_model;
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
 /* The same with options; NULL: as dsmoe_model_open does it. */
 typedef struct dsmoe_model_options {
-    bool share_weights; /* no copies: weights stay as they lie in the file, shared between processes.
-                           Slower with block types; results have the same bits */
+    /* No copies: weights stay as they lie in the file, shared between processes. Slower with block
+     * types; results have the same bits. */
+    bool share_weights;
 } dsmoe_model_options;
 DSMOE_API dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *options,
                                              dsmoe_model **model, dsmoe_error *error);
@@ -386,7 +387,7 @@ DSMOE_API void dsmoe_model_free(dsmoe_model *model);
 
 /* What a model's weights take, in bytes; of a model over another's weights, what that one's take. */
 typedef struct dsmoe_model_memory {
-    size_t mapped;      /* of the files: pages come when they are touched, and can be dropped again */
+    size_t mapped;      /* of the files; pages come when touched and can be dropped again */
     size_t copied;      /* of copies that are kept by now */
     size_t copied_most; /* what they can become; 0 if none are kept */
 } dsmoe_model_memory;
