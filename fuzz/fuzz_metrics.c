@@ -30,7 +30,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     run_history run;
     dsmoe_error error;
-    dsmoe_status status = run_history_parse(&run, (const char *)bytes, size, "fuzz", &error);
+    FILE *file = size > 0 ? fmemopen((void *)bytes, size, "r") : NULL;
+    if (!file) return 0;
+    dsmoe_status status = run_history_parse(&run, line_reader_of(file, size), "fuzz", &error);
     if (status != DSMOE_OK) {
         require_error(status, &error);
         return 0;

@@ -37,7 +37,7 @@ typedef enum dsmoe_status {
     DSMOE_ERROR_IO = 4,        /* a file cannot be opened, read or written */
     DSMOE_ERROR_FORMAT = 5,    /* a file's content breaks its format's rules */
     DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a number must be */
-    DSMOE_ERROR_STOPPED = 7,   /* the caller's callback ended the work */
+    DSMOE_ERROR_STOPPED = 7,   /* the caller's own callback ended the work: nothing is wrong */
 } dsmoe_status;
 
 typedef struct dsmoe_error {
@@ -201,7 +201,7 @@ DSMOE_API dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, cons
                                              size_t size, dsmoe_machine *machine,
                                              dsmoe_error *error);
 
-/* Number of processors this process may use. */
+/* Number of processors this process may use, and no more than a container gives it time for. */
 DSMOE_API int dsmoe_machine_threads(void);
 
 /* ---- checking against a reference --------------------------------------------------------- */
@@ -360,8 +360,10 @@ typedef struct dsmoe_generation_config {
 } dsmoe_generation_config;
 
 /* The weights of a model, mapped read-only and kept in their own type: opening reads headers only,
- * and processes that open the same files share their memory. Immutable: any number of engines and
- * threads may use one model. */
+ * and processes that open the same files share their memory. But for matrices of block types: from their
+ * second use on a model keeps a copy of its own, in the order that kernels read, as long as the memory that
+ * is available then can hold all such copies; the file's pages are given back. Immutable: any number of
+ * engines and threads may use one model. */
 typedef struct dsmoe_model dsmoe_model;
 /* `path` is a folder in the public layout (config.json, model.safetensors or shards with
  * model.safetensors.index.json, perhaps generation_config.json), or a .gguf file of the
@@ -371,9 +373,25 @@ typedef struct dsmoe_model dsmoe_model;
  * A file that becomes shorter while it is mapped is an error of the call that uses it, not a crash:
  * the first file that is mapped installs a handler for SIGBUS. An address outside such files goes
  * to the handler that was there before. A program that installs one of its own later should hand on
- * what it does not know to the one it finds. */
+ * what it does not know to the one it finds. A file that somebody writes to is an error as well. */
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
+/* The same with options; NULL: as dsmoe_model_open does it. */
+typedef struct dsmoe_model_options {
+    /* No copies: weights stay as they lie in the file, shared between processes. Slower with block
+     * types; results have the same bits. */
+    bool share_weights;
+} dsmoe_model_options;
+DSMOE_API dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *options,
+                                             dsmoe_model **model, dsmoe_error *error);
 DSMOE_API void dsmoe_model_free(dsmoe_model *model);
+
+/* What a model's weights take, in bytes; of a model over another's weights, what that one's take. */
+typedef struct dsmoe_model_memory {
+    size_t mapped;      /* of the files; pages come when touched and can be dropped again */
+    size_t copied;      /* of copies that are kept by now */
+    size_t copied_most; /* what they can become; 0 if none are kept */
+} dsmoe_model_memory;
+DSMOE_API dsmoe_model_memory dsmoe_model_memory_size(const dsmoe_model *model);
 
 DSMOE_API const dsmoe_config *dsmoe_model_config(const dsmoe_model *model);
 DSMOE_API const dsmoe_generation_config *dsmoe_model_generation_config(const dsmoe_model *model);
@@ -407,14 +425,15 @@ typedef struct dsmoe_probe {
 DSMOE_API dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *probe,
                                          dsmoe_model **probed, dsmoe_error *error);
 
-/* Called now and then during long work with the share that is done; false stops the work. */
+/* Called now and then during long work with the share that is done; false stops the work, which ends with
+ * DSMOE_ERROR_STOPPED. */
 typedef bool dsmoe_progress_fn(void *context, double done, double total);
 
 /* Writes a freshly initialised model to a folder that is new or holds a tokenizer at most:
  * config.json, generation_config.json and safetensors, in shards of at most 5 GB. Linear layers and embedding
  * normal(0, initializer_range), the router uniform in ±1/sqrt(hidden_size), norms 1, biases 0. The
  * same seed gives the same bits on every machine and for any number of threads. `progress` (may be
- * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_IO, "stopped") or
+ * NULL) counts bytes; what was written is removed if it stops the work (DSMOE_ERROR_STOPPED) or
  * the disk is full. n_threads 0: all processors. */
 DSMOE_API dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *config,
                                         dsmoe_dtype dtype, uint64_t seed, int n_threads,
@@ -883,7 +902,7 @@ DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t firs
  * n_held_out is reached, and 0 from there on or if a number is negative. */
 DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
                                          int32_t *tokens, int32_t *targets, int *kinds);
-/* Fails once the cache file became shorter while it was in use: tokens that the two gave since may
+/* Fails once the cache file changed while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 

@@ -312,7 +312,7 @@ wait $process
 code=$?
 exec 3>&-
 [ $code -eq 1 ] || complain "exit code $code, 1 is expected"
-one_message "shorter"
+one_message "the file changed"
 
 # ---- streams that are closed: nothing is written where another file has taken the number
 arguments="init with closed streams"

@@ -1,9 +1,8 @@
 /* test_base.c - the ground floor: layouts, random numbers that are the same everywhere, messages of
- * one line, threads that do each task once, 16-bit floats. */
+ * one line, 16-bit floats. */
 #include "support.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
-#include "base/threads.h"
 
 /* ---- arena ---------------------------------------------------------------------------------- */
 
@@ -287,51 +285,16 @@ static void test_status(void **state)
 static void test_status_names(void **state)
 {
     (void)state;
-    for (int i = DSMOE_OK; i <= DSMOE_ERROR_NONFINITE; i++) {
+    for (int i = DSMOE_OK; i <= DSMOE_ERROR_STOPPED; i++) {
         const char *name = dsmoe_status_name((dsmoe_status)i);
         assert_true(name && *name);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(name, dsmoe_status_name((dsmoe_status)j));
     }
     assert_string_equal(dsmoe_status_name(DSMOE_OK), "ok");
+    assert_string_equal(dsmoe_status_name(DSMOE_ERROR_STOPPED), "stopped");
     assert_non_null(dsmoe_status_name((dsmoe_status)99));
     assert_string_equal(dsmoe_version(), DSMOE_VERSION);
-}
-
-/* ---- threads -------------------------------------------------------------------------------- */
-
-enum { MAX_TASKS = 300, MAX_THREADS = 4 };
-
-typedef struct tally {
-    atomic_int done[MAX_TASKS], busy[MAX_THREADS], mistakes;
-    int n_threads;
-} tally;
-
-static void count_task(void *context, int64_t task, int thread)
-{
-    tally *t = context;
-    if (task < 0 || task >= MAX_TASKS || thread < 0 || thread >= t->n_threads) {
-        t->mistakes++;
-        return;
-    }
-    t->mistakes += t->busy[thread]++ != 0; /* its scratch belongs to one task at a time */
-    t->done[task]++;
-    t->busy[thread]--;
-}
-
-static void test_threads(void **state)
-{
-    (void)state;
-    assert_true(threads_available() >= 1);
-    static const int64_t counts[] = {0, 1, 2, 3, 4, 5, 17, MAX_TASKS};
-    for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++)
-        for (size_t i = 0; i < COUNT(counts); i++) {
-            tally t = {.n_threads = n_threads};
-            threads_for(n_threads, counts[i], count_task, &t);
-            assert_int_equal(t.mistakes, 0);
-            for (int64_t task = 0; task < MAX_TASKS; task++)
-                assert_int_equal(t.done[task], task < counts[i]);
-        }
 }
 
 /* ---- 16-bit floats --------------------------------------------------------------------------- */
@@ -414,7 +377,6 @@ int main(void)
         cmocka_unit_test(test_rng_streams),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_status_names),
-        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,14 +273,14 @@ static void test_progress_and_stop(void **state)
         watch w = {.stop_at = i}, again = {.stop_at = i};
         assert_int_equal(
             dsmoe_tokenizer_train(&options, in_directory("out"), watch_progress, &w, &error),
-            DSMOE_ERROR_IO);
+            DSMOE_ERROR_STOPPED);
         assert_non_null(strstr(error.message, "stopped"));
         assert_int_equal(w.calls, i);
         assert_false(exists("out"));
         if (i % 7 == 1) /* a folder that was there stays as it was */
             assert_int_equal(
                 dsmoe_tokenizer_train(&options, in_directory("old"), watch_progress, &again, NULL),
-                DSMOE_ERROR_IO);
+                DSMOE_ERROR_STOPPED);
     }
     size_t size;
     unsigned char *kept = read_data("old/tokenizer.json", &size);

@@ -208,7 +208,7 @@ static void test_progress(void **state)
     assert_true(all.n_calls >= 5 && all.total == N_TOKENS);
     assert_int_equal(dsmoe_model_compare(f.model, f.other, f.tokens, N_TOKENS, 30, 1, watch,
                                          &stopped, &c, &error),
-                     DSMOE_ERROR_IO);
+                     DSMOE_ERROR_STOPPED);
     assert_string_equal(error.message, "stopped");
     assert_int_equal(stopped.n_calls, 2);
 }

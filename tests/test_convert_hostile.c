@@ -193,7 +193,7 @@ static void test_stop(void **state)
         int n_calls = w.calls;
         for (int stop_at = 1; stop_at <= n_calls; stop_at += n_calls / 5) {
             w = (progress_watch){.stop_at = stop_at};
-            refused(in("a"), in(targets[i]), &options, DSMOE_ERROR_IO, "stopped");
+            refused(in("a"), in(targets[i]), &options, DSMOE_ERROR_STOPPED, "stopped");
         }
     }
     REMOVE("a");

@@ -413,7 +413,7 @@ static void test_progress_and_stopping(void **state)
     for (int stop = 1; stop <= log.n; stop++) {
         progress_log again = {.stop_at = stop};
         assert_int_equal(dsmoe_dataset_open(&o, log_progress, &again, &data, &error),
-                         DSMOE_ERROR_IO);
+                         DSMOE_ERROR_STOPPED);
         assert_string_equal(error.message, "stopped");
         assert_int_equal(again.n, stop);
         assert_null(data);

@@ -465,7 +465,7 @@ static void test_stop(void **state)
         if (there_before) assert_int_equal(mkdir(folder, 0777), 0);
         dsmoe_error error = {0};
         w = (progress_watch){.stop_at = stop_at};
-        assert_int_equal(init_folder(folder, &config, &options, &error), DSMOE_ERROR_IO);
+        assert_int_equal(init_folder(folder, &config, &options, &error), DSMOE_ERROR_STOPPED);
         assert_non_null(strstr(error.message, "stopped"));
         assert_int_equal(remove_folder(folder), there_before ? 0 : -1);
     }

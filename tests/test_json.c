@@ -255,7 +255,7 @@ static void test_read_file(void **state)
     json_node_free(node);
     assert_int_equal(json_node_read(path, 6, &node, &error), DSMOE_ERROR_FORMAT);
     assert_null(node);
-    assert_non_null(strstr(error.message, "7 bytes"));
+    assert_non_null(strstr(error.message, "7 bytes, at most 6"));
 
     mapped_file file;
     assert_int_equal(mapped_file_open(&file, path, &error), DSMOE_OK);

@@ -4,6 +4,7 @@
 #include "operands.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,6 +221,39 @@ static void test_choice(void **state)
     free(before);
 }
 
+/* A set runs only where all is there that its files are compiled for. */
+static void test_features(void **state)
+{
+    (void)state;
+    const kernels *const *list;
+    int n = kernels_all(&list), n_known = kernels_with(~0u);
+    assert_in_range(n, 1, n_known);
+    assert_int_equal(kernels_with(0), 1);
+#if defined(__x86_64__)
+    const unsigned all = CPU_AVX2 | CPU_FMA | CPU_F16C;
+    assert_int_equal(kernels_with(all), 2);
+    static const unsigned each[] = {CPU_AVX2, CPU_FMA, CPU_F16C};
+    for (size_t i = 0; i < COUNT(each); i++) assert_int_equal(kernels_with(all & ~each[i]), 1);
+#endif
+}
+
+/* Linux says the same of the processor. */
+static void test_features_here(void **state)
+{
+    (void)state;
+    static char line[1 << 16];
+    bool found = false, has_all = true;
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && !found && fgets(line, sizeof line, file)) found = !strncmp(line, "flags", 5);
+    if (file) fclose(file);
+    if (!found) skip();
+    line[strcspn(line, "\n")] = ' ';
+    static const char *const names[] = {" avx2 ", " fma ", " f16c "};
+    for (size_t i = 0; i < COUNT(names); i++) has_all = has_all && strstr(line, names[i]);
+    const kernels *const *list;
+    assert_int_equal(kernels_all(&list) > 1, has_all);
+}
+
 static void test_pack(void **state) { (void)state, for_each_set(pack_set); }
 static void test_tile(void **state) { (void)state, for_each_set(tile_set); }
 static void test_probes(void **state) { (void)state, for_each_set(probe_set); }
@@ -227,9 +261,10 @@ static void test_probes(void **state) { (void)state, for_each_set(probe_set); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice), cmocka_unit_test(test_pack_layout),
-        cmocka_unit_test(test_pack),   cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_choice),        cmocka_unit_test(test_pack_layout),
+        cmocka_unit_test(test_pack),          cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_probes),        cmocka_unit_test(test_features),
+        cmocka_unit_test(test_features_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_mapped_file.c - files that become shorter while they are mapped: no signal, and everyone who
- * asks is told. What is not such a file goes to the handler the program had.
+/* test_mapped_file.c - files that change while they are in use: no signal, and everyone who asks is told;
+ * what was read is not affected. What is not such a file goes to the handler the program had.
  *
  * The tests of that run first, each in a process of its own: the handler is installed once. */
 #include <setjmp.h>
@@ -12,16 +12,22 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "data_files.h"
 #include "formats/mapped_file.h"
 #include "formats/shards.h"
+#include "formats/whole_file.h"
+#include "report/lines.h"
+#include "text/tokenizer_files.h"
 
 enum { SIZE = 100000 };
 
@@ -38,7 +44,7 @@ static mapped_file open_guarded(const char *name)
 {
     mapped_file file;
     dsmoe_error error = {0};
-    if (mapped_file_open_guarded(&file, in_directory(name), &error)) fail_msg("%s", error.message);
+    if (mapped_file_open(&file, in_directory(name), &error)) fail_msg("%s", error.message);
     return file;
 }
 
@@ -66,9 +72,11 @@ static void exit_called(int number) { _exit(number == SIGBUS ? CALLED : WRONG); 
 /* Touches a file without a guard that is gone. */
 static void touch_foreign(void)
 {
-    mapped_file guarded = open_guarded("guarded"), foreign;
-    if (mapped_file_open(&foreign, in_directory("foreign"), NULL) != DSMOE_OK) _exit(WRONG);
-    expected_address = foreign.bytes + SIZE - 1;
+    mapped_file guarded = open_guarded("guarded");
+    int descriptor = open(in_directory("foreign"), O_RDONLY);
+    unsigned char *foreign = mmap(NULL, SIZE, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (foreign == MAP_FAILED) _exit(WRONG);
+    expected_address = foreign + SIZE - 1;
     if (truncate(in_directory("foreign"), 0) != 0) _exit(WRONG);
     sum(guarded.bytes, SIZE);
     sum(expected_address, 1);
@@ -139,6 +147,69 @@ static void sent_to_ignored(void)
     _exit(FINE);
 }
 
+/* Flags say how a function is called, and here is none. */
+static void with_flags(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &action, NULL);
+}
+
+static void with_default_and_details(void)
+{
+    with_flags(SIG_DFL);
+    touch_foreign();
+}
+
+static void with_ignored_and_details(void)
+{
+    with_flags(SIG_IGN);
+    touch_foreign();
+}
+
+static void sent_to_ignored_and_details(void)
+{
+    with_flags(SIG_IGN);
+    open_guarded("guarded");
+    raise(SIGBUS);
+    _exit(FINE);
+}
+
+/* The linker sends the library's calls here: a thread can be held inside one. */
+int __real_sigaction(int number, const struct sigaction *action, struct sigaction *before);
+int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *before);
+static _Thread_local bool is_held;
+static atomic_bool is_inside;
+
+int __wrap_sigaction(int number, const struct sigaction *action, struct sigaction *before)
+{
+    if (is_held) is_inside = true;
+    while (is_held) pause();
+    return __real_sigaction(number, action, before);
+}
+
+static void *open_and_stay(void *context)
+{
+    (void)context;
+    is_held = true;
+    open_guarded("foreign");
+    return NULL;
+}
+
+/* In a child of fork there is no other thread that could finish what it began. */
+static void child_of_many(void)
+{
+    pthread_t thread;
+    int status;
+    if (pthread_create(&thread, NULL, open_and_stay, NULL) != 0) _exit(WRONG);
+    while (!is_inside) usleep(1000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        heal_guarded();
+    }
+    _exit(waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : WRONG);
+}
+
 static void put_back(void)
 {
     signal(SIGBUS, exit_called);
@@ -163,7 +234,11 @@ static void test_other_handlers(void **state)
         {"a guarded fault with a plain handler", with_plain_guarded, FINE, 0},
         {"sent without a handler", sent_to_default, 0, SIGBUS},
         {"sent though ignored", sent_to_ignored, FINE, 0},
+        {"a fault without a handler, with flags", with_default_and_details, 0, SIGBUS},
+        {"a fault though ignored, with flags", with_ignored_and_details, 0, SIGBUS},
+        {"sent though ignored, with flags", sent_to_ignored_and_details, FINE, 0},
         {"the handler before was put back", put_back, FINE, 0},
+        {"a child whose parent was installing it", child_of_many, FINE, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_sevens("guarded");
@@ -172,7 +247,7 @@ static void test_other_handlers(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-            alarm(30); /* a handler that never ends would be one */
+            alarm(60); /* a handler that never ends would be one */
             cases[i].run();
             _exit(WRONG);
         }
@@ -211,7 +286,9 @@ static void test_still_whole(void **state)
     (void)state;
     write_sevens("file");
     mapped_file file = open_guarded("file");
-    assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
+    /* Who may read it does not matter to one who does. */
+    assert_int_equal(chmod(in_directory("file"), 0400), 0);
+    assert_int_equal(link(in_directory("file"), in_directory("link")), 0);
     assert_true(mapped_file_intact(&file));
     /* Another file in its place is another file. */
     write_text("other", "short");
@@ -219,12 +296,127 @@ static void test_still_whole(void **state)
     assert_int_equal(sum(file.bytes, SIZE), 7 * SIZE);
     assert_true(mapped_file_intact(&file));
     mapped_file_close(&file);
-
-    write_sevens("file");
-    assert_int_equal(mapped_file_open(&file, in_directory("file"), NULL), DSMOE_OK);
-    assert_true(mapped_file_intact(&file));
-    mapped_file_close(&file);
     mapped_file_close(&file); /* zeros now */
+    assert_true(mapped_file_intact(&file));
+}
+
+/* Written to long ago: clocks of files may be coarse. */
+static mapped_file open_old(const char *name)
+{
+    static const struct timespec old[2] = {{1000000000, 5}, {1000000000, 5}};
+    write_sevens(name);
+    assert_int_equal(utimensat(AT_FDCWD, in_directory(name), old, 0), 0);
+    return open_guarded(name);
+}
+
+static void assert_changed(mapped_file *file)
+{
+    assert_false(mapped_file_intact(file));
+    mapped_file_close(file);
+}
+
+static void test_rewritten(void **state)
+{
+    (void)state;
+    mapped_file file = open_old("file");
+    assert_true(mapped_file_intact(&file));
+    int out = open(in_directory("file"), O_WRONLY);
+    assert_int_equal(pwrite(out, "other", 5, 100), 5); /* as long as before */
+    close(out);
+    assert_changed(&file);
+    file = open_old("file");
+    write_sevens("file"); /* the same again: nobody can tell */
+    assert_changed(&file);
+    file = open_old("file");
+    assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
+    assert_changed(&file);
+    /* A change of which the clock says nothing. */
+    file = open_old("file");
+    assert_int_equal(truncate(in_directory("file"), 2 * SIZE), 0);
+    assert_int_equal(futimens(file.source.descriptor,
+                              (struct timespec[2]){file.source.modified, file.source.modified}),
+                     0);
+    assert_changed(&file);
+}
+
+/* ---- files that are read -------------------------------------------------------------------- */
+
+/* What was read is there, whatever becomes of the file. */
+static void test_tokenizer_text(void **state)
+{
+    (void)state;
+    tokenizer_files files;
+    write_sevens("tokenizer.json");
+    write_sevens("tokenizer_config.json");
+    assert_int_equal(tokenizer_files_open(&files, in_directory("."), NULL), DSMOE_OK);
+    assert_int_equal(truncate(in_directory("tokenizer.json"), 0), 0);
+    assert_int_equal(truncate(in_directory("tokenizer_config.json"), 0), 0);
+    assert_int_equal(sum((const unsigned char *)files.text.bytes, SIZE), 7 * SIZE);
+    assert_int_equal(sum((const unsigned char *)files.config.bytes, SIZE), 7 * SIZE);
+    tokenizer_files_close(&files);
+}
+
+/* A log that is cut while it is read is an error, one that grows is not. */
+static void test_lines(void **state)
+{
+    (void)state;
+    enum { LINES = 5000 };
+    static const char line[] = "{\"step\": 1, \"type\": \"step\"}\n";
+    char *text = malloc(LINES * sizeof line);
+    assert_non_null(text);
+    for (int i = 0; i < LINES; i++) memcpy(text + (size_t)i * (sizeof line - 1), line, sizeof line);
+    for (int round = 0; round < 2; round++) {
+        write_text("metrics.jsonl", text);
+        line_reader reader;
+        dsmoe_error error = {0};
+        int n = 0;
+        assert_int_equal(line_reader_open(&reader, in_directory("metrics.jsonl"), NULL), DSMOE_OK);
+        off_t size = round ? 10 : 2 * LINES * (off_t)sizeof line;
+        assert_int_equal(truncate(in_directory("metrics.jsonl"), size), 0);
+        for (; line_reader_next(&reader); n++)
+            assert_int_equal(line_number(reader.object, "step"), 1);
+        dsmoe_status status = line_reader_check(&reader, "log", &error);
+        assert_int_equal(status, round ? DSMOE_ERROR_IO : DSMOE_OK);
+        if (round)
+            assert_string_equal(error.message, "log: the file became shorter or could not be read");
+        else
+            assert_int_equal(n, LINES);
+        line_reader_close(&reader);
+    }
+    free(text);
+}
+
+/* The linker sends the library's calls here: a file may be cut between two of them. */
+ssize_t __real_read(int descriptor, void *bytes, size_t size);
+ssize_t __wrap_read(int descriptor, void *bytes, size_t size);
+static const char *cut_at_read;
+
+ssize_t __wrap_read(int descriptor, void *bytes, size_t size)
+{
+    if (cut_at_read && truncate(cut_at_read, 1000) != 0) return -1;
+    return __real_read(descriptor, bytes, size < 600 ? size : 600);
+}
+
+static void test_whole_file(void **state)
+{
+    (void)state;
+    whole_file file;
+    dsmoe_error error = {0};
+    write_sevens("file");
+    const char *name = in_directory("file");
+    assert_int_equal(whole_file_read(&file, name, SIZE, &error), DSMOE_OK);
+    assert_int_equal(file.size, SIZE);
+    assert_int_equal(sum((const unsigned char *)file.bytes, SIZE), 7 * SIZE);
+    whole_file_free(&file);
+    assert_null(file.bytes);
+    assert_int_equal(whole_file_read(&file, name, SIZE - 1, &error), DSMOE_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, "100000 bytes, at most 99999 are expected"));
+    cut_at_read = name;
+    assert_int_equal(whole_file_read(&file, name, SIZE, &error), DSMOE_ERROR_IO);
+    cut_at_read = NULL;
+    assert_null(file.bytes);
+    assert_non_null(strstr(error.message, "became shorter"));
+    whole_file_free(&file);
 }
 
 /* More than one block of guards holds. */
@@ -267,7 +459,7 @@ static void *work(void *context)
         w->failed = out < 0 || write(out, bytes, sizeof bytes) != (ssize_t)sizeof bytes;
         close(out);
         mapped_file file;
-        if (w->failed || mapped_file_open_guarded(&file, w->file, NULL)) {
+        if (w->failed || mapped_file_open(&file, w->file, NULL)) {
             w->failed = true;
             break;
         }
@@ -324,7 +516,7 @@ static void test_safetensors(void **state)
     assert_int_equal(truncate(in_directory("model.safetensors"), 8192), 0);
     assert_in_range(sum(shards_at(set, 0)->data, BYTES), 1, 8192);
     assert_int_equal(shards_check_intact(set, &error), DSMOE_ERROR_IO);
-    assert_non_null(strstr(error.message, "model.safetensors: the file became shorter"));
+    assert_non_null(strstr(error.message, "model.safetensors: the file changed"));
     assert_int_equal(safetensors_check_intact(file, NULL), DSMOE_ERROR_IO);
     safetensors_close(file);
     shards_close(set);
@@ -335,8 +527,10 @@ static void test_safetensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_other_handlers), TEST(test_truncated), TEST(test_still_whole),
-        TEST(test_many),           TEST(test_threads),   TEST(test_safetensors),
+        TEST(test_other_handlers), TEST(test_truncated),      TEST(test_still_whole),
+        TEST(test_many),           TEST(test_threads),        TEST(test_safetensors),
+        TEST(test_rewritten),      TEST(test_tokenizer_text), TEST(test_lines),
+        TEST(test_whole_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/model.h"
 #include "moe/moe.h"
 #include "naive_model.h"
 #include "scratch.h"
@@ -217,6 +218,48 @@ static void test_nothing_changed(void **state)
     made_model_remove(directory);
 }
 
+/* Octets lie in the order of the kernels that made them: whoever borrows the weights uses the same set,
+ * whatever is the best by now. */
+static void test_same_kernels(void **state)
+{
+    (void)state;
+    const kernels *const *sets;
+    int n_sets = kernels_all(&sets);
+    const char *set_before = getenv("DSMOE_KERNELS");
+    char *before = set_before ? strdup(set_before) : NULL;
+    dsmoe_config config = made_config();
+    made_model made = made_model_create(&config, "F32", 5);
+    made_model_write(&made, directory, false);
+    int32_t tokens[N_TOKENS];
+    made_tokens(&made, tokens, N_TOKENS, 5);
+    for (int i = 0; i < n_sets; i++) {
+        setenv("DSMOE_KERNELS", sets[i]->name, 1);
+        dsmoe_model *model = open_model(directory);
+        setenv("DSMOE_KERNELS", sets[n_sets - 1 - i]->name, 1);
+        dsmoe_model *probed = make_probe(model, (dsmoe_probe){0});
+        assert_ptr_equal(probed->kernels, sets[i]);
+        for (int64_t j = 0; j < config.num_hidden_layers; j++)
+            if (probed->layers[j]) assert_ptr_equal(probed->layers[j]->kernels, sets[i]);
+        float lent[64], own[64];
+        dsmoe_sequence *sequence = make_sequence(model, N_TOKENS, 0, 1);
+        prefill(sequence, tokens, N_TOKENS, own);
+        free_sequence(sequence);
+        sequence = make_sequence(probed, N_TOKENS, 0, 1);
+        prefill(sequence, tokens, N_TOKENS, lent);
+        free_sequence(sequence);
+        assert_same_bits(lent, own, (size_t)config.vocab_size, "lent weights");
+        dsmoe_model_free(probed);
+        dsmoe_model_free(model);
+    }
+    made_model_free(&made);
+    made_model_remove(directory);
+    if (before)
+        setenv("DSMOE_KERNELS", before, 1);
+    else
+        unsetenv("DSMOE_KERNELS");
+    free(before);
+}
+
 /* Sessions of the model and of two probes, token by token in turn, disturb each other in nothing. */
 static void test_side_by_side(void **state)
 {
@@ -348,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_nothing_changed),
         cmocka_unit_test(test_side_by_side),
+        cmocka_unit_test(test_same_kernels),
         cmocka_unit_test(test_listing),
         cmocka_unit_test(test_refused),
     };

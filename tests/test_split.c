@@ -316,7 +316,7 @@ static void test_stopping(void **state)
     const document_watch watch = {never, NULL, 7};
     dsmoe_error error = {0};
     assert_int_equal(document_list_open(&given, 1, DSMOE_BAD_BYTES_REPLACE, &list, NULL), DSMOE_OK);
-    assert_int_equal(document_split_make(&split, &list, 0.5, &watch, &error), DSMOE_ERROR_IO);
+    assert_int_equal(document_split_make(&split, &list, 0.5, &watch, &error), DSMOE_ERROR_STOPPED);
     assert_string_equal(error.message, "stopped");
     document_list_close(&list);
 }

@@ -1,52 +1,69 @@
-/* threads.c - a pool of POSIX threads, and the only file that names them.
+/* threads.c - teams of POSIX threads, and the only file that starts them.
  *
- * One job runs at a time: a counter of tasks that everybody draws from, the caller included. Workers
- * wait for the next job first busily, for as long as the pause between two steps of a pass, and then
- * asleep. The caller never waits for a worker that has not begun: when no task is left it closes the door,
- * and who comes late finds it closed. So on a busy machine, where a worker may get no processor for a
- * while, the others simply do its share.
+ * A team runs one job at a time: a counter of tasks that everybody draws from, the caller included.
+ * Its workers wait for the next job first busily, for as long as the pause between two steps of a
+ * pass, and then asleep. The caller never waits for a worker that has not begun: when no task is left it
+ * closes the door, and who comes late finds it closed. So on a busy machine, where a worker may get no
+ * processor for a while, the others simply do its share. A worker that a job does not want stays outside,
+ * and asleep if it was.
  *
- * A second caller at the same time (or a task that calls again) does its tasks alone: results are the
- * same for any number of threads. */
+ * Callers at the same time have a team each: the first that is idle, so that one caller alone always has
+ * the same workers, still awake. A task that calls again does its tasks alone, and so does a caller for
+ * whom there is no team left: results are the same for any number of threads. */
 #include "base/threads.h"
 
+#include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <unistd.h>
+#include <stddef.h>
 
 enum {
-    SPINS = 2000,     /* looks before one goes to sleep: some 50 µs */
-    CLOSED = 1 << 20, /* what a closed door is below the number of those inside */
-    WORKERS_MAX = 1023,
+    SPINS = 2000, /* looks before one goes to sleep: some 50 µs */
+    TEAMS_MAX = 64,
+    WORKERS_MAX = 1023, /* of a team */
 };
 
-static struct pool {
-    pthread_mutex_t caller; /* who holds it has the pool */
-    int n_workers;          /* so far */
+/* A door is one word, so that a worker enters the very job that it saw: its number, how many workers it
+ * wants, and how many are inside. */
+enum { TURN_SHIFT = 32, WANTED_SHIFT = 16, FIELD = 0x7fff };
+static const uint64_t closed_bit = 1u << 15; /* no other may enter */
+
+static unsigned door_turn(uint64_t door) { return (unsigned)(door >> TURN_SHIFT); }
+static int door_wanted(uint64_t door) { return (int)(door >> WANTED_SHIFT & FIELD); }
+static int door_inside(uint64_t door) { return (int)(door & FIELD); }
+
+/* A worker that is asleep, on its own stack. */
+typedef struct sleeper {
+    int thread;
+    bool is_listed;
+    pthread_cond_t wake;
+    struct sleeper *next;
+} sleeper;
+
+typedef struct team {
+    _Alignas(128) _Atomic uint64_t door;
+    atomic_int first_asleep; /* the lowest number of a worker that is */
+    atomic_bool caller_asleep;
 
     /* The job: written while the door is closed and nobody inside. */
     threads_task_fn *task;
     void *context;
     int64_t n_tasks;
-    int n_wanted; /* workers that take part */
-    _Atomic int64_t next;
+    _Alignas(64) _Atomic int64_t next;
 
-    atomic_uint turn; /* counts jobs: what sleeping workers wait for */
-    atomic_int door;  /* workers inside; minus CLOSED if no other may enter */
-    atomic_int n_asleep;
-    atomic_bool caller_asleep;
-    pthread_mutex_t lock; /* for falling asleep only */
-    pthread_cond_t new_job, all_out;
-} pool = {
-    .caller = PTHREAD_MUTEX_INITIALIZER,
-    .door = -CLOSED,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .new_job = PTHREAD_COND_INITIALIZER,
-    .all_out = PTHREAD_COND_INITIALIZER,
-};
+    _Alignas(64) int n_workers; /* so far */
+    atomic_int n_numbered;      /* workers that have taken their number */
+    pthread_mutex_t lock;       /* for falling asleep and waking only */
+    pthread_cond_t all_out;
+    sleeper *sleepers; /* by rising number */
+} team;
+
+static team teams[TEAMS_MAX];
+static _Atomic uint64_t idle_teams; /* a bit each */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local bool in_task;
 
 static void relax(void)
 {
@@ -57,140 +74,199 @@ static void relax(void)
 #endif
 }
 
-static void run_tasks(int thread)
+static void run_tasks(team *t, int thread)
 {
-    for (int64_t i; (i = atomic_fetch_add(&pool.next, 1)) < pool.n_tasks;)
-        pool.task(pool.context, i, thread);
+    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n_tasks;)
+        t->task(t->context, i, thread);
 }
 
 /* ---- workers ------------------------------------------------------------------------------- */
 
-static bool enter(void)
+/* Whether there is a job for this worker that it has not seen, open or not any more. */
+static bool is_called(uint64_t door, int thread, unsigned seen)
 {
-    int inside = atomic_load(&pool.door);
-    while (inside >= 0)
-        if (atomic_compare_exchange_weak(&pool.door, &inside, inside + 1)) return true;
+    return door_turn(door) != seen && door_wanted(door) >= thread;
+}
+
+/* False if the job that is called for is over. */
+static bool enter(team *t, uint64_t door)
+{
+    unsigned turn = door_turn(door);
+    while (!(door & closed_bit) && door_turn(door) == turn)
+        if (atomic_compare_exchange_weak(&t->door, &door, door + 1)) return true;
     return false;
 }
 
-static void leave(void)
+static void leave(team *t)
 {
-    bool last = atomic_fetch_sub(&pool.door, 1) == 1 - CLOSED;
-    if (!last || !atomic_load(&pool.caller_asleep)) return;
-    pthread_mutex_lock(&pool.lock);
-    pthread_cond_signal(&pool.all_out);
-    pthread_mutex_unlock(&pool.lock);
+    uint64_t door = atomic_fetch_sub(&t->door, 1) - 1;
+    bool last = (door & closed_bit) && door_inside(door) == 0;
+    if (!last || !atomic_load(&t->caller_asleep)) return;
+    pthread_mutex_lock(&t->lock);
+    pthread_cond_signal(&t->all_out);
+    pthread_mutex_unlock(&t->lock);
 }
 
-/* Returns the number of a job that is not `seen`. */
-static unsigned wait_for_job(unsigned seen)
+static void note_first(team *t)
 {
-    for (int i = 0; i < SPINS; i++) {
-        unsigned turn = atomic_load(&pool.turn);
-        if (turn != seen) return turn;
-        relax();
+    atomic_store(&t->first_asleep, t->sleepers ? t->sleepers->thread : INT_MAX);
+}
+
+static void sleep_until_called(team *t, int thread, unsigned seen)
+{
+    sleeper self = {.thread = thread, .is_listed = true, .wake = PTHREAD_COND_INITIALIZER};
+    pthread_mutex_lock(&t->lock);
+    sleeper **at = &t->sleepers;
+    while (*at && (*at)->thread < thread) at = &(*at)->next;
+    self.next = *at;
+    *at = &self;
+    note_first(t);
+    if (is_called(atomic_load(&t->door), thread, seen)) { /* before anybody could know */
+        *at = self.next;
+        note_first(t);
+    } else {
+        while (self.is_listed) pthread_cond_wait(&self.wake, &t->lock);
     }
-    pthread_mutex_lock(&pool.lock);
-    atomic_fetch_add(&pool.n_asleep, 1);
-    while (atomic_load(&pool.turn) == seen) pthread_cond_wait(&pool.new_job, &pool.lock);
-    atomic_fetch_sub(&pool.n_asleep, 1);
-    pthread_mutex_unlock(&pool.lock);
-    return atomic_load(&pool.turn);
+    pthread_mutex_unlock(&t->lock);
+    pthread_cond_destroy(&self.wake);
 }
 
-static void *work(void *number)
+/* Returns the door with a job for this worker. */
+static uint64_t wait_for_job(team *t, int thread, unsigned seen)
 {
-    int thread = (int)(intptr_t)number;
+    for (;;) {
+        for (int i = 0; i < SPINS; i++) {
+            uint64_t door = atomic_load(&t->door);
+            if (is_called(door, thread, seen)) return door;
+            relax();
+        }
+        sleep_until_called(t, thread, seen);
+    }
+}
+
+static void *work(void *context)
+{
+    team *t = context;
+    int thread = atomic_fetch_add(&t->n_numbered, 1) + 1;
+    in_task = true; /* all it ever does */
     for (unsigned seen = 0;;) {
-        seen = wait_for_job(seen);
-        if (!enter()) continue;
-        if (thread <= pool.n_wanted) run_tasks(thread);
-        leave();
+        uint64_t door = wait_for_job(t, thread, seen);
+        seen = door_turn(door);
+        if (!enter(t, door)) continue;
+        run_tasks(t, thread);
+        leave(t);
     }
     return NULL;
 }
 
 /* ---- the caller ---------------------------------------------------------------------------- */
 
-/* The workers of the parent are not in the child. */
-static void after_fork(void)
+/* All teams without workers, nobody inside: at first, and in a child, where those of the parent are
+ * not. */
+static void found_teams(void)
 {
-    pool.n_workers = 0;
-    pool.door = -CLOSED;
-    pool.n_asleep = 0;
-    pool.caller = pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    pool.new_job = pool.all_out = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    for (int i = 0; i < TEAMS_MAX; i++) {
+        team *t = &teams[i];
+        uint64_t turn = door_turn(atomic_load(&t->door));
+        atomic_store(&t->door, turn << TURN_SHIFT | closed_bit);
+        atomic_store(&t->first_asleep, INT_MAX);
+        atomic_store(&t->caller_asleep, false);
+        atomic_store(&t->n_numbered, 0);
+        t->n_workers = 0;
+        t->sleepers = NULL;
+        t->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+        t->all_out = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    }
+    atomic_store(&idle_teams, UINT64_MAX);
 }
+
+static void begin(void)
+{
+    found_teams();
+    pthread_atfork(NULL, NULL, found_teams);
+}
+
+/* The first idle team; NULL if all are busy. */
+static team *take_team(void)
+{
+    uint64_t idle = atomic_load(&idle_teams);
+    while (idle)
+        if (atomic_compare_exchange_weak(&idle_teams, &idle, idle & (idle - 1)))
+            return &teams[__builtin_ctzll(idle)];
+    return NULL;
+}
+
+static void give_back(const team *t) { atomic_fetch_or(&idle_teams, UINT64_C(1) << (t - teams)); }
 
 /* As many workers as can be had. Signals are for the program's own threads, but for those that a
  * thread raises itself: a mapped file that shrank, say. */
-static void hire(int n)
+static void hire(team *t, int n)
 {
-    static bool watching;
-    if (!watching) watching = pthread_atfork(NULL, NULL, after_fork) == 0;
     sigset_t all, before;
     sigfillset(&all);
     const int own[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (pool.n_workers < n) {
+    while (t->n_workers < n) {
         pthread_t thread;
-        intptr_t number = pool.n_workers + 1;
-        if (pthread_create(&thread, NULL, work, (void *)number) != 0) break;
+        if (pthread_create(&thread, NULL, work, t) != 0) break;
         pthread_detach(thread);
-        pool.n_workers++;
+        t->n_workers++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void open_door(void)
+static void open_door(team *t, int n_wanted)
 {
-    atomic_store(&pool.door, 0);
-    atomic_fetch_add(&pool.turn, 1);
-    if (atomic_load(&pool.n_asleep) == 0) return;
-    pthread_mutex_lock(&pool.lock);
-    pthread_cond_broadcast(&pool.new_job);
-    pthread_mutex_unlock(&pool.lock);
+    uint64_t turn = door_turn(atomic_load(&t->door)) + 1u;
+    atomic_store(&t->door, turn << TURN_SHIFT | (uint64_t)n_wanted << WANTED_SHIFT);
+    if (atomic_load(&t->first_asleep) > n_wanted) return;
+    pthread_mutex_lock(&t->lock);
+    while (t->sleepers && t->sleepers->thread <= n_wanted) {
+        sleeper *first = t->sleepers;
+        t->sleepers = first->next;
+        first->is_listed = false;
+        pthread_cond_signal(&first->wake);
+    }
+    note_first(t);
+    pthread_mutex_unlock(&t->lock);
 }
 
-static void close_door(void)
+static bool all_are_out(team *t) { return door_inside(atomic_load(&t->door)) == 0; }
+
+static void close_door(team *t)
 {
-    atomic_fetch_sub(&pool.door, CLOSED);
+    atomic_fetch_or(&t->door, closed_bit);
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load(&pool.door) == -CLOSED) return;
+        if (all_are_out(t)) return;
         relax();
     }
-    pthread_mutex_lock(&pool.lock);
-    atomic_store(&pool.caller_asleep, true);
-    while (atomic_load(&pool.door) != -CLOSED) pthread_cond_wait(&pool.all_out, &pool.lock);
-    atomic_store(&pool.caller_asleep, false);
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&t->lock);
+    atomic_store(&t->caller_asleep, true);
+    while (!all_are_out(t)) pthread_cond_wait(&t->all_out, &t->lock);
+    atomic_store(&t->caller_asleep, false);
+    pthread_mutex_unlock(&t->lock);
 }
 
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context)
 {
     if (n_tasks < n_threads) n_threads = (int)n_tasks;
-    if (n_threads <= 1 || pthread_mutex_trylock(&pool.caller) != 0) {
+    team *t = NULL;
+    if (n_threads > 1 && !in_task && pthread_once(&once, begin) == 0) t = take_team();
+    if (!t) {
         for (int64_t i = 0; i < n_tasks; i++) task(context, i, 0);
         return;
     }
     int n_wanted = n_threads - 1 < WORKERS_MAX ? n_threads - 1 : WORKERS_MAX;
-    if (pool.n_workers < n_wanted) hire(n_wanted);
-    pool.task = task;
-    pool.context = context;
-    pool.n_tasks = n_tasks;
-    pool.n_wanted = n_wanted;
-    atomic_store(&pool.next, 0);
-    open_door();
-    run_tasks(0);
-    close_door();
-    pthread_mutex_unlock(&pool.caller);
-}
-
-int threads_available(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    if (t->n_workers < n_wanted) hire(t, n_wanted);
+    t->task = task;
+    t->context = context;
+    t->n_tasks = n_tasks;
+    atomic_store(&t->next, 0);
+    open_door(t, n_wanted);
+    in_task = true;
+    run_tasks(t, 0);
+    in_task = false;
+    close_door(t);
+    give_back(t);
 }

@@ -8,10 +8,14 @@ typedef void threads_task_fn(void *context, int64_t task, int thread);
 
 /* Runs task 0 … n_tasks-1 on up to n_threads threads, each task once, handed out in rising order.
  * `thread` (< n_threads) tells which scratch to use. A task must not depend on who runs it: that is
- * what makes results independent of the number of threads. */
+ * what makes results independent of the number of threads. Any number of callers may call at the same
+ * time: each has threads of its own. A task that calls again runs those tasks alone. */
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context);
 
-/* Processors this process may use. */
+/* Processors this process may use, and no more than the control groups that it runs in give it time
+ * for. */
 int threads_available(void);
+/* How many those groups allow, by a copy of /proc and /sys below `root`; INT_MAX if nothing says. */
+int threads_allowed_under(const char *root);
 
 #endif

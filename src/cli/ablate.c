@@ -123,7 +123,8 @@ static bool show_progress(void *context, double done, double total)
 
 static int failure_or_interrupted(const dsmoe_error *error)
 {
-    return cli_interrupted() ? CLI_INTERRUPTED : cli_failure("ablate", "%s", error->message);
+    return error->status == DSMOE_ERROR_STOPPED ? CLI_INTERRUPTED
+                                                : cli_failure("ablate", "%s", error->message);
 }
 
 /* One tokenizer for all, trained where there is none yet. */

@@ -69,7 +69,8 @@ int conversion_failure(conversion *c, const dsmoe_error *error)
                            c->target, cli_format_bytes(c->needed, needed),
                            cli_format_bytes(c->available, left));
     bool is_about_type = error->status == DSMOE_ERROR_ARGUMENT; /* the rest was parsed well */
-    if (!cli_interrupted()) return cli_error(c->command, is_about_type ? "--type" : NULL, error);
+    if (error->status != DSMOE_ERROR_STOPPED)
+        return cli_error(c->command, is_about_type ? "--type" : NULL, error);
     cli_failure(c->command, "interrupted; what was written is removed");
     return CLI_INTERRUPTED;
 }

@@ -102,7 +102,7 @@ static dsmoe_status run_window(evaluation *e, int64_t n_window, int64_t first_sc
             turn.loss = e->loss;
         }
         status = dsmoe_engine_forward(e->engine, &turn, 1, error);
-        e->result.interrupted = status != DSMOE_OK && cli_interrupted();
+        e->result.interrupted = status == DSMOE_ERROR_STOPPED;
         if (status != DSMOE_OK) return e->result.interrupted ? DSMOE_OK : status;
         add_losses(e, targets, n_scored);
         done = end;

@@ -62,7 +62,7 @@ static int compare(against *a)
                             (int)a->options->n_threads, show_progress, a, &a->result, &error);
     progress_finish(&a->bar);
     a->seconds = cli_seconds() - start;
-    if (status != DSMOE_OK && cli_interrupted()) {
+    if (status == DSMOE_ERROR_STOPPED) {
         fprintf(stderr, "dsmoe eval: interrupted\n");
         return CLI_INTERRUPTED;
     }

@@ -145,7 +145,7 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
     }
     if (error.status == DSMOE_ERROR_NONFINITE)
         return cli_failure("imatrix", "%s: %s", c->model, error.message);
-    if (!cli_interrupted()) return cli_failure("imatrix", "%s", error.message);
+    if (status != DSMOE_ERROR_STOPPED) return cli_failure("imatrix", "%s", error.message);
     cli_failure("imatrix", "interrupted; nothing is written");
     return CLI_INTERRUPTED;
 }

@@ -202,6 +202,11 @@ static dsmoe_status read_piece(runner *r, const int32_t *ids, int64_t n, dsmoe_e
     return DSMOE_OK;
 }
 
+static runner_end error_end(const dsmoe_error *error)
+{
+    return error->status == DSMOE_ERROR_STOPPED ? RUNNER_INTERRUPTED : RUNNER_FAILED;
+}
+
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error)
 {
     int64_t kept = common_prefix(r, ids, n_ids);
@@ -213,7 +218,7 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
     for (int64_t at = kept; at < n_ids && end == RUNNER_STOPPED; at += r->n_batch) {
         int64_t n = n_ids - at < r->n_batch ? n_ids - at : r->n_batch;
         if (read_piece(r, ids + at, n, error))
-            end = cli_interrupted() ? RUNNER_INTERRUPTED : RUNNER_FAILED;
+            end = error_end(error);
         else
             progress_update(&bar, (double)(at + n - kept), (double)(n_ids - kept));
     }
@@ -255,8 +260,7 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
     for (int64_t n = 0; limit < 0 || n < limit; n++) {
         if (cli_interrupted()) return RUNNER_INTERRUPTED;
         if (dsmoe_sequence_length(r->sequence) + pending >= r->capacity) return RUNNER_FULL;
-        if (pending && decode(r, token, error))
-            return cli_interrupted() ? RUNNER_INTERRUPTED : RUNNER_FAILED;
+        if (pending && decode(r, token, error)) return error_end(error);
         if (dsmoe_sampler_pick(r->sampler, r->logits, &token, error)) return RUNNER_FAILED;
         dsmoe_sampler_accept(r->sampler, token);
         pending = true;

@@ -154,7 +154,7 @@ static int train(train_command *c)
         cli_warn_of_files(command, &c->files);
         return CLI_OK;
     }
-    if (cli_interrupted()) {
+    if (status == DSMOE_ERROR_STOPPED) {
         cli_failure(command, "interrupted; nothing is written");
         return CLI_INTERRUPTED;
     }

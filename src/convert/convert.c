@@ -8,6 +8,7 @@
 #include "convert/gguf_export.h"
 #include "formats/mapped_file.h"
 #include "formats/output.h"
+#include "formats/whole_file.h"
 #include "model/config.h"
 #include "model/folder_writer.h"
 #include "text/gguf_tokenizer.h"
@@ -115,17 +116,15 @@ static char *name_of(const char *path)
 
 /* ---- what comes along with the weights ------------------------------------------------------- */
 
+enum { GENERATION_MAX_SIZE = 1 << 20 }; /* bytes of a generation_config.json */
+
 static dsmoe_status take_generation(conversion *c, const char *path, dsmoe_error *error)
 {
-    mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
-    dsmoe_status status = DSMOE_OK;
-    c->generation_memory = copy_text((const char *)file.bytes, file.size);
+    whole_file file;
+    STATUS_TRY(whole_file_read(&file, path, GENERATION_MAX_SIZE, error));
+    c->generation_memory = file.bytes;
     c->generation = (gguf_string){c->generation_memory, file.size};
-    if (!c->generation_memory) status = out_of_memory(c, error);
-    if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
-    mapped_file_close(&file);
-    return status;
+    return DSMOE_OK;
 }
 
 static dsmoe_status take_folder(conversion *c, dsmoe_error *error)

@@ -38,7 +38,7 @@ dsmoe_status imatrix_parse(const unsigned char *bytes, size_t size, const char *
                            imatrix **made, dsmoe_error *error);
 void imatrix_close(imatrix *m); /* NULL is allowed */
 const char *imatrix_path(const imatrix *m);
-/* Fails once the file became shorter while it was in use: see gguf_check_intact. */
+/* Fails once the file changed while it was in use: see gguf_check_intact. */
 dsmoe_status imatrix_check_intact(const imatrix *m, dsmoe_error *error);
 int64_t imatrix_count(const imatrix *m); /* of matrix names */
 

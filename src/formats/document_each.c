@@ -215,7 +215,7 @@ dsmoe_status document_each(const document_source *source, document_visit_fn *vis
                            dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
+    STATUS_TRY(mapped_file_open(&file, source->path, error));
     dsmoe_status status =
         file.size == source->size
             ? document_each_in(source, file.bytes, file.size, visit, context, error)

@@ -30,7 +30,7 @@ static dsmoe_status look(measure *m, dsmoe_error *error)
     const document_watch *w = m->watch;
     m->since_look = 0;
     if (!w->progress || w->progress(w->context, 0, w->total)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "stopped");
+    return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
 static dsmoe_status add_length(measure *m, uint64_t length, dsmoe_error *error)

@@ -165,7 +165,7 @@ static dsmoe_status add_file(finder *f, const char *path, const char *kind, dsmo
 {
     document_form form = form_of(path);
     mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    STATUS_TRY(mapped_file_open(&file, path, error));
     dsmoe_left_out reason;
     size_t n_bad, size = file.size;
     dsmoe_status status = look_into(f, &file, path, form, &reason, &n_bad, error);

@@ -12,6 +12,7 @@
 
 #include "formats/mapped_file.h"
 #include "formats/partial_file.h"
+#include "formats/whole_file.h"
 
 static const char partial_suffix[] = ".partial"; /* of partial_file */
 
@@ -207,10 +208,12 @@ done:
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+enum { COPY_MAX_SIZE = 1 << 30 }; /* for what goes with a model, not for its weights */
+
 static dsmoe_status copy_bytes(const char *from, const char *to, dsmoe_error *error)
 {
-    mapped_file source;
-    STATUS_TRY(mapped_file_open(&source, from, error));
+    whole_file source;
+    STATUS_TRY(whole_file_read(&source, from, COPY_MAX_SIZE, error));
     partial_file copy;
     dsmoe_status status = partial_file_create(&copy, to, error);
     if (status == DSMOE_OK) status = partial_file_write(&copy, source.bytes, source.size, error);
@@ -218,7 +221,7 @@ static dsmoe_status copy_bytes(const char *from, const char *to, dsmoe_error *er
         status = partial_file_finish(&copy, error);
     else
         partial_file_abandon(&copy);
-    mapped_file_close(&source);
+    whole_file_free(&source);
     return status;
 }
 

@@ -58,7 +58,7 @@ dsmoe_status gguf_part_open(gguf_part *part, const char *path, dsmoe_error *erro
     if (!part->path)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
     else
-        status = mapped_file_open_guarded(&part->mapping, path, error);
+        status = mapped_file_open(&part->mapping, path, error);
     if (status == DSMOE_OK) {
         part->bytes = part->mapping.bytes;
         part->size = part->mapping.size;
@@ -197,6 +197,13 @@ dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error)
         if (!mapped_file_intact(&file->parts[i].mapping))
             return mapped_file_lost(file->parts[i].path, error);
     return DSMOE_OK;
+}
+
+size_t gguf_mapped_size(const gguf *file)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < file->n_parts; i++) size += file->parts[i].size;
+    return size;
 }
 
 size_t gguf_count(const gguf *file) { return file->n_tensors; }

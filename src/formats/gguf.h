@@ -72,9 +72,10 @@ dsmoe_status gguf_parse(const unsigned char *bytes, size_t size, const char *sou
 void gguf_close(gguf *file);
 
 const char *gguf_path(const gguf *file); /* of the first file of a split model */
-/* Fails once a file became shorter while it was in use: numbers that were read since may not be its
+/* Fails once a file changed while it was in use: numbers that were read since may not be its
  * own. */
 dsmoe_status gguf_check_intact(const gguf *file, dsmoe_error *error);
+size_t gguf_mapped_size(const gguf *file); /* bytes of all its files */
 
 /* Tensors by index in [0, count), in the order of their names (as bytes). */
 size_t gguf_count(const gguf *file);

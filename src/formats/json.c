@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/mapped_file.h"
+#include "formats/whole_file.h"
 
 enum {
     /* Parsing and freeing recurse; jansson's own limit (2048) is fixed when it is built. */
@@ -125,16 +125,10 @@ dsmoe_status json_node_parse_wide(const char *text, size_t length, const char *s
 dsmoe_status json_node_read(const char *path, size_t max_size, json_node **node, dsmoe_error *error)
 {
     *node = NULL;
-    mapped_file file;
-    STATUS_TRY(mapped_file_open(&file, path, error));
-    dsmoe_status status;
-    if (file.size > max_size)
-        status = status_fail(error, DSMOE_ERROR_FORMAT,
-                             "%s: %zu bytes of JSON, at most %zu are expected", path, file.size,
-                             max_size);
-    else
-        status = json_node_parse((const char *)file.bytes, file.size, path, node, error);
-    mapped_file_close(&file);
+    whole_file file;
+    STATUS_TRY(whole_file_read(&file, path, max_size, error));
+    dsmoe_status status = json_node_parse(file.bytes, file.size, path, node, error);
+    whole_file_free(&file);
     return status;
 }
 

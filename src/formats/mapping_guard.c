@@ -73,22 +73,23 @@ static void restore_default(int number)
     sigaction(number, &fatal, NULL);
 }
 
-/* Does what would have been done without this handler. */
+/* Does what would have been done without this handler. What is no function is none whatever the flags
+ * say. */
 static void hand_on(int number, siginfo_t *info, void *context)
 {
     const struct sigaction *previous = &saved[latest];
     bool sent = info->si_code <= 0; /* by a program, not by the processor */
-    if (previous->sa_flags & SA_RESETHAND) restore_default(number); /* it asked to be called once */
-    if (previous->sa_flags & SA_SIGINFO) {
-        previous->sa_sigaction(number, info, context);
-    } else if (previous->sa_handler == SIG_IGN && sent) {
-        return;
-    } else if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
+    if (previous->sa_handler == SIG_IGN && sent) return;
+    if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
         restore_default(number);
         raise(number); /* it ends the program when the handler returns */
-    } else {
-        previous->sa_handler(number);
+        return;
     }
+    if (previous->sa_flags & SA_RESETHAND) restore_default(number); /* it asked to be called once */
+    if (previous->sa_flags & SA_SIGINFO)
+        previous->sa_sigaction(number, info, context);
+    else
+        previous->sa_handler(number);
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -120,17 +121,33 @@ static bool put_in_place(const struct sigaction *now)
     return sigaction(SIGBUS, &ours, NULL) == 0;
 }
 
+/* One thread at a time: the process that has one in install(), or 0. A child of fork finds its parent
+ * there if another thread was in it, which is not in the child and will never leave; it takes the place.
+ * What that thread left half done is found and done again. */
+static atomic_int busy_process;
+
+static void wait_for_turn(void)
+{
+    int self = (int)getpid(), busy = 0;
+    while (!atomic_compare_exchange_strong(&busy_process, &busy, self)) {
+        if (busy != self) continue; /* a parent's: tried for next */
+        busy = 0;
+        sched_yield();
+    }
+}
+
 /* The first time, and when a program has put back what was there before. */
 static bool install(void)
 {
-    static atomic_flag busy = ATOMIC_FLAG_INIT;
     static bool installed;
-    while (atomic_flag_test_and_set(&busy)) sched_yield();
+    wait_for_turn();
     struct sigaction now;
     bool done = sigaction(SIGBUS, NULL, &now) == 0;
-    if (done && now.sa_sigaction != on_bus_error && may_replace(&now, installed))
+    if (done && now.sa_sigaction == on_bus_error)
+        installed = true;
+    else if (done && may_replace(&now, installed))
         done = installed = put_in_place(&now);
-    atomic_flag_clear(&busy);
+    atomic_store(&busy_process, 0);
     return done;
 }
 

@@ -327,7 +327,7 @@ dsmoe_status safetensors_open(const char *path, safetensors **file, dsmoe_error 
 {
     *file = NULL;
     mapped_file mapping;
-    STATUS_TRY(mapped_file_open_guarded(&mapping, path, error));
+    STATUS_TRY(mapped_file_open(&mapping, path, error));
     dsmoe_status status = safetensors_parse(mapping.bytes, mapping.size, path, file, error);
     /* What was read of a file that is no longer there may have been refused for anything. */
     if (!mapped_file_intact(&mapping)) {
@@ -359,6 +359,8 @@ dsmoe_status safetensors_check_intact(const safetensors *file, dsmoe_error *erro
     if (mapped_file_intact(&file->mapping)) return DSMOE_OK;
     return mapped_file_lost(file->path, error);
 }
+
+size_t safetensors_mapped_size(const safetensors *file) { return file->size; }
 
 size_t safetensors_count(const safetensors *file) { return file->n_tensors; }
 

@@ -55,9 +55,10 @@ dsmoe_status safetensors_parse(const unsigned char *bytes, size_t size, const ch
 void safetensors_close(safetensors *file);
 
 const char *safetensors_path(const safetensors *file);
-/* Fails once the file became shorter (or a page of it could not be read) while it was in use:
- * numbers that were read since may be zeros instead (see mapped_file_open_guarded). */
+/* Fails once the file changed (or a page of it could not be read) while it was in use:
+ * numbers that were read since may be zeros instead (see mapped_file_open). */
 dsmoe_status safetensors_check_intact(const safetensors *file, dsmoe_error *error);
+size_t safetensors_mapped_size(const safetensors *file); /* bytes of the file */
 /* Tensors by index in [0, count), in the order of their names (as bytes). */
 size_t safetensors_count(const safetensors *file);
 const safetensors_tensor *safetensors_at(const safetensors *file, size_t index);

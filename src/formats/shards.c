@@ -245,6 +245,13 @@ dsmoe_status shards_check_intact(const shards *set, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+size_t shards_mapped_size(const shards *set)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < set->n_files; i++) size += safetensors_mapped_size(set->files[i]);
+    return size;
+}
+
 size_t shards_count(const shards *set) { return set->n_tensors; }
 
 const safetensors_tensor *shards_at(const shards *set, size_t index)

@@ -16,8 +16,9 @@ typedef struct shards shards;
 dsmoe_status shards_open(const char *folder, shards **set, dsmoe_error *error);
 void shards_close(shards *set); /* NULL is allowed */
 
-/* Fails once one of the files became shorter while it was in use: see safetensors_check_intact. */
+/* Fails once one of the files changed while it was in use: see safetensors_check_intact. */
 dsmoe_status shards_check_intact(const shards *set, dsmoe_error *error);
+size_t shards_mapped_size(const shards *set); /* bytes of all files */
 
 /* All tensors of all files, in [0, count), in the order of their names (as bytes). */
 size_t shards_count(const shards *set);

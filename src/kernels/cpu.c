@@ -1,6 +1,9 @@
 /* cpu.c - which kernels this processor runs. */
 #include "kernels/kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -8,19 +11,55 @@
 #include "base/status.h"
 #include "dsmoe.h"
 
-enum { MAX_SETS = 4 };
+/* Each set after the first needs what the one before it does, and more. */
+static const kernels *const sets[] = {
+    &kernels_scalar,
+#if defined(__x86_64__)
+    &kernels_avx2,
+#endif
+};
+
+/* All that a set's files are compiled for: see their flags in CMakeLists.txt. */
+static const unsigned needs[] = {0, CPU_AVX2 | CPU_FMA | CPU_F16C};
+
+#if defined(__x86_64__)
+/* Whether the system keeps the wide registers is among what the compiler's function looks at. Not every
+ * compiler's knows F16C. */
+static unsigned ask_features(void)
+{
+    unsigned a, b, c, d, features = 0;
+    if (__builtin_cpu_supports("avx2")) features |= CPU_AVX2;
+    if (__builtin_cpu_supports("fma")) features |= CPU_FMA;
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C)) features |= CPU_F16C;
+    return features;
+}
+#else
+static unsigned ask_features(void) { return 0; }
+#endif
+
+/* Asked once: in a virtual machine that is slow. */
+static unsigned cpu_features(void)
+{
+    static atomic_uint answer;
+    const unsigned is_answered = 1u << 31;
+    unsigned known = atomic_load(&answer);
+    if (known & is_answered) return known & ~is_answered;
+    unsigned features = ask_features();
+    atomic_store(&answer, features | is_answered);
+    return features;
+}
+
+int kernels_with(unsigned features)
+{
+    int n = 0;
+    while (n < (int)(sizeof sets / sizeof *sets) && (needs[n] & ~features) == 0) n++;
+    return n;
+}
 
 int kernels_all(const kernels *const **list)
 {
-    static const kernels *sets[MAX_SETS];
-    int n = 0;
-    sets[n++] = &kernels_scalar;
-#if defined(__x86_64__)
-    /* F16C came one generation before AVX2, and not every compiler knows to ask for it. */
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[n++] = &kernels_avx2;
-#endif
     *list = sets;
-    return n;
+    return kernels_with(cpu_features());
 }
 
 /* The set that DSMOE_KERNELS names; NULL if it names none of these, or nothing. */

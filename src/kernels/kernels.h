@@ -291,4 +291,9 @@ const kernels *kernels_get(void);
 /* All sets this processor runs, weakest first; the count. For tests and benchmarks. */
 int kernels_all(const kernels *const **list);
 
+/* What a processor may be able to do beyond what every one of its kind can. */
+enum { CPU_AVX2 = 1, CPU_FMA = 2, CPU_F16C = 4 };
+/* How many of the sets, weakest first, one with these features runs. */
+int kernels_with(unsigned features);
+
 #endif

@@ -62,7 +62,8 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
 /* ---- opening ------------------------------------------------------------------------------- */
 
 /* A file is a GGUF file, or an error that says what it is not. */
-static dsmoe_status open_path(dsmoe_model *m, const char *path, dsmoe_error *error)
+static dsmoe_status open_path(dsmoe_model *m, const char *path, const dsmoe_model_options *o,
+                              dsmoe_error *error)
 {
     struct stat info;
     if (stat(path, &info) != 0)
@@ -74,7 +75,7 @@ static dsmoe_status open_path(dsmoe_model *m, const char *path, dsmoe_error *err
                            " file",
                            path);
     STATUS_TRY(is_file ? gguf_model_open(path, m, error) : open_folder(m, path, error));
-    octet_stores_open(&m->octets, &m->config, m->weights);
+    if (!o->share_weights) octet_stores_open(&m->octets, &m->config, m->weights);
     return model_create_layers(m, error);
 }
 
@@ -92,6 +93,13 @@ static dsmoe_status hint_at_run(const char *path, dsmoe_status status, const dsm
 
 dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error)
 {
+    return dsmoe_model_open_with(path, NULL, model, error);
+}
+
+dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *options,
+                                   dsmoe_model **model, dsmoe_error *error)
+{
+    static const dsmoe_model_options usual = {0};
     if (!path || !model)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no path or no place for the model given");
     *model = NULL;
@@ -99,7 +107,7 @@ dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error
     if (!made) return out_of_memory(path, error);
     made->kernels = kernels_get();
     dsmoe_error reason = {0};
-    dsmoe_status status = open_path(made, path, &reason);
+    dsmoe_status status = open_path(made, path, options ? options : &usual, &reason);
     if (status != DSMOE_OK) {
         dsmoe_model_free(made);
         return hint_at_run(path, status, &reason, error);
@@ -148,6 +156,17 @@ const char *dsmoe_model_extra(const dsmoe_model *model, size_t index)
     if (index >= model->n_extras) return NULL;
     size_t at = model->extras[index];
     return model->gguf ? gguf_at(model->gguf, at)->name : shards_at(model->files, at)->name;
+}
+
+dsmoe_model_memory dsmoe_model_memory_size(const dsmoe_model *model)
+{
+    while (model->lender) model = model->lender;
+    size_t mapped = model->gguf    ? gguf_mapped_size(model->gguf)
+                    : model->files ? shards_mapped_size(model->files)
+                                   : 0;
+    return (dsmoe_model_memory){.mapped = mapped,
+                                .copied = atomic_load(&model->octets.budget.kept),
+                                .copied_most = model->octets.budget.total};
 }
 
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error)

@@ -23,15 +23,17 @@ struct dsmoe_model {
     size_t n_tensors, n_extras;
 };
 
-/* Fails once a file became shorter while it was in use: what was computed since means nothing. */
+/* Fails once a file changed while it was in use: what was computed since means nothing. */
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 
 /* The MoE layers over the weights. */
 dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);
 
 /* A model of a (checked) configuration over weights that somebody else owns and keeps: a trainer, or
- * another model. Free with dsmoe_model_free. */
+ * another model. With the kernels that their owner uses: octets of the weights lie in the order of one
+ * set. Free with dsmoe_model_free. */
 dsmoe_status model_over(const dsmoe_config *config, const dsmoe_generation_config *generation,
-                        model_weights *weights, dsmoe_model **model, dsmoe_error *error);
+                        model_weights *weights, const kernels *kn, dsmoe_model **model,
+                        dsmoe_error *error);
 
 #endif

@@ -6,14 +6,13 @@
 
 #include "base/memory.h"
 
-/* Of the memory that programs could have: the rest is for engines, and for the file on its way. */
-static const double largest_share = 0.85;
-
 /* A walk that first measures (without `stores`), then places. */
 typedef struct place {
     octet_store *stores;
+    octet_budget *budget;
     unsigned char *memory;
-    size_t n, size;
+    size_t n, size; /* size with room for alignment */
+    size_t bytes;
 } place;
 
 static void place_matrix(place *p, matrix *m, int64_t n_rows, int64_t k)
@@ -21,13 +20,18 @@ static void place_matrix(place *p, matrix *m, int64_t n_rows, int64_t k)
     const size_t alignment = 4096;
     int64_t n_octets = n_rows / BLOCK_OCTET;
     if (!dtype_is_block(m->type) || n_octets == 0) return;
+    size_t bytes = (size_t)(n_octets * BLOCK_OCTET * m->stride);
     if (p->stores) {
         octet_store *store = &p->stores[p->n];
-        *store = (octet_store){.memory = p->memory + p->size, .n_octets = n_octets, .k = k};
+        *store = (octet_store){.memory = p->memory + p->size,
+                               .n_octets = n_octets,
+                               .k = k,
+                               .size = bytes,
+                               .budget = p->budget};
         m->home = &store->home;
     }
-    size_t bytes = (size_t)(n_octets * BLOCK_OCTET * m->stride);
     p->size += (bytes + alignment - 1) / alignment * alignment;
+    p->bytes += bytes;
     p->n++;
 }
 
@@ -52,12 +56,14 @@ void octet_stores_open(octet_stores *stores, const dsmoe_config *config, model_w
     place all = {0};
     *stores = (octet_stores){0};
     place_all(&all, config, weights);
-    if (all.n == 0 || (double)all.size > largest_share * (double)memory_available()) return;
+    if (all.n == 0) return;
     stores->stores = calloc(all.n, sizeof *stores->stores);
     stores->memory = stores->stores ? memory_reserve(all.size) : NULL;
     if (!stores->memory) return; /* slower, but nothing is lost */
     stores->size = all.size;
-    all = (place){.stores = stores->stores, .memory = stores->memory};
+    stores->budget.total = all.bytes;
+    stores->budget.available = memory_available;
+    all = (place){.stores = stores->stores, .budget = &stores->budget, .memory = stores->memory};
     place_all(&all, config, weights);
 }
 

@@ -9,11 +9,11 @@ typedef struct octet_stores {
     octet_store *stores;
     unsigned char *memory; /* reserved; pages become real as octets are made */
     size_t size;
+    octet_budget budget;
 } octet_stores;
 
-/* Gives every matrix of a block type that products are made with a home. If the system could not hold
- * them all beside what it runs, none gets one: pages of the file can be dropped and read again, octets
- * cannot. */
+/* Gives every matrix of a block type that products are made with a home. The stores must stay where they
+ * are. */
 void octet_stores_open(octet_stores *stores, const dsmoe_config *config, model_weights *weights);
 void octet_stores_close(octet_stores *stores);
 

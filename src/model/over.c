@@ -17,7 +17,7 @@ dsmoe_status model_create_layers(dsmoe_model *m, dsmoe_error *error)
     for (int64_t i = 0; i < m->config.num_hidden_layers; i++) {
         const moe_weights *weights = &m->weights->blocks[i].moe;
         if (dsmoe_config_layer_is_moe(&m->config, i) &&
-            layer_create(&config, weights, &m->layers[i], NULL) != DSMOE_OK)
+            layer_create(&config, weights, m->kernels, &m->layers[i], NULL) != DSMOE_OK)
             return out_of_memory(error); /* the only way to fail */
     }
     return DSMOE_OK;
@@ -55,13 +55,14 @@ static dsmoe_status describe(dsmoe_model *m, dsmoe_error *error)
 }
 
 dsmoe_status model_over(const dsmoe_config *config, const dsmoe_generation_config *generation,
-                        model_weights *weights, dsmoe_model **model, dsmoe_error *error)
+                        model_weights *weights, const kernels *kn, dsmoe_model **model,
+                        dsmoe_error *error)
 {
     *model = NULL;
     dsmoe_model *made = calloc(1, sizeof *made);
     if (!made) return out_of_memory(error);
     *made = (dsmoe_model){
-        .config = *config, .generation = *generation, .weights = weights, .kernels = kernels_get()};
+        .config = *config, .generation = *generation, .weights = weights, .kernels = kn};
     dsmoe_status status = describe(made, error);
     if (status != DSMOE_OK) {
         dsmoe_model_free(made);

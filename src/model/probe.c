@@ -61,7 +61,8 @@ dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *prob
     dsmoe_config config = model->config;
     int64_t n_masked = 0;
     STATUS_TRY(apply(probe, &config, &n_masked, error));
-    STATUS_TRY(model_over(&config, &model->generation, model->weights, probed, error));
+    STATUS_TRY(
+        model_over(&config, &model->generation, model->weights, model->kernels, probed, error));
     (*probed)->lender = model;
     copy_types(model, *probed);
     for (int64_t i = 0; i < config.num_hidden_layers; i++)

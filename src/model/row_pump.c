@@ -28,7 +28,7 @@ static dsmoe_status report(const row_pump *pump, dsmoe_error *error)
     const row_pump_options *o = &pump->options;
     if (!o->progress || o->progress(o->context, (double)pump->done, (double)o->total))
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "%s: stopped", o->path);
+    return status_fail(error, DSMOE_ERROR_STOPPED, "%s: stopped", o->path);
 }
 
 dsmoe_status row_pump_create(const row_pump_options *options, row_pump **pump, dsmoe_error *error)

@@ -23,7 +23,7 @@ typedef struct row_pump_options {
     int n_threads;               /* at least 1 */
     int64_t longest;             /* numbers of the longest row */
     size_t total;                /* bytes of all tensors, for `progress` */
-    dsmoe_progress_fn *progress; /* may be NULL; false stops the work: DSMOE_ERROR_IO, "stopped" */
+    dsmoe_progress_fn *progress; /* may be NULL; false stops the work: DSMOE_ERROR_STOPPED */
     void *context;
 } row_pump_options;
 

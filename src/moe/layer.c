@@ -61,7 +61,7 @@ static unsigned weights_forms(const dsmoe_layer_config *c, const moe_weights *w)
 }
 
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
-                          dsmoe_layer **layer, dsmoe_error *error)
+                          const kernels *kn, dsmoe_layer **layer, dsmoe_error *error)
 {
     size_t size = (size_t)config->n_routed_experts * sizeof *weights->experts;
     dsmoe_layer *made = malloc(sizeof *made);
@@ -73,7 +73,7 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
     }
     memcpy(table, weights->experts, size);
     *made = (dsmoe_layer){.config = *config,
-                          .kernels = kernels_get(),
+                          .kernels = kn,
                           .weights = *weights,
                           .is_f32 = weights_are_f32(config, weights),
                           .x_forms = weights_forms(config, weights)};
@@ -106,7 +106,7 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     moe_weights typed = {
         matrix_f32(weights->gate, config->hidden_size), table,
         expert_f32(&weights->shared_experts, config->hidden_size, moe_shared_width(config))};
-    dsmoe_status status = layer_create(config, &typed, layer, error);
+    dsmoe_status status = layer_create(config, &typed, kernels_get(), layer, error);
     free(table);
     return status;
 }

@@ -28,9 +28,9 @@ struct dsmoe_layer {
                             probe, which sets it before anyone uses the layer */
 };
 
-/* dsmoe_layer_create over weights of any type; `config` is checked already. */
+/* dsmoe_layer_create over weights of any type, with those kernels; `config` is checked already. */
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
-                          dsmoe_layer **layer, dsmoe_error *error);
+                          const kernels *kn, dsmoe_layer **layer, dsmoe_error *error);
 
 /* Sees what a weight is about to be multiplied with: n_rows rows of n_in numbers. Called from the
  * thread that called forward, one product after the other. */

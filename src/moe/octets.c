@@ -5,7 +5,13 @@
 #include "base/threads.h"
 #include "kernels/gemm_blocks.h"
 
-enum { TASK_OCTETS = 16 };
+enum {
+    TASK_OCTETS = 16,
+    ANSWER_HOLDS = 256 << 20, /* bytes of octets; asking takes a tenth of a millisecond */
+};
+
+/* Of the memory that programs could have: the rest is for sessions, and for the file on its way. */
+static const double largest_share = 0.85;
 
 static int64_t task_count(const octet_store *store)
 {
@@ -29,11 +35,31 @@ octet_work octets_begin(const kernels *kn, int n_threads)
     return (octet_work){.kernels = kn, .n_threads = n_threads};
 }
 
+/* Whether the system could hold all octets and have some memory left. Those that are kept have taken
+ * theirs already. */
+static bool is_room_for_all(const octet_budget *b)
+{
+    return (double)b->total <= largest_share * ((double)b->available() + (double)b->kept);
+}
+
+/* Sessions that come here at the same time may both ask, which is no harm. */
+static bool take(octet_budget *b, size_t size)
+{
+    if (atomic_fetch_sub(&b->holds_for, (int64_t)size) < (int64_t)size) {
+        atomic_store(&b->allowed, is_room_for_all(b));
+        atomic_store(&b->holds_for, ANSWER_HOLDS);
+    }
+    if (!atomic_load(&b->allowed)) return false;
+    atomic_fetch_add(&b->kept, size);
+    return true;
+}
+
 void octets_want(octet_work *work, matrix weight)
 {
     octet_store *store = (octet_store *)weight.home; /* its first member */
     if (!store || atomic_load(&store->n_uses) > 1 || atomic_fetch_add(&store->n_uses, 1) != 1)
         return;
+    if (!take(store->budget, store->size)) return;
     if (work->n == OCTETS_BATCH) octets_end(work);
     work->items[work->n++] = (struct octet_item){.weight = weight, .store = store};
 }
@@ -49,8 +75,7 @@ void octets_end(octet_work *work)
     for (int i = 0; i < work->n; i++) {
         octet_store *store = work->items[i].store;
         atomic_store_explicit(&store->home.octets, store->memory, memory_order_release);
-        memory_forget(work->items[i].weight.data,
-                      (size_t)(store->n_octets * BLOCK_OCTET * work->items[i].weight.stride));
+        memory_forget(work->items[i].weight.data, store->size);
     }
     work->n = 0;
 }

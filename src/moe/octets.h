@@ -10,12 +10,25 @@
 
 #include "kernels/kernels.h"
 
+/* What the octets of all matrices of a model may take. Pages of a file can be dropped and read again,
+ * octets cannot: so they are kept only as long as the system could hold all of them beside what it runs.
+ * It is asked now and then, as it may fill up at any time. */
+typedef struct octet_budget {
+    size_t total;                /* bytes of all octets */
+    atomic_size_t kept;          /* bytes of those that are kept */
+    atomic_bool allowed;         /* the last answer */
+    _Atomic int64_t holds_for;   /* bytes for which that is good */
+    uint64_t (*available)(void); /* bytes that the process could have */
+} octet_budget;
+
 /* The home of a matrix's octets; `home` is what the matrix points to. */
 typedef struct octet_store {
     octet_home home;
     atomic_uint n_uses;    /* the second one makes them */
     unsigned char *memory; /* for n_octets of them */
     int64_t n_octets, k;
+    size_t size; /* bytes of all */
+    octet_budget *budget;
 } octet_store;
 
 /* Matrices that are about to be used. */
@@ -31,8 +44,9 @@ typedef struct octet_work {
     } items[OCTETS_BATCH];
 } octet_work;
 
-/* One after the other: begin, want each matrix, end. Those that have no home, or whose octets are made
- * already or just now by another engine, are left alone: without octets they are only slower. */
+/* One after the other: begin, want each matrix, end. Those that have no home, whose octets are made already
+ * or just now by another engine, or for which there was no memory at their second use, are left alone:
+ * without octets they are only slower. */
 octet_work octets_begin(const kernels *kn, int n_threads);
 void octets_want(octet_work *work, matrix weight);
 void octets_end(octet_work *work);

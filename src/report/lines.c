@@ -2,24 +2,28 @@
 #include "report/lines.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "formats/regular_file.h"
 
 /* A line of a run with thousands of experts in each of a hundred layers has a few megabytes. */
 static const size_t max_line = (size_t)16 << 20;
 
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error)
 {
-    mapped_file file;
     *reader = (line_reader){0};
-    STATUS_TRY(mapped_file_open(&file, path, error));
-    *reader = line_reader_of((const char *)file.bytes, file.size);
-    reader->file = file;
-    return DSMOE_OK;
+    regular_file file;
+    STATUS_TRY(regular_file_open(&file, path, error));
+    *reader = line_reader_of(fdopen(file.descriptor, "r"), file.size);
+    if (reader->file) return DSMOE_OK;
+    close(file.descriptor);
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
 }
 
-line_reader line_reader_of(const char *bytes, size_t size)
+line_reader line_reader_of(FILE *file, size_t size)
 {
-    return (line_reader){.bytes = bytes, .size = size};
+    return (line_reader){.file = file, .left = size};
 }
 
 static void read_object(line_reader *reader)
@@ -35,22 +39,57 @@ static void read_object(line_reader *reader)
         json_node_free(node);
 }
 
+/* Puts a character into the text; what is far too long is only counted. False without memory. */
+static bool put(line_reader *reader, size_t at, char c)
+{
+    if (at > max_line) return true;
+    if (at >= reader->capacity) {
+        size_t capacity = reader->capacity ? 2 * reader->capacity : 4096;
+        char *text = realloc(reader->text, capacity);
+        if (!text) return false;
+        reader->text = text;
+        reader->capacity = capacity;
+    }
+    reader->text[at] = c;
+    return true;
+}
+
+/* Reads up to the end of a line. A file that ends before it should has become shorter. */
+static dsmoe_status read_line(line_reader *reader)
+{
+    reader->length = 0;
+    reader->whole = false;
+    while (reader->left > 0 && !reader->whole) {
+        int c = getc_unlocked(reader->file);
+        if (c == EOF) return DSMOE_ERROR_IO;
+        if (!put(reader, reader->length, (char)c)) return DSMOE_ERROR_MEMORY;
+        reader->left--;
+        reader->whole = c == '\n';
+        reader->length += !reader->whole;
+    }
+    return DSMOE_OK;
+}
+
 bool line_reader_next(line_reader *reader)
 {
-    while (reader->next < reader->size) {
-        const char *start = reader->bytes + reader->next;
-        size_t left = reader->size - reader->next;
-        const char *end = memchr(start, '\n', left);
-        reader->text = start;
-        reader->whole = end != NULL;
-        reader->length = end ? (size_t)(end - start) : left;
-        reader->next += reader->length + reader->whole;
+    while (reader->left > 0 && reader->status == DSMOE_OK) {
+        reader->status = read_line(reader);
+        if (reader->status != DSMOE_OK) return false;
         reader->number++;
         if (reader->length == 0) continue;
         read_object(reader);
         return true;
     }
     return false;
+}
+
+dsmoe_status line_reader_check(const line_reader *reader, const char *path, dsmoe_error *error)
+{
+    if (reader->status == DSMOE_OK) return DSMOE_OK;
+    return status_fail(error, reader->status, "%s: %s", path,
+                       reader->status == DSMOE_ERROR_MEMORY
+                           ? "out of memory"
+                           : "the file became shorter or could not be read");
 }
 
 json_node *line_reader_take(line_reader *reader)
@@ -63,7 +102,8 @@ json_node *line_reader_take(line_reader *reader)
 void line_reader_close(line_reader *reader)
 {
     json_node_free(reader->object);
-    mapped_file_close(&reader->file);
+    free(reader->text);
+    if (reader->file) fclose(reader->file);
     *reader = (line_reader){0};
 }
 

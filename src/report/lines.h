@@ -4,26 +4,30 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "formats/json.h"
-#include "formats/mapped_file.h"
 
 typedef struct line_reader {
-    mapped_file file; /* zeros if the bytes are the caller's */
-    const char *bytes;
-    size_t size, next;
+    FILE *file;
+    size_t left;       /* bytes of it as it was opened, whatever is written after them meanwhile */
     size_t number;     /* of the line below, from 1 */
-    const char *text;  /* without its newline */
-    size_t length;     /* its bytes */
+    char *text;        /* with its newline, if it has one */
+    size_t length;     /* its bytes without that */
+    size_t capacity;   /* of text */
     bool whole;        /* a newline ended it */
     json_node *object; /* what it says; NULL if that is no object, or the line is far too long */
+    dsmoe_status status;
 } line_reader;
 
+/* Reads as it goes: a log may be long, and somebody may be writing to it. */
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
-/* The lines of bytes that stay where they are. */
-line_reader line_reader_of(const char *bytes, size_t size);
-/* The next line that is not empty; false after the last. */
+/* The next `size` bytes of a file that is open; line_reader_close closes it. */
+line_reader line_reader_of(FILE *file, size_t size);
+/* The next line that is not empty; false after the last, and when it cannot be read. */
 bool line_reader_next(line_reader *reader);
+/* Whether all lines could be read so far. */
+dsmoe_status line_reader_check(const line_reader *reader, const char *path, dsmoe_error *error);
 /* The object of this line, from now on the caller's to free. */
 json_node *line_reader_take(line_reader *reader);
 void line_reader_close(line_reader *reader); /* allowed on zeros */

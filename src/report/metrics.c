@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
+#include "formats/mapped_file.h"
 #include "report/append_file.h"
 #include "report/events.h"
 #include "report/lines.h"
@@ -38,6 +39,7 @@ static dsmoe_status copy_lines(const char *path, int64_t step, partial_file *out
         if (line_number(reader.object, "step") > (double)step) continue; /* NAN is not */
         status = partial_file_write(out, reader.text, reader.length + 1, error);
     }
+    if (status == DSMOE_OK) status = line_reader_check(&reader, path, error);
     line_reader_close(&reader);
     return status;
 }

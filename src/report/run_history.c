@@ -209,17 +209,17 @@ static void read_lines(reading *r)
     }
 }
 
-dsmoe_status run_history_parse(run_history *run, const char *bytes, size_t size, const char *name,
+dsmoe_status run_history_parse(run_history *run, line_reader lines, const char *name,
                                dsmoe_error *error)
 {
-    reading r = {.run = run, .lines = line_reader_of(bytes, size), .last_time = NAN};
-    dsmoe_status status = DSMOE_OK;
+    reading r = {.run = run, .lines = lines, .last_time = NAN};
     r.out_of_memory = !prepare(run);
     if (!r.out_of_memory) read_lines(&r);
+    dsmoe_status status = line_reader_check(&r.lines, name, error);
     line_reader_close(&r.lines);
     if (r.out_of_memory)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", name);
-    else if (!run->start && isnan(run->step))
+    else if (status == DSMOE_OK && !run->start && isnan(run->step))
         status = status_fail(error, DSMOE_ERROR_FORMAT,
                              "%s: not the metrics of a run: no line that tells of its start or of"
                              " a step",
@@ -230,12 +230,10 @@ dsmoe_status run_history_parse(run_history *run, const char *bytes, size_t size,
 
 dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error)
 {
-    mapped_file file;
+    line_reader lines;
     *run = (run_history){0};
-    STATUS_TRY(mapped_file_open(&file, path, error));
-    dsmoe_status status = run_history_parse(run, (const char *)file.bytes, file.size, path, error);
-    mapped_file_close(&file);
-    return status;
+    STATUS_TRY(line_reader_open(&lines, path, error));
+    return run_history_parse(run, lines, path, error);
 }
 
 void run_history_free(run_history *run)

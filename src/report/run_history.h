@@ -4,6 +4,7 @@
 #define DSMOE_REPORT_RUN_HISTORY_H
 
 #include "formats/json.h"
+#include "report/lines.h"
 #include "report/load_history.h"
 #include "report/series.h"
 
@@ -51,8 +52,8 @@ typedef struct run_history {
 
 /* An unreadable line is counted and left out; a file without any line of a run is an error. */
 dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *error);
-/* The same of bytes, with a name for messages. */
-dsmoe_status run_history_parse(run_history *run, const char *bytes, size_t size, const char *name,
+/* The same of lines, which it closes, with a name for messages. */
+dsmoe_status run_history_parse(run_history *run, line_reader lines, const char *name,
                                dsmoe_error *error);
 void run_history_free(run_history *run);
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "formats/gguf_magic.h"
+#include "formats/mapped_file.h"
 #include "formats/partial_file.h"
 
 static const char json_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
@@ -24,15 +25,11 @@ static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
 }
 
-static dsmoe_status map_text(const char *path, size_t max_size, mapped_file *file,
-                             tokenizer_text *text, dsmoe_error *error)
+static dsmoe_status read_text(const char *path, size_t max_size, whole_file *file,
+                              tokenizer_text *text, dsmoe_error *error)
 {
-    STATUS_TRY(mapped_file_open(file, path, error));
-    if (file->size > max_size)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: %zu bytes of JSON, at most %zu are expected", path, file->size,
-                           max_size);
-    *text = (tokenizer_text){(const char *)file->bytes, file->size, path};
+    STATUS_TRY(whole_file_read(file, path, max_size, error));
+    *text = (tokenizer_text){file->bytes, file->size, path};
     return DSMOE_OK;
 }
 
@@ -60,9 +57,9 @@ static dsmoe_status open_folder(tokenizer_files *files, const char *path, dsmoe_
     files->names[0] = mapped_file_path(path, json_name);
     files->names[1] = mapped_file_path(path, config_name);
     if (!files->names[0] || !files->names[1]) return out_of_memory(path, error);
-    STATUS_TRY(map_text(files->names[0], TOKENIZER_MAX_SIZE, &files->file, &files->text, error));
+    STATUS_TRY(read_text(files->names[0], TOKENIZER_MAX_SIZE, &files->file, &files->text, error));
     if (stat(files->names[1], &info) != 0) return DSMOE_OK;
-    return map_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error);
+    return read_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error);
 }
 
 dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error)
@@ -77,15 +74,15 @@ dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmo
     else if (gguf_magic_at(path))
         status = open_gguf(files, path, error);
     else
-        status = map_text(path, TOKENIZER_MAX_SIZE, &files->file, &files->text, error);
+        status = read_text(path, TOKENIZER_MAX_SIZE, &files->file, &files->text, error);
     if (status != DSMOE_OK) tokenizer_files_close(files);
     return status;
 }
 
 void tokenizer_files_close(tokenizer_files *files)
 {
-    mapped_file_close(&files->file);
-    mapped_file_close(&files->config_file);
+    whole_file_free(&files->file);
+    whole_file_free(&files->config_file);
     gguf_tokenizer_text_free(&files->made);
     free(files->names[0]);
     free(files->names[1]);

@@ -2,14 +2,14 @@
 #ifndef DSMOE_TEXT_TOKENIZER_FILES_H
 #define DSMOE_TEXT_TOKENIZER_FILES_H
 
-#include "formats/mapped_file.h"
+#include "formats/whole_file.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
 typedef struct tokenizer_files {
     tokenizer_text text;   /* tokenizer.json */
     tokenizer_text config; /* tokenizer_config.json; bytes are NULL where there is none */
-    mapped_file file, config_file;
+    whole_file file, config_file;
     gguf_tokenizer_text made; /* from a GGUF file */
     char *names[2];
 } tokenizer_files;

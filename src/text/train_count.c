@@ -80,7 +80,7 @@ static dsmoe_status report(const counter *c, dsmoe_error *error)
     double in_file = c->seen - c->seen_before;
     double done = c->before + (in_file < c->size ? in_file : c->size);
     if (o->progress(o->context, done, c->total)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "stopped");
+    return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
 static dsmoe_status count_batch(counter *c, dsmoe_error *error)

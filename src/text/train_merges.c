@@ -174,7 +174,7 @@ static dsmoe_status learn(learner *l, size_t n_tokens, dsmoe_progress_fn *progre
     for (;;) {
         double done = (double)v->count - TRAIN_BYTES, total = (double)n_tokens - TRAIN_BYTES;
         if (progress && !progress(context, done, total))
-            return status_fail(error, DSMOE_ERROR_IO, "stopped");
+            return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         if (v->count >= n_tokens || !train_pairs_take(&l->pairs, &pair)) return DSMOE_OK;
         char bytes[TRAIN_WORD_MAX];
         train_token token = join(v, pair.left, pair.right, bytes);

@@ -69,7 +69,7 @@ static dsmoe_status check_file(const char *folder, const char *name, uint64_t ex
     snprintf(path, sizeof path, "%s/%s", folder, name);
     mapped_file file;
     STATUS_TRY(check_present(path, error));
-    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    STATUS_TRY(mapped_file_open(&file, path, error));
     dsmoe_status status = DSMOE_OK;
     if (checkpoint_hash(file.bytes, file.size) != expected)
         status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);

@@ -170,6 +170,7 @@ static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, co
     dsmoe_status status = mapped_file_open(&file, path, error);
     if (status == DSMOE_OK)
         status = put_bits(s, key, checkpoint_hash(file.bytes, file.size), error);
+    if (status == DSMOE_OK && !mapped_file_intact(&file)) status = mapped_file_lost(path, error);
     mapped_file_close(&file);
     free(path);
     return status;

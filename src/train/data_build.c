@@ -124,7 +124,7 @@ static dsmoe_status report(const builder *b, dsmoe_error *error)
     /* Each part goes through all files. */
     done = b->part == DOCUMENT_TRAIN ? done - share * done : b->total - share * (b->total - done);
     if (!o->progress || o->progress(o->context, done, b->total)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "stopped");
+    return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
 /* What is written from now on belongs to `source`, which is not before the one it belonged to. */
@@ -258,7 +258,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
                                 double done, double total, hash_state *h, dsmoe_error *error)
 {
     mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, source->path, error));
+    STATUS_TRY(mapped_file_open(&file, source->path, error));
     hash_add_number(h, (uint64_t)source->form);
     hash_add_number(h, (uint64_t)source->kind);
     hash_add_number(h, file.size);
@@ -267,7 +267,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
         size_t n = file.size - at < HASH_STRETCH ? file.size - at : HASH_STRETCH;
         hash_add(h, file.bytes + at, n);
         if (o->progress && !o->progress(o->context, done, total))
-            status = status_fail(error, DSMOE_ERROR_IO, "stopped");
+            status = status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
     }
     if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);
     mapped_file_close(&file);

@@ -124,7 +124,7 @@ dsmoe_status data_cache_open(data_cache *cache, const char *path, dsmoe_error *e
 {
     *cache = (data_cache){0};
     mapped_file file;
-    STATUS_TRY(mapped_file_open_guarded(&file, path, error));
+    STATUS_TRY(mapped_file_open(&file, path, error));
     dsmoe_status status = data_cache_parse(file.bytes, file.size, path, cache, error);
     cache->file = file;
     cache->path = strdup(path);

@@ -42,7 +42,7 @@ dsmoe_status data_cache_parse(const void *bytes, size_t size, const char *source
 /* The same for a file, which is mapped. */
 dsmoe_status data_cache_open(data_cache *cache, const char *path, dsmoe_error *error);
 void data_cache_close(data_cache *cache); /* allowed on zeros */
-/* Fails once the file became shorter while it was in use: tokens that were read since may be
+/* Fails once the file changed while it was in use: tokens that were read since may be
  * zeros. */
 dsmoe_status data_cache_check_intact(const data_cache *cache, dsmoe_error *error);
 /* The kind of text that a token is in. */

@@ -292,6 +292,5 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
     dsmoe_status status = prepare(r, settings, error);
-    /* Long work ends with an error if it is told to end. */
-    return r->stopped ? DSMOE_OK : status;
+    return status == DSMOE_ERROR_STOPPED ? DSMOE_OK : status; /* told to end */
 }

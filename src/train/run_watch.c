@@ -97,7 +97,7 @@ static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
     dsmoe_status status =
         dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss, error);
     *measured = status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE;
-    if (r->stopped && !*measured) return DSMOE_OK; /* told to end */
+    if (status == DSMOE_ERROR_STOPPED) return DSMOE_OK; /* told to end */
     r->held_out_loss = isfinite(loss) ? loss : (double)NAN;
     /* A model that overflows on a text it has not seen may still recover. */
     if (status == DSMOE_ERROR_NONFINITE) return DSMOE_OK;

@@ -141,7 +141,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
                                           .bos_token_id = t->config.bos_token_id};
     if (t->config.eos_token_id >= 0)
         generation.eos_token_id[generation.n_eos_token_ids++] = t->config.eos_token_id;
-    STATUS_TRY(model_over(&t->config, &generation, t->weight_slots, &t->model, error));
+    STATUS_TRY(model_over(&t->config, &generation, t->weight_slots, t->kernels, &t->model, error));
     for (size_t i = 0; i < t->n_parameters; i++) t->parameters[i].name = t->model->tensors[i].name;
     return DSMOE_OK;
 }

@@ -1,15 +1,17 @@
-/* test_memory_available.c - how much memory there is to take: the machine's own figure, limits of both
- * kinds of control groups, and that training refuses what does not fit. */
+/* test_available.c - how much memory there is to take and how many processors: the machine's own figure,
+ * limits of both kinds of control groups, and that training refuses what does not fit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/threads.h"
 #include "data_files.h"
 #include "formats/folder.h"
 #include "scratch.h"
@@ -94,15 +96,68 @@ static void test_trainer_refuses(void **state)
         fail_msg("%s", error.message);
 }
 
+/* ---- processors ------------------------------------------------------------------------------ */
+
+static void expect_threads(int n) { assert_int_equal(threads_allowed_under(directory), n); }
+
+/* Time for a part of a processor is time for one thread. */
+static void test_threads_version_2(void **state)
+{
+    (void)state;
+    expect_threads(INT_MAX);
+    put("proc/self", "cgroup", "0::/user/job\n");
+    expect_threads(INT_MAX);
+    put("sys/fs/cgroup/user/job", "cpu.max", "max 100000\n");
+    expect_threads(INT_MAX);
+    put("sys/fs/cgroup/user/job", "cpu.max", "300000 100000\n");
+    expect_threads(3);
+    put("sys/fs/cgroup/user/job", "cpu.max", "300001 100000\n");
+    expect_threads(4);
+    put("sys/fs/cgroup/user/job", "cpu.max", "5000 100000\n");
+    expect_threads(1);
+    put("sys/fs/cgroup/user/job", "cpu.max", "18446744073709551615 1\n");
+    expect_threads(INT_MAX);
+    put("sys/fs/cgroup/user", "cpu.max", "250000 100000\n");
+    expect_threads(3);
+    put("sys/fs/cgroup", "cpu.max", "0 100000\n");
+    expect_threads(1);
+    put("sys/fs/cgroup", "cpu.max", "100000 0\n"); /* which means nothing */
+    expect_threads(3);
+}
+
+static void test_threads_version_1(void **state)
+{
+    (void)state;
+    put("proc/self", "cgroup", "6:cpuset:/set\n5:cpuacct,cpu:/docker/4f\n4:memory:/m\n0::/\n");
+    put("sys/fs/cgroup/cpu/set", "cpu.cfs_quota_us", "100000\n");
+    put("sys/fs/cgroup/cpu/set", "cpu.cfs_period_us", "100000\n");
+    expect_threads(INT_MAX); /* another controller's group */
+    put("sys/fs/cgroup/cpu/docker/4f", "cpu.cfs_quota_us", "-1\n");
+    put("sys/fs/cgroup/cpu/docker/4f", "cpu.cfs_period_us", "100000\n");
+    expect_threads(INT_MAX);
+    put("sys/fs/cgroup/cpu/docker/4f", "cpu.cfs_quota_us", "610000\n");
+    expect_threads(7);
+    put("sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "400000\n");
+    expect_threads(7);
+    put("sys/fs/cgroup/cpu", "cpu.cfs_period_us", "200000\n");
+    expect_threads(2);
+}
+
+static void test_threads_here(void **state)
+{
+    (void)state;
+    assert_true(threads_available() >= 1);
+    assert_true(threads_available() <= threads_allowed_under(""));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, empty_directory, clear_directory)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_machine),
-        TEST(test_version_2),
-        TEST(test_version_1),
-        TEST(test_trainer_refuses),
+        TEST(test_machine),         TEST(test_version_2),         TEST(test_version_1),
+        TEST(test_trainer_refuses), TEST(test_threads_version_2), TEST(test_threads_version_1),
+        TEST(test_threads_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
