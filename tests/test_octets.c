@@ -47,7 +47,7 @@ static dsmoe_model *open_with(const dsmoe_model_options *options)
 static void run(const dsmoe_model *model, int from, int to, float *logits)
 {
     dsmoe_sequence *sequence = make_sequence(model, N_TOKENS, 0, 2);
-    for (int i = from; i < to; i++) decode(session, tokens[i], logits);
+    for (int i = from; i < to; i++) decode(sequence, tokens[i], logits);
     free_sequence(sequence);
 }
 
