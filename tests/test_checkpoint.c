@@ -471,13 +471,21 @@ static void test_swapped(void **state)
 
 /* ---- which stay ------------------------------------------------------------------------------ */
 
+/* The step of the newest checkpoint below a step. */
+static int64_t newest(int64_t below, char found[CHECKPOINT_PATH])
+{
+    int64_t step = 0;
+    assert_int_equal(checkpoint_newest(run, below, &step, found, NULL), DSMOE_OK);
+    return step;
+}
+
 static void test_newest(void **state)
 {
     (void)state;
     char found[CHECKPOINT_PATH];
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1); /* no run at all */
+    assert_int_equal(newest(INT64_MAX, found), -1); /* no run at all */
     assert_int_equal(folder_make(tiny_path(run, "checkpoints/.step-00000900.partial"), NULL), 0);
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1);
+    assert_int_equal(newest(INT64_MAX, found), -1);
     static const char *const names[] = {
         "step-00000005",      "step-00000020",         "step-123456789", "step-20",
         "step-00000020.copy", "damaged-step-00009999", "step-000000099", "step-"};
@@ -486,12 +494,50 @@ static void test_newest(void **state)
         snprintf(name, sizeof name, "checkpoints/%s", names[i]);
         assert_int_equal(folder_make(tiny_path(run, name), NULL), DSMOE_OK);
     }
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), 123456789);
+    assert_int_equal(newest(INT64_MAX, found), 123456789);
     assert_string_equal(found, tiny_path(run, "checkpoints/step-123456789"));
-    assert_int_equal(checkpoint_newest(run, 123456789, found), 20);
-    assert_int_equal(checkpoint_newest(run, 20, found), 5);
+    assert_int_equal(newest(123456789, found), 20);
+    assert_int_equal(newest(20, found), 5);
     assert_string_equal(found, tiny_path(run, "checkpoints/step-00000005"));
-    assert_int_equal(checkpoint_newest(run, 5, found), -1);
+    assert_int_equal(newest(5, found), -1);
+    tiny_remove(run);
+}
+
+/* What cannot be listed is not taken for empty. */
+static void test_newest_unknown(void **state)
+{
+    (void)state;
+    char found[CHECKPOINT_PATH];
+    int64_t step = 7;
+    dsmoe_error error = {0};
+    assert_int_equal(folder_make(run, NULL), DSMOE_OK);
+    touch(tiny_path(run, "checkpoints")); /* no folder */
+    assert_int_equal(checkpoint_newest(run, INT64_MAX, &step, found, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "checkpoints: cannot read the folder"));
+    assert_int_equal(step, -1);
+    assert_int_equal(checkpoint_prune(run, 1, -1, &error), DSMOE_ERROR_IO);
+    tiny_remove(run);
+}
+
+/* Links lead to what is there, or are not there. */
+static void test_mend_links(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    for (int64_t step = 1; step <= 3; step++) write_step(t, step);
+    prune(3, 3);
+    checkpoint_mend_links(run, 2, 1); /* both lead somewhere */
+    assert_link("latest", "checkpoints/step-00000003");
+    assert_link("best", "checkpoints/step-00000003");
+    assert_int_equal(checkpoint_set_aside(run, 3, NULL), DSMOE_OK);
+    checkpoint_mend_links(run, 2, 1);
+    assert_link("latest", "checkpoints/step-00000002");
+    assert_link("best", "checkpoints/step-00000001");
+    tiny_remove(tiny_path(run, "checkpoints/step-00000001"));
+    checkpoint_mend_links(run, 2, 1);
+    assert_false(tiny_exists(tiny_path(run, "best")));
+    assert_link("latest", "checkpoints/step-00000002");
+    dsmoe_trainer_free(t);
     tiny_remove(run);
 }
 
@@ -653,6 +699,8 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_swapped),
         cmocka_unit_test(test_newest),
+        cmocka_unit_test(test_newest_unknown),
+        cmocka_unit_test(test_mend_links),
         cmocka_unit_test(test_prune),
         cmocka_unit_test(test_foreign_files),
         cmocka_unit_test(test_sweep),

@@ -62,9 +62,10 @@ bool checkpoint_get_evaluation(const char *path, double *held_out_loss);
  * file in it that is not a checkpoint's stays as it is. */
 dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, dsmoe_error *error);
 
-/* The newest checkpoint of a step below `below`: its step, and its path into `path`; -1 if there is
- * none. */
-int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_PATH]);
+/* The newest checkpoint of a step below `below`: its step into `step`, -1 if there is none, and its path
+ * into `path`. That the checkpoints cannot be listed is an error: it does not mean that there are none. */
+dsmoe_status checkpoint_newest(const char *run, int64_t below, int64_t *step,
+                               char path[CHECKPOINT_PATH], dsmoe_error *error);
 
 /* Reads every byte and compares the hashes: the state if all is well, else a message that names the
  * file at fault. DSMOE_ERROR_FORMAT means that the checkpoint is damaged; any other failure (no
@@ -78,5 +79,9 @@ dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoin
 
 /* Renames a damaged checkpoint to damaged-step-…, so that nobody takes it for the newest. */
 dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error);
+
+/* Where `latest` or `best` leads to a checkpoint that is no longer there, it leads to that of the given
+ * step instead; a `best` whose checkpoint (best_step < 0: it has none) is gone as well is removed. */
+void checkpoint_mend_links(const char *run, int64_t newest_step, int64_t best_step);
 
 #endif

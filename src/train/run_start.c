@@ -15,9 +15,11 @@
 static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
-    for (int64_t step = INT64_MAX;
-         (step = checkpoint_newest(r->folder, step, path)) > r->saved_step;)
+    for (int64_t step = INT64_MAX;;) {
+        STATUS_TRY(checkpoint_newest(r->folder, step, &step, path, error));
+        if (step <= r->saved_step) break;
         STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
+    }
     run_message(r, "the newest checkpoint is damaged and was set aside (%s); going on from %s",
                 reason, r->checkpoint);
     return DSMOE_OK;
@@ -39,25 +41,53 @@ static void recall(run *r, int64_t step)
                     r->state.kernels, dsmoe_kernels_name());
 }
 
-/* Only damage makes an older one the one to take: no permission and no memory may pass. */
-dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
+/* A run without a checkpoint begins again, and its log with it. One that has had a checkpoint must not:
+ * its folder may have been moved, or lie on a disk that is not mounted. */
+static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
 {
-    dsmoe_error first = {0};
-    for (int64_t step = INT64_MAX;
-         (step = checkpoint_newest(r->folder, step, r->checkpoint)) >= 0;) {
+    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is not there"
+                       : run_has(r, "latest")           ? "latest leads to one"
+                       : run_has(r, "best")             ? "best leads to one"
+                       : metrics_shows_saved(r->folder) ? "metrics.jsonl tells of one"
+                                                        : NULL;
+    if (!sign) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: the checkpoints of this run are gone (%s): bring them back, or begin a "
+                       "new run in another folder",
+                       r->folder, sign);
+}
+
+/* The newest checkpoint that is whole; what is wrong with the newest, if it is another one, is put into
+ * `damage`. Only damage makes an older one the one to take: no permission and no memory may pass. */
+static dsmoe_status find_whole(run *r, int64_t *found, dsmoe_error *damage, dsmoe_error *error)
+{
+    for (int64_t step = INT64_MAX;;) {
+        STATUS_TRY(checkpoint_newest(r->folder, step, &step, r->checkpoint, error));
+        *found = step;
+        if (step < 0) return DSMOE_OK;
         dsmoe_error reason;
         dsmoe_status status = checkpoint_check(r->checkpoint, &r->state, &reason);
-        if (status == DSMOE_OK) {
-            recall(r, step);
-            return first.status ? set_damaged_aside(r, first.message, error) : DSMOE_OK;
-        }
+        if (status == DSMOE_OK) return DSMOE_OK;
         if (status != DSMOE_ERROR_FORMAT) return status_fail(error, status, "%s", reason.message);
-        if (!first.status) first = reason;
+        if (!damage->status) *damage = reason;
+    }
+}
+
+dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
+{
+    dsmoe_error damage = {0};
+    int64_t step;
+    STATUS_TRY(find_whole(r, &step, &damage, error));
+    if (step >= 0) {
+        recall(r, step);
+        if (damage.status) STATUS_TRY(set_damaged_aside(r, damage.message, error));
+        checkpoint_mend_links(r->folder, r->saved_step, r->state.best_step);
+        return DSMOE_OK;
     }
     *r->checkpoint = '\0';
-    if (first.status)
-        return status_fail(error, first.status, "every checkpoint is damaged: %s", first.message);
-    return DSMOE_OK;
+    if (damage.status)
+        return status_fail(error, damage.status, "every checkpoint is damaged: %s", damage.message);
+    return check_never_saved(r, error);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
