@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/documents.h"
+#include "formats/folder.h"
 #include "formats/gguf_magic.h"
 #include "model/config.h"
 #include "text/tokenizer_files.h"
@@ -210,11 +210,44 @@ static void tell_files(const run *r)
     if (*line) run_message(r, "data: %s", line);
 }
 
-/* A path that is no longer there, though the run learnt from it; NULL if all are. */
+/* Whether there is a file at a path or below it, hidden ones apart: the place where a disk was mounted has
+ * none. A link to a folder counts for one. */
+typedef struct file_search {
+    const char *folder;
+    int depth;
+    bool found;
+} file_search;
+
+static bool see_entry(void *context, const char *name);
+
+static bool holds_file(const char *path, int depth)
+{
+    enum { MAX_DEPTH = 64 };
+    struct stat info;
+    if (stat(path, &info) != 0 || depth > MAX_DEPTH) return false;
+    if (!S_ISDIR(info.st_mode)) return true;
+    bool is_link = depth > 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    file_search search = {path, depth, is_link};
+    if (!is_link && folder_each(path, see_entry, &search, NULL) != DSMOE_OK)
+        return true; /* whoever reads it will say why it cannot be read */
+    return search.found;
+}
+
+static bool see_entry(void *context, const char *name)
+{
+    file_search *search = context;
+    char path[CHECKPOINT_PATH];
+    if (*name == '.') return true;
+    search->found = run_path(search->folder, name, path, NULL) != DSMOE_OK ||
+                    holds_file(path, search->depth + 1);
+    return !search->found;
+}
+
+/* A path at which there is no file any more, though the run learnt from it; NULL if all have some. */
 static const char *find_missing(const run *r, const char *const *paths, int n_paths)
 {
     for (int i = 0; r->saved_step >= 0 && i < n_paths; i++)
-        if (access(paths[i], F_OK) != 0) return paths[i];
+        if (!holds_file(paths[i], 0)) return paths[i];
     return NULL;
 }
 
