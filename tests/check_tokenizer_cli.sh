@@ -115,4 +115,11 @@ code=$?
 one_message interrupted
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
 
+# ---- who fails leaves no folder, nor one above it
+run 1 tokenizer train --data "$scratch/nowhere" --out "$scratch/new/deep"
+one_message nowhere
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/new/deep" --vocab-size 1000000
+one_message "at most"
+[ ! -e "$scratch/new" ] || complain "debris of a tokenizer that could not be trained"
+
 exit $failed

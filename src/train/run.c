@@ -272,6 +272,7 @@ static void close_run(run *r)
     dsmoe_trainer_free(r->trainer);
     dsmoe_dataset_free(r->dataset);
     dsmoe_tokenizer_free(r->tokenizer);
+    free(r->made);
     free(r->tokens);
     free(r->targets);
     free(r->layer_losses);

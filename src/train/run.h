@@ -38,9 +38,9 @@ typedef struct run {
     dsmoe_run_settings settings, before; /* `before`: as a resumed run had them until now */
     dsmoe_run_options options;
     char folder[DSMOE_PATH];
-    char made[DSMOE_PATH]; /* the topmost folder that was made for it; "": all were there */
-    bool is_preparing;     /* a new folder that does not hold a run yet */
-    int lock; /* the folder, opened: one process at a time trains there; -1: not open */
+    char *made;        /* the topmost folder that was made for it; NULL: all were there */
+    bool is_preparing; /* a new folder that does not hold a run yet */
+    int lock;          /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
     double started;             /* when, on the clock */
     bool is_late;               /* the time limit has passed */
