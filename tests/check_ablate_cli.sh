@@ -53,7 +53,7 @@ one_message "at most"
 ablate 1 --out "$scratch/none/ablation" --seq 100000
 one_message "too short"
 ablate 1 --out "$scratch/none/ablation" --batch 65536 --seq 512 --only dense
-says "smaller batch"
+says "(--batch 65536, --seq 512)"
 [ ! -e "$scratch/none" ] || complain "debris of a start that failed"
 mkdir "$scratch/none" "$scratch/none/tokenizer"
 ablate 1 --out "$scratch/none"

@@ -138,6 +138,52 @@ static void test_exact(void **state)
     compare_resumed(true, (const int[]){2, 3, 1});
 }
 
+/* The first line of a run's log that begins so; to be freed. */
+static char *line_of(const char *run, const char *begins)
+{
+    size_t size;
+    char *text = tiny_read(tiny_path(run_folder(run), "metrics.jsonl"), &size);
+    const char *line = strstr(text, begins);
+    assert_non_null(line);
+    char *copy = strndup(line, strcspn(line, "\n"));
+    free(text);
+    return copy;
+}
+
+/* A line of the log is the mean of the same steps whether the run was stopped among them or not, and the
+ * last loss is told again to whoever asks again. */
+static void test_log(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"{\"type\":\"step\",\"step\":4,",
+                                        "{\"type\":\"step\",\"step\":6,",
+                                        "{\"type\":\"end\",\"step\":6,\"finished\":true,"};
+    dsmoe_run_settings s = tiny_settings(directory, "all");
+    s.log_every = 4;
+    s.device_groups = 2;
+    dsmoe_run_result whole = must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    s = tiny_settings(directory, "parts");
+    s.log_every = 4;
+    s.device_groups = 2;
+    must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 3}, NULL);
+    must_resume(run_folder("parts"), 5, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        dsmoe_run_result r = must_resume(run_folder("parts"), 0, 1, NULL);
+        assert_true(r.loss == whole.loss);
+    }
+    for (int i = 0; i < 3; i++) {
+        char *a = line_of("all", lines[i]), *b = line_of("parts", lines[i]);
+        const char *ends = strstr(a, ",\"lr\""); /* what comes next has times in it */
+        size_t n = ends ? (size_t)(ends - a) : strlen(a);
+        assert_true(n > 60 || i == 2);
+        if (strncmp(a, b, n)) fail_msg("%s is not %s", b, a);
+        free(a);
+        free(b);
+    }
+    tiny_remove(run_folder("all"));
+    tiny_remove(run_folder("parts"));
+}
+
 /* Recomputation is the same arithmetic. */
 static void test_recompute(void **state)
 {
@@ -528,6 +574,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_log),
         cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_early),

@@ -236,6 +236,16 @@ static void watch_event(void *context, const dsmoe_run_event *event)
     }
 }
 
+/* What a run calls its settings, as they were typed. */
+static const char *option_name(const char *key)
+{
+    static const char *const options[] = {"--data", "--tokenizer", "--steps", "--batch",
+                                          "--seq",  "--lr",        "--out"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!strcmp(key, options[i] + 2)) return options[i];
+    return key;
+}
+
 static bool is_interrupted(void *context)
 {
     (void)context;
@@ -293,6 +303,7 @@ static int train(ablation *a, int entry, int seed)
     dsmoe_run_options options = {.n_threads = (int)a->options->n_threads,
                                  .event = watch_event,
                                  .stop = is_interrupted,
+                                 .setting_name = option_name,
                                  .context = &watch};
     if (!settings) return cli_failure("ablate", "not enough memory");
     a->run++;

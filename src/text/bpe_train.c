@@ -119,8 +119,7 @@ static dsmoe_status learn(const job *j, train_vocabulary *v, dsmoe_error *error)
     if (status == DSMOE_OK && v->count < n_tokens && j->options->vocab_size)
         status =
             status_fail(error, DSMOE_ERROR_ARGUMENT,
-                        "%s: %" PRId64 " bytes of text allow a vocab_size of %zu at most, not"
-                        " %" PRId64,
+                        "%s: %" PRId64 " bytes of text allow %zu tokens at most, not %" PRId64,
                         j->options->paths[0], n_bytes, v->count + TRAIN_SPECIAL, j->vocab_size);
     if (j->options->n_text_bytes) *j->options->n_text_bytes = n_bytes;
     if (j->options->n_text_tokens) *j->options->n_text_tokens = v->n_text_tokens;

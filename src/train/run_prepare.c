@@ -104,11 +104,40 @@ static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
     return train_tokenizer(r, error);
 }
 
+/* Whether two tokenizers have the same text for every id. */
+static bool has_same_pieces(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
+{
+    bool same = dsmoe_tokenizer_size(a) == dsmoe_tokenizer_size(b);
+    for (int32_t id = 0; same && id < dsmoe_tokenizer_size(a); id++) {
+        size_t n = 0, m = 0;
+        const char *x = dsmoe_tokenizer_piece(a, id, &n), *y = dsmoe_tokenizer_piece(b, id, &m);
+        same = n == m && !x == !y && (!x || !memcmp(x, y, n));
+    }
+    return same;
+}
+
+/* A model that is trained further knows the tokens of its own tokenizer. */
+static void compare_tokenizers(const run *r)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    dsmoe_tokenizer *own = NULL;
+    if (!*s->init || !*s->tokenizer || !init_has_tokenizer(s->init)) return;
+    if (dsmoe_tokenizer_open(s->init, &own, NULL) == DSMOE_OK &&
+        !has_same_pieces(own, r->tokenizer))
+        run_message(r,
+                    "%s is not the tokenizer of %s: its tokens mean nothing to that model, which "
+                    "has to learn them all",
+                    s->tokenizer, s->init);
+    dsmoe_tokenizer_free(own);
+}
+
 static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 {
     if (!r->options.resume) STATUS_TRY(make_tokenizer(r, error));
-    return run_has(r, "tokenizer.json") ? dsmoe_tokenizer_open(r->folder, &r->tokenizer, error)
-                                        : DSMOE_OK;
+    if (!run_has(r, "tokenizer.json")) return DSMOE_OK;
+    STATUS_TRY(dsmoe_tokenizer_open(r->folder, &r->tokenizer, error));
+    if (!r->options.resume) compare_tokenizers(r);
+    return DSMOE_OK;
 }
 
 /* ---- the configuration ----------------------------------------------------------------------- */
@@ -184,6 +213,37 @@ static dsmoe_status read_config(run *r, dsmoe_error *error)
     STATUS_TRY(*path ? dsmoe_config_read(path, &r->config, error)
                      : dsmoe_config_preset(r->settings.preset, &r->config, error));
     return r->saved_step >= 0 ? DSMOE_OK : resize(r, error);
+}
+
+static dsmoe_status refuse_idle(const run *r, const char *key, const char *why, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s has no effect: %s", run_setting_name(r, key),
+                       why);
+}
+
+/* Settings that this model or this data give nothing to do were given by mistake; a run that has them
+ * already goes on. */
+static dsmoe_status check_experts(const run *r, dsmoe_error *error)
+{
+    const char *why = "no layer of the model has experts";
+    const dsmoe_run_settings *s = &r->settings;
+    if (config_moe_layers(&r->config, r->config.num_hidden_layers) > 0) return DSMOE_OK;
+    if (s->aux_loss_alpha > 0 && run_is_given(r, "aux_loss_alpha"))
+        return refuse_idle(r, "aux_loss_alpha", why, error);
+    if (s->device_groups > 0 && run_is_given(r, "device_groups"))
+        return refuse_idle(r, "device_groups", why, error);
+    return DSMOE_OK;
+}
+
+static dsmoe_status check_text(const run *r, dsmoe_error *error)
+{
+    static const char *const keys[] = {"sample_every", "sample_tokens", "sample_prompt"};
+    const char *why = "the data are tokens, and no tokenizer is given";
+    if (r->tokenizer) return DSMOE_OK;
+    if (run_is_given(r, "bad_bytes")) return refuse_idle(r, "bad_bytes", why, error);
+    for (size_t i = 0; r->settings.sample_every > 0 && i < sizeof keys / sizeof *keys; i++)
+        if (run_is_given(r, keys[i])) return refuse_idle(r, keys[i], why, error);
+    return DSMOE_OK;
 }
 
 /* What settings and tokenizer ask of it. */
@@ -316,7 +376,9 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
         STATUS_TRY(run_open_new_folder(r, error));
     }
     STATUS_TRY(read_config(r, error));
+    STATUS_TRY(check_experts(r, error));
     STATUS_TRY(prepare_tokenizer(r, error));
+    STATUS_TRY(check_text(r, error));
     STATUS_TRY(fit_config(r, error));
     STATUS_TRY(run_plan(r, error));
     return prepare_data(r, error);

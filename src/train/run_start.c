@@ -29,7 +29,7 @@ static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *e
 static void recall(run *r, int64_t step)
 {
     r->saved_step = r->first_step = step;
-    r->logged_loss = r->state.loss;
+    r->logged_loss = r->state.logged_loss;
     if (checkpoint_get_evaluation(r->checkpoint, &r->held_out_loss) && r->state.is_due) {
         run_count_evaluation(r);
         run_consider_best(r);
@@ -103,10 +103,24 @@ static dsmoe_status load_init(run *r, dsmoe_error *error)
                   : DSMOE_OK;
 }
 
+/* What the next line of the log is the mean of began before. */
+static void recall_interval(run *r)
+{
+    r->interval.n = r->state.interval_n;
+    r->interval.loss = r->state.interval_loss;
+    r->interval.aux_loss = r->state.interval_aux_loss;
+    r->interval.device_loss = r->state.interval_device_loss;
+    checkpoint_read_interval(r->checkpoint, r->interval.layers, r->plan.n_moe_layers);
+}
+
 static dsmoe_status fill_weights(run *r, dsmoe_error *error)
 {
     checkpoint_state known; /* since it was found */
-    if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &known, error);
+    if (r->saved_step >= 0) {
+        STATUS_TRY(checkpoint_read(r->checkpoint, r->trainer, &known, error));
+        recall_interval(r);
+        return DSMOE_OK;
+    }
     r->state = (checkpoint_state){.data_hash = r->data.hash,
                                   .loss = NAN,
                                   .best_loss = NAN,
@@ -200,7 +214,9 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
 static void tell_start(const run *r)
 {
     bool changed = r->options.resume && settings_differ(&r->before, &r->settings);
-    char *changes = changed ? settings_describe_changes(&r->before, &r->settings) : NULL;
+    char *changes =
+        changed ? settings_describe_changes(&r->before, &r->settings, r->options.setting_name)
+                : NULL;
     dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
     event.text = changes;
     run_emit(r, &event);
