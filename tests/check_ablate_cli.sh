@@ -62,6 +62,10 @@ one_message "holds tokenizer"
 rmdir "$scratch/none/tokenizer"
 ablate 1 --out "$scratch/none" --vocab-size 1000000
 [ -d "$scratch/none" ] || complain "a folder that was there is gone"
+echo "notes of mine" >"$scratch/none/settings.txt"
+ablate 1 --out "$scratch/none"
+one_message "settings.txt"
+[ -s "$scratch/none/settings.txt" ] || complain "somebody's file is gone"
 # one that was killed before its first run
 mkdir "$dir" "$dir/runs" "$dir/tokenizer"
 echo "--scale small" >"$dir/settings.txt"

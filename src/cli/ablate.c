@@ -390,8 +390,8 @@ static int take_path(const char *given, char out[DSMOE_PATH])
 static bool has_tokens(const ablation *a)
 {
     char path[ABLATE_PATH];
-    return ablate_path(a, path, "losses.tsv") && access(path, F_OK) == 0 &&
-           ablate_path(a, path, "data.cache") && access(path, F_OK) == 0;
+    return ablate_folder_has_begun(a) && ablate_path(a, path, "data.cache") &&
+           access(path, F_OK) == 0;
 }
 
 /* The options as the comparison takes them: names found, paths absolute, defaults filled in. */

@@ -89,6 +89,8 @@ bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, 
     __attribute__((format(printf, 3, 4)));
 /* Makes the folder, or finds that what was trained there had the same settings. */
 int ablate_folder_open(ablation *a);
+/* Whether something has been trained there, or measured: from then on its settings bind. */
+bool ablate_folder_has_begun(const ablation *a);
 /* Removes it again, if nothing was trained there. */
 void ablate_folder_abandon(const ablation *a);
 /* The hash of the data that its losses are of; 0: it has none. */

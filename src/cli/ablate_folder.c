@@ -122,8 +122,7 @@ static bool is_empty_folder(const char *path)
     return n < 3; /* itself and the one above it */
 }
 
-/* Whether something has been trained here, or measured: from then on the settings bind. */
-static bool has_begun(const ablation *a)
+bool ablate_folder_has_begun(const ablation *a)
 {
     char path[ABLATE_PATH], *text;
     size_t length;
@@ -160,8 +159,11 @@ static void remove_made(const ablation *a)
 {
     char path[DSMOE_PATH];
     memcpy(path, a->out, sizeof path);
-    for (int i = 0; i < a->n_made; i++) {
-        if (rmdir(path) != 0) return;
+    for (int n = 0; n < a->n_made;) {
+        if (rmdir(path) == 0)
+            n++;
+        else if (errno != ENOENT)
+            return;
         char *slash = strrchr(path, '/');
         if (!slash) return;
         *slash = '\0';
@@ -170,7 +172,7 @@ static void remove_made(const ablation *a)
 
 void ablate_folder_abandon(const ablation *a)
 {
-    if (!a->is_open || has_begun(a)) return;
+    if (!a->is_open || ablate_folder_has_begun(a)) return;
     discard(a);
     remove_made(a);
 }
@@ -220,6 +222,17 @@ static int check_outside(const ablation *a)
     return CLI_OK;
 }
 
+/* Whether a file is the settings of a comparison, as its first line says. */
+static bool is_settings(const char *path)
+{
+    char begin[8] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) return false;
+    bool is_ours = fgets(begin, sizeof begin, file) && !strcmp(begin, "--scale");
+    fclose(file);
+    return is_ours;
+}
+
 /* Nothing of somebody else's is touched. */
 static int check_folder(const ablation *a)
 {
@@ -227,7 +240,7 @@ static int check_folder(const ablation *a)
     int exit_code = check_outside(a);
     if (exit_code == CLI_OK && ablate_path(a, path, "settings.json") && access(path, F_OK) == 0)
         exit_code = cli_failure("ablate", "%s: holds a training run; take another folder", a->out);
-    if (exit_code == CLI_OK && ablate_path(a, path, "settings.txt") && access(path, F_OK) != 0)
+    if (exit_code == CLI_OK && ablate_path(a, path, "settings.txt") && !is_settings(path))
         exit_code = output_check_folder("ablate", a->out, NULL, 0);
     return exit_code;
 }
@@ -240,7 +253,7 @@ static int settle(ablation *a)
     if (!ablate_path(a, path, "settings.txt")) return CLI_FAILURE;
     char *text = format_settings(a);
     if (!text) return cli_failure("ablate", "not enough memory");
-    a->has_begun = has_begun(a);
+    a->has_begun = ablate_folder_has_begun(a);
     if (!a->has_begun) discard(a);
     int exit_code =
         access(path, F_OK) == 0 ? compare_settings(a, path, text) : write_settings(path, text);
