@@ -92,7 +92,7 @@ for name in garbage empty nowhere; do
     one_message "$scratch/$name"
 done
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/none" --vocab-size 100000
-one_message vocab_size "at most"
+one_message "tokens at most, not 100000"
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/empty" --vocab-size 300
 one_message "$scratch/empty"
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
