@@ -38,14 +38,39 @@ usage --only
 [ ! -e "$dir" ] || complain "a folder of a wrong call"
 run 1 ablate --data "$scratch/nowhere" --out "$dir"
 one_message nowhere
-run 1 ablate --data "$corpus" --out "$scratch/none/ablation"
-one_message none/ablation
+run 2 ablate --data "$corpus" --out "$dir" --tokenizer "$scratch/t" --vocab-size 300
+usage --tokenizer
 ablate 1 --out "$corpus/ablation"
 one_message "lies in the data"
 [ ! -e "$corpus/ablation" ] || complain "a folder within the data"
 : >"$scratch/file"
 ablate 1 --out "$scratch/file"
 one_message file
+
+# ---- a start that trains nothing leaves nothing, and nothing that binds the next one
+ablate 1 --out "$scratch/none/ablation" --vocab-size 1000000
+one_message "at most"
+ablate 1 --out "$scratch/none/ablation" --seq 100000
+one_message "too short"
+ablate 1 --out "$scratch/none/ablation" --batch 65536 --seq 512 --only dense
+says "(--batch 65536, --seq 512)"
+[ ! -e "$scratch/none" ] || complain "debris of a start that failed"
+mkdir "$scratch/none" "$scratch/none/tokenizer"
+ablate 1 --out "$scratch/none"
+one_message "holds tokenizer"
+[ -d "$scratch/none/tokenizer" ] || complain "somebody's folder is gone"
+rmdir "$scratch/none/tokenizer"
+ablate 1 --out "$scratch/none" --vocab-size 1000000
+[ -d "$scratch/none" ] || complain "a folder that was there is gone"
+echo "notes of mine" >"$scratch/none/settings.txt"
+ablate 1 --out "$scratch/none"
+one_message "settings.txt"
+[ -s "$scratch/none/settings.txt" ] || complain "somebody's file is gone"
+# one that was killed before its first run
+mkdir "$dir" "$dir/runs" "$dir/tokenizer"
+echo "--scale small" >"$dir/settings.txt"
+printf 'data\t0123456789abcdef\n' >"$dir/losses.tsv"
+echo "no tokenizer" >"$dir/tokenizer/tokenizer.json"
 
 # ---- two models
 ablate 0 --out "$dir" --only gshard,deepseekmoe
@@ -112,8 +137,30 @@ done
 cp "$corpus/prose/README.md" "$scratch/README.md"
 echo "Another line." >>"$corpus/prose/README.md"
 ablate 1 --out "$dir" --only gshard
-one_message "the data is no longer"
+one_message "the text has changed" "name another --out"
 cp "$scratch/README.md" "$corpus/prose/README.md"
+cp "$dir/losses.tsv" "$scratch/losses"
+
+# ---- an end that was none: the run is gone on with, not measured
+lines=$dir/runs/gshard-seed1/metrics.jsonl
+cp "$lines" "$scratch/lines"
+sed 's/"finished":true/"finished":false/' "$scratch/lines" >"$lines"
+grep -v '^gshard.1.plain' "$scratch/losses" >"$dir/losses.tsv"
+ablate 1 --out "$dir" --only gshard
+says "gshard-seed1"
+cp "$scratch/lines" "$lines"
+cp "$scratch/losses" "$dir/losses.tsv"
+
+# ---- text that has moved, and text that is gone
+mv "$corpus" "$scratch/moved"
+run 0 ablate --data "$scratch/moved" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
+    --out "$dir" --only gshard,deepseekmoe,dense
+cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "other losses of a text that has moved"
+run 0 ablate --data "$scratch/moved" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 1 -t 2 \
+    --out "$dir" --only switch
+ablate 0 --out "$dir" --only gshard,deepseekmoe --json
+one_message "$corpus is gone"
+mv "$scratch/moved" "$corpus"
 
 # ---- Ctrl-C, and on
 many_steps="--data $corpus --only dense --seeds 1 --steps 120 --batch 1 --seq 16 --vocab-size 300 -t 1"
@@ -139,6 +186,18 @@ done
 cmp -s "$scratch/stopped/losses.tsv" "$scratch/straight/losses.tsv" ||
     complain "other losses after an interruption"
 grep -q '"finished": true' "$scratch/stopped/ablation.json" || complain "it is not finished"
+
+# ---- shards of tokens, with their tokenizer: a cache of data begins as one
+n=$(od -An -tu4 -j8 -N4 "$dir/data.cache")
+head -c $((1024 + 2 * n)) "$dir/data.cache" >"$scratch/tokens.bin"
+few_steps="--only dense --seeds 1 --steps 3 --batch 1 --seq 32 -t 2"
+# shellcheck disable=SC2086  # several arguments
+run 1 ablate --data "$scratch/tokens.bin" $few_steps --out "$scratch/shards"
+one_message "the tokenizer that made them"
+# shellcheck disable=SC2086  # several arguments
+run 0 ablate --data "$scratch/tokens.bin" $few_steps --out "$scratch/shards" --tokenizer "$dir/tokenizer"
+shows "dense"
+grep -q "^--tokenizer" "$scratch/shards/settings.txt" || complain "the tokenizer is no setting"
 
 # ---- a full disk is not silence
 fails_on_full_disk "ablate $many_steps --out $scratch/straight" \

@@ -37,8 +37,10 @@ uses 4
 run 0 eval -m "$newest" --against "$run" -f "$text" -c 16
 uses 4
 shows "100.00 %"
-run 0 imatrix -m "$run" -f "$text" -o "$scratch/imatrix.gguf" -c 16 --chunks 2
+run 0 imatrix -m "$run" -f "$text" -o "$scratch/imatrix.gguf" --chunks 2
 says "step 4"
+shows "pieces of 16" # what it was made for
+[ "$(wc -l <"$err")" -eq 1 ] || complain "a warning of its own default"
 run 0 bench model -m "$run" -p 2 -n 2 -t 1 --seconds 0 --json
 uses 4
 run 0 plan --config "$run"

@@ -17,7 +17,7 @@ saved() { # a line that the run's settings must have
 # shellcheck disable=SC2086  # several arguments
 run 0 train $small --out "$run_dir" --stop-after 3 --quiet -t 1
 run 0 train --resume "$run_dir" --steps 8 --lr 0.001 --schedule constant --stop-after 4 -t 1
-says "changed steps 6 -> 8, lr 0.01 -> 0.001, schedule \"step\" -> \"constant\"" "step 4/8" "lr 1.00e-03"
+says "changed --steps 6 -> 8, --lr 0.01 -> 0.001, --schedule \"step\" -> \"constant\"" "step 4/8" "lr 1.00e-03"
 saved '"lr": 0.001,'
 saved '"steps": 8,'
 saved '"batch": 2,'
@@ -78,6 +78,7 @@ no_effect "--device-loss-alpha 0.1" --device-loss-alpha --device-groups
 no_effect "--sample-every 0 --sample-prompt x" --sample-prompt --sample-every
 no_effect "--sample-every 0 --sample-tokens 8" --sample-tokens --sample-every
 no_effect "--sample-tokens 0 --sample-prompt x" --sample-prompt --sample-tokens
+no_effect "--sample-every 5 --sample-tokens 0" --sample-every --sample-tokens
 no_effect "--eval-every 0 --eval-sequences 8" --eval-sequences --eval-every
 no_effect "--held-out 0 --eval-every 8" --eval-every --held-out
 no_effect "--held-out 0 --eval-sequences 8" --eval-sequences --held-out
@@ -90,7 +91,40 @@ echo '{"sample_every": 0}' >"$scratch/blind.json"
 # shellcheck disable=SC2086
 run 2 train $place --out "$scratch/no" --settings "$scratch/blind.json" --sample-prompt x
 usage "--sample-prompt has no effect: --sample-every is 0"
+idle() { # options that the model or the data give nothing to do, words
+    # shellcheck disable=SC2086
+    run 1 train $place --out "$scratch/no" $1
+    shift
+    one_message "$@"
+}
+idle "--routed 0 --aux-loss-alpha 0.1" "--aux-loss-alpha has no effect"
+idle "--routed 0 --device-groups 2" "--device-groups has no effect"
+idle "--layers 2 --dense-layers 2 --routed 4" "no layer is left for experts" "--dense-layers 2"
+idle "--dense-layers 0 --ffn 64" "ask for dense layers" "--ffn 64"
+run 2 init --preset tiny --layers 2 --dense-layers 9 "$scratch/no"
+usage "no layer is left for experts" "--dense-layers 9"
+n=$(od -An -tu4 -j8 -N4 "$run_dir/data.cache")
+head -c $((1024 + 2 * n)) "$run_dir/data.cache" >"$scratch/tokens.bin"
+shards="--data $scratch/tokens.bin --config $scratch/config.json --seq 16 --steps 2 -t 1 --out $scratch/no"
+for option in "--sample-every 1" "--sample-prompt hi" "--bad-bytes keep"; do
+    # shellcheck disable=SC2086
+    run 1 train $shards $option
+    one_message "${option% *} has no effect: the data are tokens"
+done
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
+# shellcheck disable=SC2086
+run 0 train $shards --quiet
+shows '--ids -p "1 2 3"'
+rm -rf "$scratch/no"
+
+# ---- a tokenizer that is not the model's
+run 0 tokenizer train --data "$scratch/text" --vocab-size 265 --out "$scratch/other"
+run 0 train --data "$scratch/text" --init "$run_dir/latest" --tokenizer "$scratch/other" --seq 16 --steps 1 \
+    --out "$scratch/further" --quiet -t 1
+says "is not the tokenizer of"
+run 0 train --data "$scratch/text" --init "$run_dir/latest" --tokenizer "$run_dir/tokenizer.json" --seq 16 \
+    --steps 1 --out "$scratch/same" --quiet -t 1
+silent
 
 # ---- what a message names is what was typed
 # shellcheck disable=SC2086

@@ -92,7 +92,7 @@ for name in garbage empty nowhere; do
     one_message "$scratch/$name"
 done
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/none" --vocab-size 100000
-one_message vocab_size "at most"
+one_message "tokens at most, not 100000"
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/empty" --vocab-size 300
 one_message "$scratch/empty"
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
@@ -114,5 +114,12 @@ code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 one_message interrupted
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
+
+# ---- who fails leaves no folder, nor one above it
+run 1 tokenizer train --data "$scratch/nowhere" --out "$scratch/new/deep"
+one_message nowhere
+run 1 tokenizer train --data "$scratch/text" --out "$scratch/new/deep" --vocab-size 1000000
+one_message "at most"
+[ ! -e "$scratch/new" ] || complain "debris of a tokenizer that could not be trained"
 
 exit $failed

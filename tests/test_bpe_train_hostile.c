@@ -136,7 +136,7 @@ static void test_too_little_text(void **state)
     write_text("text", "abcd abcd\n");
     dsmoe_tokenizer_train_options options = options_of("text", 8192, 1);
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT,
-                   "10 bytes of text allow a vocab_size of 261");
+                   "10 bytes of text allow 261 tokens at most");
     assert_refused(&options, "out", DSMOE_ERROR_ARGUMENT, "not 8192");
     train("text", 0, 1, "out"); /* nobody asked for so many */
     dsmoe_tokenizer *small = open_trained("out");

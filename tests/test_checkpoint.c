@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/rng.h"
 #include "formats/folder.h"
 #include "same_config.h"
@@ -73,6 +74,11 @@ static checkpoint_state make_state(int64_t step)
                               .n_worse = 3,
                               .evaluated_step = step - 2,
                               .is_due = 1,
+                              .logged_loss = nextafter(3, 4),
+                              .interval_n = 1,
+                              .interval_loss = nextafter(4, 5),
+                              .interval_aux_loss = nextafter(5, 6),
+                              .interval_device_loss = nextafter(6, 7),
                               .kernels = "some"};
 }
 
@@ -469,15 +475,122 @@ static void test_swapped(void **state)
     tiny_remove(run);
 }
 
+/* ---- the format before ----------------------------------------------------------------------- */
+
+/* Where the value of a key begins in the header of a training.safetensors. */
+static char *value_at(char *header, const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":\"", key);
+    char *at = strstr(header, quoted);
+    if (!at) fail_msg("no %s in the header", key);
+    return at + strlen(quoted);
+}
+
+/* Takes an entry out, with the comma after it. */
+static void blank(char *header, const char *key)
+{
+    char *value = value_at(header, key), *end = strchr(value, '"');
+    value -= strlen(key) + 4;
+    assert_true(end[1] == ',');
+    memset(value, ' ', (size_t)(end + 2 - value));
+}
+
+static void add_value(hash_state *h, char *header, const char *key)
+{
+    const char *value = value_at(header, key);
+    hash_add(h, value, strcspn(value, "\""));
+    hash_add(h, "", 1);
+}
+
+/* The header as the format before has it: without what the log has begun. */
+static void make_older(char *header)
+{
+    static const char *const gone[] = {"logged_loss",          "interval_n",
+                                       "interval_loss",        "interval_aux_loss",
+                                       "interval_device_loss", "interval_layers"};
+    static const char *const left[] = {"format",
+                                       "step",
+                                       "n_updates",
+                                       "n_skipped",
+                                       "sequences",
+                                       "data_hash",
+                                       "loss",
+                                       "best_loss",
+                                       "best_step",
+                                       "lowest_loss",
+                                       "n_worse",
+                                       "evaluated_step",
+                                       "is_due",
+                                       "kernels",
+                                       "model_files",
+                                       "hash of config.json",
+                                       "hash of model.safetensors",
+                                       "numbers_hash"};
+    hash_state h;
+    hash_begin(&h, 0);
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) blank(header, gone[i]);
+    strchr(value_at(header, "format"), '3')[0] = '2';
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) add_value(&h, header, left[i]);
+    char digits[24];
+    snprintf(digits, sizeof digits, "%016" PRIx64, hash_end(&h));
+    memcpy(value_at(header, "state_hash"), digits, 16);
+}
+
+static void test_format_before(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    const dsmoe_layer_losses layers[] = {{.aux_loss = 0.1f, .device_loss = 0.2f}};
+    char written[CHECKPOINT_PATH];
+    snprintf(
+        written, sizeof written, "%s",
+        write_as(t, 10, (checkpoint_options){.interval_layers = layers, .n_interval_layers = 1}));
+    dsmoe_layer_losses read_layers[2];
+    checkpoint_read_interval(written, read_layers, 1);
+    assert_true(read_layers[0].aux_loss == 0.1f && read_layers[0].device_loss == 0.2f);
+    checkpoint_read_interval(written, read_layers, 2); /* of another model */
+    assert_true(read_layers[0].aux_loss == 0 && read_layers[1].device_loss == 0);
+    size_t size;
+    char *bytes = tiny_read(tiny_path(written, "training.safetensors"), &size);
+    uint64_t length;
+    memcpy(&length, bytes, sizeof length);
+    char *header = strndup(bytes + 8, (size_t)length);
+    make_older(header);
+    memcpy(bytes + 8, header, (size_t)length);
+    FILE *file = fopen(tiny_path(written, "training.safetensors"), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    checkpoint_state read;
+    dsmoe_error error;
+    if (checkpoint_check(written, &read, &error)) fail_msg("%s", error.message);
+    assert_true(read.step == 10 && read.logged_loss == read.loss && read.interval_n == 0);
+    checkpoint_read_interval(written, read_layers, 1);
+    assert_true(read_layers[0].aux_loss == 0);
+    free(header);
+    free(bytes);
+    dsmoe_trainer_free(t);
+    tiny_remove(run);
+}
+
 /* ---- which stay ------------------------------------------------------------------------------ */
+
+/* The step of the newest checkpoint below a step. */
+static int64_t newest(int64_t below, char found[CHECKPOINT_PATH])
+{
+    int64_t step = 0;
+    assert_int_equal(checkpoint_newest(run, below, &step, found, NULL), DSMOE_OK);
+    return step;
+}
 
 static void test_newest(void **state)
 {
     (void)state;
     char found[CHECKPOINT_PATH];
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1); /* no run at all */
+    assert_int_equal(newest(INT64_MAX, found), -1); /* no run at all */
     assert_int_equal(folder_make(tiny_path(run, "checkpoints/.step-00000900.partial"), NULL), 0);
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), -1);
+    assert_int_equal(newest(INT64_MAX, found), -1);
     static const char *const names[] = {
         "step-00000005",      "step-00000020",         "step-123456789", "step-20",
         "step-00000020.copy", "damaged-step-00009999", "step-000000099", "step-"};
@@ -486,12 +599,50 @@ static void test_newest(void **state)
         snprintf(name, sizeof name, "checkpoints/%s", names[i]);
         assert_int_equal(folder_make(tiny_path(run, name), NULL), DSMOE_OK);
     }
-    assert_int_equal(checkpoint_newest(run, INT64_MAX, found), 123456789);
+    assert_int_equal(newest(INT64_MAX, found), 123456789);
     assert_string_equal(found, tiny_path(run, "checkpoints/step-123456789"));
-    assert_int_equal(checkpoint_newest(run, 123456789, found), 20);
-    assert_int_equal(checkpoint_newest(run, 20, found), 5);
+    assert_int_equal(newest(123456789, found), 20);
+    assert_int_equal(newest(20, found), 5);
     assert_string_equal(found, tiny_path(run, "checkpoints/step-00000005"));
-    assert_int_equal(checkpoint_newest(run, 5, found), -1);
+    assert_int_equal(newest(5, found), -1);
+    tiny_remove(run);
+}
+
+/* What cannot be listed is not taken for empty. */
+static void test_newest_unknown(void **state)
+{
+    (void)state;
+    char found[CHECKPOINT_PATH];
+    int64_t step = 7;
+    dsmoe_error error = {0};
+    assert_int_equal(folder_make(run, NULL), DSMOE_OK);
+    touch(tiny_path(run, "checkpoints")); /* no folder */
+    assert_int_equal(checkpoint_newest(run, INT64_MAX, &step, found, &error), DSMOE_ERROR_IO);
+    assert_non_null(strstr(error.message, "checkpoints: cannot read the folder"));
+    assert_int_equal(step, -1);
+    assert_int_equal(checkpoint_prune(run, 1, -1, &error), DSMOE_ERROR_IO);
+    tiny_remove(run);
+}
+
+/* Links lead to what is there, or are not there. */
+static void test_mend_links(void **state)
+{
+    (void)state;
+    dsmoe_trainer *t = make_trainer(1);
+    for (int64_t step = 1; step <= 3; step++) write_step(t, step);
+    prune(3, 3);
+    checkpoint_mend_links(run, 2, 1); /* both lead somewhere */
+    assert_link("latest", "checkpoints/step-00000003");
+    assert_link("best", "checkpoints/step-00000003");
+    assert_int_equal(checkpoint_set_aside(run, 3, NULL), DSMOE_OK);
+    checkpoint_mend_links(run, 2, 1);
+    assert_link("latest", "checkpoints/step-00000002");
+    assert_link("best", "checkpoints/step-00000001");
+    tiny_remove(tiny_path(run, "checkpoints/step-00000001"));
+    checkpoint_mend_links(run, 2, 1);
+    assert_false(tiny_exists(tiny_path(run, "best")));
+    assert_link("latest", "checkpoints/step-00000002");
+    dsmoe_trainer_free(t);
     tiny_remove(run);
 }
 
@@ -652,7 +803,10 @@ int main(void)
         cmocka_unit_test(test_denied),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_format_before),
         cmocka_unit_test(test_newest),
+        cmocka_unit_test(test_newest_unknown),
+        cmocka_unit_test(test_mend_links),
         cmocka_unit_test(test_prune),
         cmocka_unit_test(test_foreign_files),
         cmocka_unit_test(test_sweep),

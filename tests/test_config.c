@@ -556,7 +556,19 @@ static void test_resize(void **state)
     sizes.n_shared_experts = 1;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "n_routed_experts is 0"));
-    sizes.n_shared_experts = -1;
+    /* Experts, and no layer for them. */
+    sizes = dsmoe_model_sizes_default();
+    sizes.num_hidden_layers = 2;
+    sizes.first_k_dense_replace = 9;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "no layer is left for experts"));
+    sizes.first_k_dense_replace = -1;
+    sizes.num_hidden_layers = 1; /* the first one of a larger model */
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    sizes.n_routed_experts = 8;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    sizes = dsmoe_model_sizes_default();
+    sizes.n_routed_experts = 0;
     assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
     assert_int_equal(config.num_experts_per_tok, 0); /* dense */
     before = config;

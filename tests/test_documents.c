@@ -143,14 +143,14 @@ static void test_folder_order_and_kinds(void **state)
     write_text("c/deep/z.h", "int z;");
     write_text("c/A.c", "int a;");
     write_text("c.txt", "beside it");
-    write_text("b.jsonl", "{\"text\":\"b\"}\n");
+    write_text("b.JSONL", "{\"text\":\"b\"}\n"); /* whatever the letters */
     write_text("Zoo.txt", "upper case sorts first");
     write_text("\xc3\xa4.txt", "above ASCII comes last");
     write_text(".hidden", "not read");
     make_folder(".git");
     write_text(".git/config", "not read");
     document_list list = open_directory();
-    assert_sources(&list, "Zoo.txt:Zoo b.jsonl:b c/A.c:c c/deep/z.h:c c/list.c:c c.txt:c "
+    assert_sources(&list, "Zoo.txt:Zoo b.JSONL:b c/A.c:c c/deep/z.h:c c/list.c:c c.txt:c "
                           "\xc3\xa4.txt:\xc3\xa4");
     assert_left_out(&list, "");
     assert_int_equal(list.n_kinds, 4);
@@ -338,6 +338,7 @@ static void test_given_badly(void **state)
     assert_int_equal(symlink("circle", in_directory("circle")), 0);
     assert_documents("latin.txt", "[caf\xef\xbf\xbd au lait]");
     assert_refused(in_directory("nul.txt"), DSMOE_ERROR_FORMAT, "1 not text");
+    assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "another encoding than UTF-8");
     assert_refused(in_directory("weights.bin"), DSMOE_ERROR_FORMAT, "no shard of tokens");
     assert_refused(in_directory("empty.txt"), DSMOE_ERROR_FORMAT, "1 empty");
     assert_refused(in_directory("hollow"), DSMOE_ERROR_FORMAT, "hollow/latin.txt");

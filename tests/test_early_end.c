@@ -62,6 +62,51 @@ static void test_patience(void **state)
     tiny_remove(run);
 }
 
+/* Where no other checkpoint was due, the last one is the best; whoever looks again is told its loss. */
+static void test_patience_has_a_best(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = patient_settings("best", 0);
+    char run[TINY_PATH], other[TINY_PATH];
+    copy_path(run, directory, "best");
+    copy_path(other, directory, "best2");
+    dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    assert_true(r.step == 6 && r.best_loss == r.held_out_loss && r.held_out_loss > 0);
+    assert_true(tiny_exists(tiny_path(run, "best/evaluation.json")));
+    double loss = r.held_out_loss;
+    r = must_resume(run, 0, 1, NULL);
+    assert_true(r.step == 6 && r.held_out_loss == loss && r.best_loss == loss);
+    s = patient_settings("best2", 0);
+    witness w = {.stop_measuring_at = 6};
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    assert_false(tiny_exists(tiny_path(other, "best")));
+    r = must_resume(other, 0, 1, NULL);
+    assert_true(r.step == 6 && r.best_loss == loss);
+    assert_same_end("best", "best2");
+    tiny_assert_same(tiny_path(run, "best/evaluation.json"),
+                     tiny_path(other, "best/evaluation.json"));
+    tiny_remove(run);
+    tiny_remove(other);
+}
+
+/* An evaluation is made up for by whoever was interrupted in it, patient or not. */
+static void test_interrupted_evaluation(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "looked");
+    s.save_every = 5;
+    witness w = {.stop_measuring_at = 4}, again = {0};
+    must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
+    assert_int_equal(w.n_evals, 1);
+    must_resume(run_folder("looked"), 0, 1, &again);
+    assert_int_equal(again.n_evals, 3); /* steps 4, 5 and 6 */
+    size_t size;
+    char *text = tiny_read(tiny_path(run_folder("looked"), "metrics.jsonl"), &size);
+    assert_non_null(strstr(text, "{\"type\":\"eval\",\"step\":4,"));
+    free(text);
+    tiny_remove(run_folder("looked"));
+}
+
 /* Stopped after each step, and in the midst of an evaluation, of a checkpoint or not. */
 static void test_patience_is_exact(void **state)
 {
@@ -137,6 +182,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_patience_has_a_best),
+        cmocka_unit_test(test_interrupted_evaluation),
         cmocka_unit_test(test_patience_is_exact),
         cmocka_unit_test(test_learning),
         cmocka_unit_test(test_time_limit),

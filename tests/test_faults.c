@@ -141,10 +141,12 @@ static void copy_folder(const char *from, const char *to)
 static void assert_whole_checkpoints(const char *what)
 {
     char path_found[CHECKPOINT_PATH];
-    int64_t step = INT64_MAX;
-    while ((step = checkpoint_newest(run, step, path_found)) >= 0) {
+    for (int64_t step = INT64_MAX;;) {
         checkpoint_state state;
         dsmoe_error error;
+        if (checkpoint_newest(run, step, &step, path_found, &error))
+            fail_msg("%s: %s", what, error.message);
+        if (step < 0) break;
         if (checkpoint_check(path_found, &state, &error)) fail_msg("%s: %s", what, error.message);
     }
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -137,6 +138,52 @@ static void test_exact(void **state)
     compare_resumed(true, (const int[]){2, 3, 1});
 }
 
+/* The first line of a run's log that begins so; to be freed. */
+static char *line_of(const char *run, const char *begins)
+{
+    size_t size;
+    char *text = tiny_read(tiny_path(run_folder(run), "metrics.jsonl"), &size);
+    const char *line = strstr(text, begins);
+    assert_non_null(line);
+    char *copy = strndup(line, strcspn(line, "\n"));
+    free(text);
+    return copy;
+}
+
+/* A line of the log is the mean of the same steps whether the run was stopped among them or not, and the
+ * last loss is told again to whoever asks again. */
+static void test_log(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"{\"type\":\"step\",\"step\":4,",
+                                        "{\"type\":\"step\",\"step\":6,",
+                                        "{\"type\":\"end\",\"step\":6,\"finished\":true,"};
+    dsmoe_run_settings s = tiny_settings(directory, "all");
+    s.log_every = 4;
+    s.device_groups = 2;
+    dsmoe_run_result whole = must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
+    s = tiny_settings(directory, "parts");
+    s.log_every = 4;
+    s.device_groups = 2;
+    must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 3}, NULL);
+    must_resume(run_folder("parts"), 5, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        dsmoe_run_result r = must_resume(run_folder("parts"), 0, 1, NULL);
+        assert_true(r.loss == whole.loss);
+    }
+    for (int i = 0; i < 3; i++) {
+        char *a = line_of("all", lines[i]), *b = line_of("parts", lines[i]);
+        const char *ends = strstr(a, ",\"lr\""); /* what comes next has times in it */
+        size_t n = ends ? (size_t)(ends - a) : strlen(a);
+        assert_true(n > 60 || i == 2);
+        if (strncmp(a, b, n)) fail_msg("%s is not %s", b, a);
+        free(a);
+        free(b);
+    }
+    tiny_remove(run_folder("all"));
+    tiny_remove(run_folder("parts"));
+}
+
 /* Recomputation is the same arithmetic. */
 static void test_recompute(void **state)
 {
@@ -190,18 +237,68 @@ static void test_stop_early(void **state)
     tiny_remove(run_folder("early"));
 }
 
-/* A run without a checkpoint begins again. */
+/* Starts a run that dies before its first checkpoint. */
+static void begin_run(const char *name)
+{
+    dsmoe_run_settings s = tiny_settings(directory, name);
+    dsmoe_error error;
+    dsmoe_run_result result;
+    denied = "step-00000002";
+    assert_int_equal(watch_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL, &result, &error),
+                     DSMOE_ERROR_IO);
+    denied = NULL;
+}
+
+/* A run that has had no checkpoint begins again. */
 static void test_no_checkpoint(void **state)
 {
     (void)state;
-    dsmoe_run_settings s = tiny_settings(directory, "bare");
-    must_run(&s, (dsmoe_run_options){.stop_after = 1, .n_threads = 1}, NULL);
-    tiny_remove(tiny_path(run_folder("bare"), "checkpoints"));
+    begin_run("bare");
     witness w = {0};
     must_resume(run_folder("bare"), 0, 2, &w);
     assert_int_equal(w.first_step, 0);
     assert_same_end("straight", "bare");
     tiny_remove(run_folder("bare"));
+}
+
+/* One that has had some does not, wherever they are: its log stays as it was. */
+static void test_lost_checkpoints(void **state)
+{
+    (void)state;
+    char run[TINY_PATH], log[TINY_PATH], list[TINY_PATH], aside[TINY_PATH];
+    dsmoe_run_settings s = tiny_settings(directory, "lost");
+    must_run(&s, (dsmoe_run_options){.stop_after = 4, .n_threads = 1}, NULL);
+    copy_path(run, directory, "lost");
+    copy_path(log, run, "metrics.jsonl");
+    copy_path(list, run, "checkpoints");
+    copy_path(aside, directory, "aside");
+    size_t size, size_after;
+    char *before = tiny_read(log, &size);
+    dsmoe_run_options options = {.resume = run};
+    assert_int_equal(rename(list, aside), 0);
+    must_fail(NULL, options, DSMOE_ERROR_IO, "its folder checkpoints is not there");
+    assert_int_equal(mkdir(list, 0777), 0);
+    must_fail(NULL, options, DSMOE_ERROR_IO, "latest leads to one");
+    assert_int_equal(unlink(tiny_path(run, "latest")), 0);
+    must_fail(NULL, options, DSMOE_ERROR_IO, "best leads to one");
+    assert_int_equal(unlink(tiny_path(run, "best")), 0);
+    must_fail(NULL, options, DSMOE_ERROR_IO, "metrics.jsonl tells of one");
+    assert_int_equal(rmdir(list), 0);
+    FILE *file = fopen(list, "w"); /* it cannot be listed */
+    assert_non_null(file);
+    fclose(file);
+    must_fail(NULL, options, DSMOE_ERROR_IO, "checkpoints: cannot read the folder");
+    char *after = tiny_read(log, &size_after);
+    assert_true(size == size_after && !memcmp(before, after, size));
+    free(before);
+    free(after);
+    assert_int_equal(unlink(list), 0);
+    assert_int_equal(rename(aside, list), 0);
+    witness w = {0};
+    must_resume(run, 0, 1, &w);
+    assert_int_equal(w.first_step, 4);
+    assert_same_end("straight", "lost");
+    tiny_remove(run);
 }
 
 static void flip_last_byte(const char *file)
@@ -224,12 +321,16 @@ static void test_damaged_checkpoint(void **state)
     char run[TINY_PATH];
     copy_path(run, directory, "hurt");
     flip_last_byte(tiny_path(run, "checkpoints/step-00000004/model.safetensors"));
-    witness w = {0};
+    witness w = {.stop_at_start = true};
     must_resume(run, 0, 1, &w);
+    char link[TINY_PATH] = "";
+    assert_true(readlink(tiny_path(run, "latest"), link, sizeof link - 1) > 0);
+    assert_string_equal(link, "checkpoints/step-00000002"); /* already now */
     assert_int_equal(w.first_step, 2);
     assert_int_equal(w.n_messages, 1);
     assert_non_null(strstr(w.message, "step-00000004/model.safetensors"));
     assert_true(tiny_exists(tiny_path(run, "checkpoints/damaged-step-00000004")));
+    must_resume(run, 0, 1, NULL);
     assert_same_end("straight", "hurt");
     tiny_remove(run);
 
@@ -473,10 +574,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_log),
         cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_stop_early),
         cmocka_unit_test(test_no_checkpoint),
+        cmocka_unit_test(test_lost_checkpoints),
         cmocka_unit_test(test_damaged_checkpoint),
         cmocka_unit_test(test_stop_while_measuring),
         cmocka_unit_test(test_failing_evaluation),

@@ -91,7 +91,7 @@ static void test_values_hold(void **state)
     options.stop_after = 5;
     must_run(&s, options, &w);
     assert_string_equal(w.changes, "steps 6 -> 8, lr 0.01 -> 0.001, schedule \"step\" -> "
-                                   "\"constant\", warmup -1 -> 0");
+                                   "\"constant\", warmup not set -> 0");
     assert_true(w.last_lr == 0.001 && w.first_step == 3);
     assert_logged(run, "{\"type\":\"change\",\"step\":3,\"settings\":{\"steps\":[6,8],\"lr\":[0.01,"
                        "0.001],\"schedule\":[\"step\",\"constant\"],\"warmup\":[-1,0]}}");

@@ -115,7 +115,9 @@ static void test_metrics(void **state)
         if (!strstr(text, type)) fail_msg("no line of type %s", lines[i]);
     }
     assert_non_null(strstr(text, "\"finished\":true"));
-    assert_non_null(strstr(text, "\"sums\"")); /* a kind of text */
+    /* Of two kinds one has held-out text, and no more is told of the other. */
+    assert_true(strstr(text, "\"kinds\":[\"sums\"],\"load\":[[[") ||
+                strstr(text, "\"kinds\":[\"names\"],\"load\":[[["));
     free(text);
 }
 
@@ -244,7 +246,7 @@ static void test_preset(void **state)
     dsmoe_run_settings s = tiny_settings(directory, "preset");
     *s.config = '\0';
     s.seq = 600;
-    s.held_out = 0.4;
+    s.held_out = 0.5;
     witness w = {.stop_at_start = true};
     must_run(&s, (dsmoe_run_options){0}, &w);
     assert_int_equal(w.n_starts, 1);

@@ -12,9 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "formats/token_shard.h"
 #include "run_witness.h"
 #include "scratch.h"
+#include "train/tokenizer_hash.h"
 
 static void append(const char *name, const char *text, size_t length)
 {
@@ -63,6 +65,121 @@ static void test_text_is_gone(void **state)
     must_resume(run_folder("gone"), 0, 1, NULL);
     assert_same_end("straight", "gone");
     tiny_remove(run_folder("gone"));
+}
+
+/* A place without files is what an unmounted disk leaves: the text is gone. */
+static void test_text_is_empty(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "empty");
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    char text[TINY_PATH], away[TINY_PATH];
+    copy_path(text, directory, "text");
+    copy_path(away, directory, "away");
+    assert_int_equal(rename(text, away), 0);
+    assert_int_equal(mkdir(text, 0777), 0);
+    assert_int_equal(mkdir(tiny_path(text, "sub"), 0777), 0);
+    append(tiny_path(text, ".hidden"), "x", 1);
+    witness w = {0};
+    must_resume(run_folder("empty"), 0, 1, &w);
+    assert_int_equal(w.first_step, 2);
+    assert_int_equal(w.n_messages, 1);
+    assert_non_null(strstr(w.message, "data.cache"));
+    assert_same_end("straight", "empty");
+    tiny_remove(text);
+    assert_int_equal(rename(away, text), 0);
+    tiny_remove(run_folder("empty"));
+}
+
+/* The same text under another name, which is that of its kind, is the same text. */
+static void test_text_is_renamed(void **state)
+{
+    (void)state;
+    char from[TINY_PATH], to[TINY_PATH];
+    copy_path(from, directory, "one.txt");
+    copy_path(to, directory, "two.txt");
+    size_t size;
+    char *bytes = tiny_read(tiny_path(directory, "text/sums.txt"), &size);
+    append(from, bytes, size);
+    dsmoe_run_settings s = tiny_settings(directory, "renamed");
+    snprintf(s.data[0], sizeof s.data[0], "%s", from);
+    s.held_out = 0.1;
+    s.vocab_size = 258;
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    assert_int_equal(rename(from, to), 0);
+    snprintf(s.data[0], sizeof s.data[0], "%s", to);
+    const char *given[] = {"data"};
+    dsmoe_run_options options = {
+        .resume = run_folder("renamed"), .n_threads = 1, .given = given, .n_given = 1};
+    witness w = {0};
+    must_run(&s, options, &w);
+    assert_int_equal(w.first_step, 2);
+    assert_int_equal(w.n_messages, 0);
+    tiny_remove(run_folder("renamed"));
+    assert_int_equal(unlink(to), 0);
+    free(bytes);
+}
+
+/* The key that the rules before these gave to the text of the folder. */
+static uint64_t older_key(const char *run)
+{
+    static const char *const kinds[] = {"names", "sums"};
+    const double held_out = tiny_settings(directory, "").held_out;
+    dsmoe_tokenizer *tokenizer;
+    uint64_t of_tokenizer;
+    assert_int_equal(dsmoe_tokenizer_open(run, &tokenizer, NULL), DSMOE_OK);
+    assert_int_equal(tokenizer_hash(tokenizer, &of_tokenizer, NULL), DSMOE_OK);
+    dsmoe_tokenizer_free(tokenizer);
+    hash_state h;
+    hash_begin(&h, 2);
+    hash_add_number(&h, of_tokenizer);
+    hash_add_number(&h, (uint64_t)tiny_config().vocab_size);
+    hash_add_number(&h, DSMOE_BAD_BYTES_REPLACE);
+    hash_add(&h, &held_out, sizeof held_out);
+    for (int i = 0; i < 2; i++) hash_add(&h, kinds[i], strlen(kinds[i]) + 1);
+    for (uint64_t i = 0; i < 2; i++) {
+        char name[32];
+        size_t size;
+        snprintf(name, sizeof name, "text/%s.txt", kinds[i]);
+        char *bytes = tiny_read(tiny_path(directory, name), &size);
+        hash_add_number(&h, 0); /* a text */
+        hash_add_number(&h, i);
+        hash_add_number(&h, size);
+        hash_add(&h, bytes, size);
+        free(bytes);
+    }
+    return hash_end(&h);
+}
+
+/* Puts another key into a data cache. */
+static void put_key(const char *cache, uint64_t key)
+{
+    enum { KEY = 64 + 8, HASH = TOKEN_SHARD_HEADER_SIZE - 8 };
+    size_t size;
+    char *bytes = tiny_read(cache, &size);
+    memcpy(bytes + KEY, &key, sizeof key);
+    uint64_t hash = hash_bytes(bytes, HASH, 0);
+    memcpy(bytes + HASH, &hash, sizeof hash);
+    assert_int_equal(unlink(cache), 0);
+    append(cache, bytes, size);
+    free(bytes);
+}
+
+/* A run that was begun before other documents were held out goes on with its own. */
+static void test_older_split(void **state)
+{
+    (void)state;
+    dsmoe_run_settings s = tiny_settings(directory, "older");
+    must_run(&s, (dsmoe_run_options){.stop_after = 2, .n_threads = 1}, NULL);
+    char cache[TINY_PATH];
+    copy_path(cache, run_folder("older"), "data.cache");
+    put_key(cache, older_key(run_folder("older")) + 1);
+    must_fail(NULL, (dsmoe_run_options){.resume = run_folder("older")}, DSMOE_ERROR_FORMAT,
+              "the text has changed");
+    put_key(cache, older_key(run_folder("older")));
+    must_resume(run_folder("older"), 0, 1, NULL);
+    assert_same_end("straight", "older");
+    tiny_remove(run_folder("older"));
 }
 
 /* A run that has not begun has nothing to go on from. */
@@ -193,7 +310,8 @@ int main(void)
         cmocka_unit_test(test_text_is_gone),       cmocka_unit_test(test_text_was_never_there),
         cmocka_unit_test(test_text_changed),       cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_shards_beside_text), cmocka_unit_test(test_tokenizer_of_a_run),
-        cmocka_unit_test(test_start_again),
+        cmocka_unit_test(test_start_again),        cmocka_unit_test(test_text_is_empty),
+        cmocka_unit_test(test_text_is_renamed),    cmocka_unit_test(test_older_split),
     };
     return cmocka_run_group_tests(tests, make_straight_run, remove_straight_run);
 }

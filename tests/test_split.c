@@ -227,6 +227,76 @@ static void test_kinds(void **state)
     free(held.text);
 }
 
+/* Files side by side in a folder, each of its own kind by its name: few of many are held out, whole. */
+static void test_flat_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        int n;
+        size_t length; /* of a file */
+        double share;
+        size_t n_held, n_whole;
+    } cases[] = {
+        {20, 1900, 0.1, 2, 2},    /* more files than kinds */
+        {12, 1900, 0.1, 2, 1},    /* one, and the end of another */
+        {12, 1900, 0.05, 1, 0},   /* less than one */
+        {100, 60000, 0.02, 2, 2}, /* long ones */
+        {3, 60000, 0.05, 3, 0},   /* few long ones: the end of each */
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char folder[8], *text = malloc(cases[i].length + 1);
+        assert_non_null(text);
+        snprintf(folder, sizeof folder, "f%zu", i);
+        make_folder(folder);
+        for (int file = 0; file < cases[i].n; file++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s/%03d.txt", folder, file);
+            for (size_t at = 0; at < cases[i].length; at++) text[at] = at % 20 == 19 ? '\n' : 'x';
+            text[cases[i].length] = '\0';
+            write_text(name, text);
+        }
+        gathered held = part_of(folder, cases[i].share, DOCUMENT_HELD_OUT);
+        size_t n_whole = 0;
+        for (const char *at = held.text, *end; (end = strchr(at, '|')); at = end + 1)
+            n_whole += (size_t)(end - at) == cases[i].length;
+        assert_int_equal(held.n, cases[i].n_held);
+        assert_int_equal(n_whole, cases[i].n_whole);
+        double wanted = cases[i].share * cases[i].n * (double)cases[i].length;
+        assert_true((double)held.n_bytes > 0.97 * wanted && (double)held.n_bytes < 1.03 * wanted);
+        free(held.text);
+        free(text);
+    }
+}
+
+/* A book beside small files gives its end, and so hides none of them. */
+static void test_book_beside_files(void **state)
+{
+    (void)state;
+    make_folder("d");
+    char *text = malloc(100001);
+    assert_non_null(text);
+    memset(text, 'b', 100000);
+    text[100000] = '\0';
+    write_text("d/book.txt", text);
+    memset(text, 's', 500);
+    text[500] = '\0';
+    for (int i = 0; i < 20; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "d/%02d.txt", i);
+        write_text(name, text);
+    }
+    gathered held = part_of("d", 0.1, DOCUMENT_HELD_OUT);
+    size_t n_book = 0, n_small = 0;
+    for (size_t i = 0; i < held.length; i++) {
+        n_book += held.text[i] == 'b';
+        n_small += held.text[i] == 's';
+    }
+    assert_true(n_book > 9900 && n_book < 10100);
+    assert_true(n_small == 2 * 500 || n_small == 500);
+    free(held.text);
+    free(text);
+}
+
 /* A shard gives its end, from a document's beginning on where the EOS is known (here 9). */
 static void test_shards(void **state)
 {
@@ -329,6 +399,8 @@ int main(void)
         IN_FOLDER(test_one_book),
         cmocka_unit_test(test_where_a_text_is_cut),
         IN_FOLDER(test_kinds),
+        IN_FOLDER(test_flat_folder),
+        IN_FOLDER(test_book_beside_files),
         IN_FOLDER(test_shards),
         IN_FOLDER(test_tokenizer_never_sees_it),
         IN_FOLDER(test_changing_lines),

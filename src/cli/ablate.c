@@ -21,12 +21,13 @@ static const char help[] =
     "with equal parameters where the paper has them equal, measures the held-out loss, asks the\n"
     "paper's probes, and shows it all beside the paper's figures and in DIR/ablation.html.\n"
     "\n"
-    "      --data PATH       text, JSON lines, token shards or a folder of these; may be given\n"
-    "                        several times\n"
+    "      --data PATH       text, JSON lines, token shards (with --tokenizer) or a folder of these;\n"
+    "                        may be given several times\n"
     "      --bad-bytes NAME  bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
     "                        skip files that have any; binary files are always left out\n"
     "      --out DIR         the folder for all of it, new or empty; the same command goes on where\n"
     "                        it stopped\n"
+    "      --tokenizer PATH  takes this tokenizer instead of training one\n"
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
     "      --seeds N         trains every model N times, from seeds 1 to N (3)\n"
     "      --only NAME,...   these models only\n"
@@ -127,28 +128,35 @@ static int failure_or_interrupted(const dsmoe_error *error)
                                                 : cli_failure("ablate", "%s", error->message);
 }
 
-/* One tokenizer for all, trained where there is none yet. */
+static int train_tokenizer(const ablation *a, const char *folder)
+{
+    const char *data[DSMOE_MAX_DATA];
+    for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
+    dsmoe_tokenizer_train_options options = {.paths = data,
+                                             .n_paths = a->n_data,
+                                             .held_out = held_out,
+                                             .bad_bytes = a->bad_bytes,
+                                             .vocab_size = a->vocab_size,
+                                             .n_threads = (int)a->options->n_threads};
+    dsmoe_error error;
+    progress bar = progress_start("tokenizer", "bytes");
+    dsmoe_status status = dsmoe_tokenizer_train(&options, folder, show_progress, &bar, &error);
+    progress_finish(&bar);
+    return status == DSMOE_OK ? CLI_OK : failure_or_interrupted(&error);
+}
+
+/* One tokenizer for all: the one that was given, or one that is trained where there is none yet. */
 static int open_tokenizer(ablation *a)
 {
-    char path[ABLATE_PATH], folder[ABLATE_PATH];
+    char path[ABLATE_PATH], trained[ABLATE_PATH];
     dsmoe_error error;
-    if (!ablate_path(a, folder, "tokenizer") || !ablate_path(a, path, "tokenizer/tokenizer.json"))
+    if (!ablate_path(a, trained, "tokenizer") || !ablate_path(a, path, "tokenizer/tokenizer.json"))
         return CLI_FAILURE;
-    if (access(path, F_OK) != 0) {
-        const char *data[DSMOE_MAX_DATA];
-        for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
-        dsmoe_tokenizer_train_options options = {.paths = data,
-                                                 .n_paths = a->n_data,
-                                                 .held_out = held_out,
-                                                 .bad_bytes = a->bad_bytes,
-                                                 .vocab_size = a->vocab_size,
-                                                 .n_threads = (int)a->options->n_threads};
-        progress bar = progress_start("tokenizer", "bytes");
-        dsmoe_status status = dsmoe_tokenizer_train(&options, folder, show_progress, &bar, &error);
-        progress_finish(&bar);
-        if (status != DSMOE_OK) return failure_or_interrupted(&error);
-    }
-    if (dsmoe_tokenizer_open(folder, &a->tokenizer, &error) != DSMOE_OK)
+    const char *source = *a->tokenizer_path ? a->tokenizer_path : trained;
+    int exit_code =
+        source == trained && access(path, F_OK) != 0 ? train_tokenizer(a, trained) : CLI_OK;
+    if (exit_code != CLI_OK) return exit_code;
+    if (dsmoe_tokenizer_open(source, &a->tokenizer, &error) != DSMOE_OK)
         return failure_or_interrupted(&error);
     return CLI_OK;
 }
@@ -158,18 +166,21 @@ static int open_dataset(ablation *a)
     const char *data[DSMOE_MAX_DATA];
     for (int i = 0; i < a->n_data; i++) data[i] = a->data[i];
     dsmoe_dataset_options options = {.paths = data,
-                                     .n_paths = a->n_data,
+                                     .n_paths = a->is_text_gone ? 0 : a->n_data,
                                      .bad_bytes = a->bad_bytes,
                                      .tokenizer = a->tokenizer,
                                      .cache = a->out,
                                      .vocab_size = dsmoe_tokenizer_size(a->tokenizer),
                                      .sequence_length = a->seq,
                                      .held_out = held_out,
-                                     .n_threads = (int)a->options->n_threads};
+                                     .n_threads = (int)a->options->n_threads,
+                                     .expected_hash = ablate_folder_data_hash(a)};
     dsmoe_error error;
     progress bar = progress_start("tokenizing", "bytes");
     dsmoe_status status = dsmoe_dataset_open(&options, show_progress, &bar, &a->dataset, &error);
     progress_finish(&bar);
+    if (status == DSMOE_ERROR_FORMAT && options.expected_hash)
+        return cli_failure("ablate", "%s; for other data name another --out", error.message);
     if (status != DSMOE_OK) return failure_or_interrupted(&error);
     cli_warn_of_files("ablate", dsmoe_dataset_files(a->dataset));
     return CLI_OK;
@@ -226,6 +237,16 @@ static void watch_event(void *context, const dsmoe_run_event *event)
     }
 }
 
+/* What a run calls its settings, as they were typed. */
+static const char *option_name(const char *key)
+{
+    static const char *const options[] = {"--data", "--tokenizer", "--steps", "--batch",
+                                          "--seq",  "--lr",        "--out"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!strcmp(key, options[i] + 2)) return options[i];
+    return key;
+}
+
 static bool is_interrupted(void *context)
 {
     (void)context;
@@ -243,7 +264,8 @@ static int run_settings(const ablation *a, int entry, int seed, dsmoe_run_settin
         !ablate_path(a, tokenizer, "tokenizer") || !ablate_path(a, config, "configs/%s.json", name))
         return CLI_FAILURE;
     snprintf(s->out, sizeof s->out, "%.*s", DSMOE_PATH - 1, out);
-    snprintf(s->tokenizer, sizeof s->tokenizer, "%.*s", DSMOE_PATH - 1, tokenizer);
+    snprintf(s->tokenizer, sizeof s->tokenizer, "%.*s", DSMOE_PATH - 1,
+             *a->tokenizer_path ? a->tokenizer_path : tokenizer);
     snprintf(s->config, sizeof s->config, "%.*s", DSMOE_PATH - 1, config);
     s->steps = a->steps;
     s->batch = a->batch;
@@ -273,6 +295,7 @@ static void remove_spent(const ablation *a, int entry, int seed)
 
 static int train(ablation *a, int entry, int seed)
 {
+    static const char *const moved[] = {"data"};             /* if it has */
     dsmoe_run_settings *settings = malloc(sizeof *settings); /* large for a stack */
     char saved[ABLATE_PATH];
     dsmoe_run_result result;
@@ -281,6 +304,7 @@ static int train(ablation *a, int entry, int seed)
     dsmoe_run_options options = {.n_threads = (int)a->options->n_threads,
                                  .event = watch_event,
                                  .stop = is_interrupted,
+                                 .setting_name = option_name,
                                  .context = &watch};
     if (!settings) return cli_failure("ablate", "not enough memory");
     a->run++;
@@ -288,7 +312,11 @@ static int train(ablation *a, int entry, int seed)
     if (exit_code == CLI_OK &&
         !ablate_path(a, saved, "runs/%s-seed%d/settings.json", ablate_models[entry].name, seed + 1))
         exit_code = CLI_FAILURE;
-    if (exit_code == CLI_OK && access(saved, F_OK) == 0) options.resume = settings->out;
+    if (exit_code == CLI_OK && access(saved, F_OK) == 0) {
+        options.resume = settings->out;
+        options.given = moved;
+        options.n_given = a->is_text_gone ? 0 : 1;
+    }
     if (exit_code == CLI_OK) {
         dsmoe_status status = dsmoe_run(settings, &options, &result, &error);
         progress_finish(&a->bar);
@@ -348,6 +376,25 @@ static int run_all(ablation *a)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* A path of an option, absolute; "" stays. */
+static int take_path(const char *given, char out[DSMOE_PATH])
+{
+    char path[PATH_MAX] = "";
+    if (*given && !realpath(given, path))
+        return cli_failure("ablate", "%s: there is nothing of that name", given);
+    if (snprintf(out, DSMOE_PATH, "%s", path) >= DSMOE_PATH)
+        return cli_failure("ablate", "%s: the path is too long", path);
+    return CLI_OK;
+}
+
+/* Whether the folder has the tokens of its text, which may be gone then. */
+static bool has_tokens(const ablation *a)
+{
+    char path[ABLATE_PATH];
+    return ablate_folder_has_begun(a) && ablate_path(a, path, "data.cache") &&
+           access(path, F_OK) == 0;
+}
+
 /* The options as the comparison takes them: names found, paths absolute, defaults filled in. */
 static int take_options(ablation *a)
 {
@@ -372,12 +419,19 @@ static int take_options(ablation *a)
     }
     if (snprintf(a->out, sizeof a->out, "%s", o->out) >= DSMOE_PATH)
         return cli_usage("ablate", "--out %s: the path is too long", o->out);
+    if (take_path(o->tokenizer ? o->tokenizer : "", a->tokenizer_path) != CLI_OK)
+        return CLI_FAILURE;
     for (; a->n_data < DSMOE_MAX_DATA && o->data[a->n_data]; a->n_data++) {
-        char path[PATH_MAX];
-        if (!realpath(o->data[a->n_data], path))
-            return cli_failure("ablate", "%s: there is nothing of that name", o->data[a->n_data]);
-        if (snprintf(a->data[a->n_data], DSMOE_PATH, "%s", path) >= DSMOE_PATH)
-            return cli_failure("ablate", "%s: the path is too long", path);
+        const char *path = o->data[a->n_data];
+        bool is_gone = access(path, F_OK) != 0 && has_tokens(a);
+        if (is_gone)
+            snprintf(a->data[a->n_data], DSMOE_PATH, "%s", path);
+        else if (take_path(path, a->data[a->n_data]) != CLI_OK)
+            return CLI_FAILURE;
+        if (is_gone && !a->is_text_gone)
+            cli_note("ablate", "%s is gone; going on with its tokens in %s/data.cache", path,
+                     a->out);
+        a->is_text_gone |= is_gone;
     }
     return select_models(a);
 }
@@ -403,6 +457,7 @@ static int compare(ablation *a)
     if (exit_code == CLI_OK) exit_code = prepare_models(a);
     if (exit_code == CLI_OK) exit_code = ablate_folder_read(a);
     if (exit_code == CLI_OK) exit_code = run_all(a);
+    if (exit_code != CLI_OK && exit_code != CLI_INTERRUPTED) ablate_folder_abandon(a);
     if (exit_code == CLI_INTERRUPTED)
         fprintf(stderr, "dsmoe ablate: stopped; the same command goes on from here\n");
     if (exit_code != CLI_OK) return exit_code;
@@ -420,6 +475,7 @@ int command_ablate(int argc, char **argv)
         {"--data", NULL, OPTION_LIST, &data, 0, 0},
         {"--bad-bytes", NULL, OPTION_NAME, &options.bad_bytes, 0, 0},
         {"--out", NULL, OPTION_TEXT, &options.out, 0, 0},
+        {"--tokenizer", NULL, OPTION_TEXT, &options.tokenizer, 0, 0},
         {"--scale", NULL, OPTION_NAME, &options.scale, 0, 0},
         {"--seeds", NULL, OPTION_INTEGER, &options.n_seeds, 1, ABLATE_MAX_SEEDS},
         {"--only", NULL, OPTION_NAME, &options.only, 0, 0},
@@ -442,6 +498,8 @@ int command_ablate(int argc, char **argv)
     if (!options.out || !*options.out)
         return cli_usage("ablate",
                          "where should it all go? --out names a folder, say --out ablation");
+    if (options.tokenizer && options.vocab_size)
+        return cli_usage("ablate", "--tokenizer and --vocab-size exclude each other");
     if (options.only && !*options.only) return cli_usage("ablate", "--only names no model");
     if (options.only && options.all)
         return cli_usage("ablate", "--only and --all exclude each other");

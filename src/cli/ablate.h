@@ -20,7 +20,7 @@ enum {
 
 typedef struct ablate_options {
     const char *data[DSMOE_MAX_DATA];
-    const char *out, *scale, *only, *bad_bytes;
+    const char *out, *scale, *only, *bad_bytes, *tokenizer;
     int64_t n_seeds, n_threads;
     int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
     double lr;                             /* the same */
@@ -61,7 +61,12 @@ typedef struct ablation {
     char out[DSMOE_PATH];
     char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* absolute */
     int n_data;
+    bool is_text_gone;               /* what is left of it is the tokens in the folder */
+    char tokenizer_path[DSMOE_PATH]; /* of the one that was given; "": one is trained */
     dsmoe_bad_bytes bad_bytes;
+    int n_made;     /* folders that were made for `out` */
+    bool is_open;   /* the folder is this comparison's */
+    bool has_begun; /* something was trained there before */
     int64_t steps, batch, seq, vocab_size;
     double lr;
     dsmoe_tokenizer *tokenizer;
@@ -82,8 +87,14 @@ typedef struct ablation {
 /* DIR/NAME; false after a message if that is too long. */
 bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Makes the folder, or finds that it was made with the same settings. */
+/* Makes the folder, or finds that what was trained there had the same settings. */
 int ablate_folder_open(ablation *a);
+/* Whether something has been trained there, or measured: from then on its settings bind. */
+bool ablate_folder_has_begun(const ablation *a);
+/* Removes it again, if nothing was trained there. */
+void ablate_folder_abandon(const ablation *a);
+/* The hash of the data that its losses are of; 0: it has none. */
+uint64_t ablate_folder_data_hash(const ablation *a);
 /* Reads what is known of all runs: losses.tsv, and the metrics of each. */
 int ablate_folder_read(ablation *a);
 /* Notes the loss of a probe, there and in the state. */

@@ -3,6 +3,7 @@
  *   settings.txt   what all runs have in common, a line each
  *   losses.tsv     every loss that was measured: model, seed, probe, loss
  *   tokenizer/, configs/NAME.json, runs/NAME-seedN/ */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -43,7 +44,11 @@ static char *format_settings(const ablation *a)
     fprintf(file, "--scale %s\n", a->scale->name);
     fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", a->steps,
             a->batch, a->seq);
-    fprintf(file, "--lr %.9g\n--vocab-size %" PRId64 "\n", a->lr, a->vocab_size);
+    fprintf(file, "--lr %.9g\n", a->lr);
+    if (*a->tokenizer_path)
+        fprintf(file, "--tokenizer %s\n", a->tokenizer_path);
+    else
+        fprintf(file, "--vocab-size %" PRId64 "\n", a->vocab_size);
     fprintf(file, "--bad-bytes %s\n", a->options->bad_bytes);
     for (int i = 0; i < a->n_data; i++) fprintf(file, "--data %s\n", a->data[i]);
     if (fclose(file) == 0) return text;
@@ -51,19 +56,33 @@ static char *format_settings(const ablation *a)
     return NULL;
 }
 
+/* Files may have moved; whether they are still the same the tokens say. */
+static bool names_file(const char *line) { return !strncmp(line, "--tokenizer ", 12); }
+
+/* The next line that counts, its length into `length`, 0 after the last. So too with the text. */
+static const char *next_setting(const char *text, size_t *length)
+{
+    while ((*length = strcspn(text, "\n")) > 0 && !strncmp(text, "--data ", 7))
+        text += *length + (text[*length] == '\n');
+    return text;
+}
+
 /* The first lines in which two texts differ are put into `ours` and `theirs`; false if none do. */
 static bool find_difference(const char *our_text, const char *their_text, char ours[ABLATE_PATH],
                             char theirs[ABLATE_PATH])
 {
-    while (*our_text || *their_text) {
-        size_t n = strcspn(our_text, "\n"), m = strcspn(their_text, "\n");
+    for (;;) {
+        size_t n, m;
+        our_text = next_setting(our_text, &n);
+        their_text = next_setting(their_text, &m);
         snprintf(ours, ABLATE_PATH, "%.*s", (int)(n < DSMOE_PATH ? n : DSMOE_PATH), our_text);
         snprintf(theirs, ABLATE_PATH, "%.*s", (int)(m < DSMOE_PATH ? m : DSMOE_PATH), their_text);
-        if (n != m || memcmp(our_text, their_text, n) != 0) return true;
+        bool same = n == m && memcmp(our_text, their_text, n) == 0;
+        if (!same && (!names_file(our_text) || !names_file(their_text))) return true;
+        if (n == 0) return false;
         our_text += n + (our_text[n] == '\n');
         their_text += m + (their_text[m] == '\n');
     }
-    return false;
 }
 
 static int compare_settings(const ablation *a, const char *path, const char *text)
@@ -88,13 +107,97 @@ static int write_settings(const char *path, const char *text)
     return replace_file_end("ablate", &out);
 }
 
-static int make_folder(const char *path)
+/* ---- a start that trains nothing ------------------------------------------------------------- */
+
+static const char *const folders[] = {"tokenizer", "configs", "runs"};
+enum { N_FOLDERS = sizeof folders / sizeof *folders };
+
+static bool is_empty_folder(const char *path)
 {
+    DIR *list = opendir(path);
+    if (!list) return errno == ENOENT;
+    int n = 0;
+    while (n < 3 && readdir(list)) n++;
+    closedir(list);
+    return n < 3; /* itself and the one above it */
+}
+
+bool ablate_folder_has_begun(const ablation *a)
+{
+    char path[ABLATE_PATH], *text;
+    size_t length;
+    if (!ablate_path(a, path, "runs") || !is_empty_folder(path)) return true;
+    if (!ablate_path(a, path, "losses.tsv") || access(path, F_OK) != 0) return false;
+    if (cli_read_file("ablate", path, &text, &length) != CLI_OK) return true;
+    const char *line = strchr(text, '\n'); /* the first one is about the data */
+    bool measured = line && line[1];
+    free(text);
+    return measured;
+}
+
+/* Removes what a comparison has before its first run. */
+static void discard(const ablation *a)
+{
+    static const char *const names[] = {"settings.txt",
+                                        "losses.tsv",
+                                        "data.cache",
+                                        "ablation.json",
+                                        "ablation.html",
+                                        "tokenizer/tokenizer.json",
+                                        "tokenizer/tokenizer_config.json"};
+    char path[ABLATE_PATH];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (ablate_path(a, path, "%s", names[i])) unlink(path);
+    for (int i = 0; i < ABLATE_N_MODELS; i++)
+        if (ablate_path(a, path, "configs/%s.json", ablate_models[i].name)) unlink(path);
+    for (int i = 0; i < N_FOLDERS; i++)
+        if (ablate_path(a, path, "%s", folders[i])) rmdir(path);
+}
+
+/* Removes the folders that this call made, the innermost first, as far as they are empty. */
+static void remove_made(const ablation *a)
+{
+    char path[DSMOE_PATH];
+    memcpy(path, a->out, sizeof path);
+    for (int n = 0; n < a->n_made;) {
+        if (rmdir(path) == 0)
+            n++;
+        else if (errno != ENOENT)
+            return;
+        char *slash = strrchr(path, '/');
+        if (!slash) return;
+        *slash = '\0';
+    }
+}
+
+void ablate_folder_abandon(const ablation *a)
+{
+    if (!a->is_open || ablate_folder_has_begun(a)) return;
+    discard(a);
+    remove_made(a);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Makes a folder with those above it, and counts those that were not there. */
+static int make_folders(const char *path, int *n_made)
+{
+    char at[DSMOE_PATH];
     struct stat info;
-    if (mkdir(path, 0777) == 0 ||
-        (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
-        return CLI_OK;
-    return cli_failure("ablate", "%s: %s", path, strerror(errno));
+    snprintf(at, sizeof at, "%s", path);
+    for (char *end = at; *end;) {
+        end += strspn(end, "/");
+        end += strcspn(end, "/");
+        char after = *end;
+        *end = '\0';
+        if (mkdir(at, 0777) == 0)
+            ++*n_made;
+        else if (errno != EEXIST || stat(at, &info) != 0 || !S_ISDIR(info.st_mode))
+            return cli_failure("ablate", "%s: %s", at,
+                               errno == EEXIST ? "is not a folder" : strerror(errno));
+        *end = after;
+    }
+    return CLI_OK;
 }
 
 /* Runs keep paths, and may be gone on with from elsewhere. */
@@ -113,36 +216,67 @@ static int check_outside(const ablation *a)
         size_t length = strlen(a->data[i]);
         if (strncmp(a->out, a->data[i], length) != 0) continue;
         if (a->out[length] != '/' && a->out[length] != '\0') continue;
-        rmdir(a->out); /* if it was made just now */
         return cli_failure("ablate", "%s: lies in the data, %s; name a folder beside it", a->out,
                            a->data[i]);
     }
     return CLI_OK;
 }
 
-int ablate_folder_open(ablation *a)
+/* Whether a file is the settings of a comparison, as its first line says. */
+static bool is_settings(const char *path)
 {
-    static const char *const folders[] = {"tokenizer", "configs", "runs"};
+    char begin[8] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) return false;
+    bool is_ours = fgets(begin, sizeof begin, file) && !strcmp(begin, "--scale");
+    fclose(file);
+    return is_ours;
+}
+
+/* Nothing of somebody else's is touched. */
+static int check_folder(const ablation *a)
+{
     char path[ABLATE_PATH];
-    int exit_code = make_folder(a->out);
-    if (exit_code == CLI_OK) exit_code = make_absolute(a);
-    if (exit_code == CLI_OK) exit_code = check_outside(a);
+    int exit_code = check_outside(a);
     if (exit_code == CLI_OK && ablate_path(a, path, "settings.json") && access(path, F_OK) == 0)
         exit_code = cli_failure("ablate", "%s: holds a training run; take another folder", a->out);
-    if (exit_code == CLI_OK && ablate_path(a, path, "settings.txt") && access(path, F_OK) != 0)
-        exit_code =
-            output_check_folder("ablate", a->out, folders, sizeof folders / sizeof *folders);
-    for (size_t i = 0; exit_code == CLI_OK && i < sizeof folders / sizeof *folders; i++)
-        exit_code = ablate_path(a, path, "%s", folders[i]) ? make_folder(path) : CLI_FAILURE;
-    if (exit_code != CLI_OK) return exit_code;
+    if (exit_code == CLI_OK && ablate_path(a, path, "settings.txt") && !is_settings(path))
+        exit_code = output_check_folder("ablate", a->out, NULL, 0);
+    return exit_code;
+}
+
+/* The settings are those of the folder, or become them while nothing has been trained there: what an
+ * earlier start left is made again. */
+static int settle(ablation *a)
+{
+    char path[ABLATE_PATH];
+    if (!ablate_path(a, path, "settings.txt")) return CLI_FAILURE;
     char *text = format_settings(a);
     if (!text) return cli_failure("ablate", "not enough memory");
-    if (!ablate_path(a, path, "settings.txt"))
-        exit_code = CLI_FAILURE;
-    else
-        exit_code =
-            access(path, F_OK) == 0 ? compare_settings(a, path, text) : write_settings(path, text);
+    a->has_begun = ablate_folder_has_begun(a);
+    if (!a->has_begun) discard(a);
+    int exit_code =
+        access(path, F_OK) == 0 ? compare_settings(a, path, text) : write_settings(path, text);
     free(text);
+    return exit_code;
+}
+
+int ablate_folder_open(ablation *a)
+{
+    char path[ABLATE_PATH];
+    int n_inner = 0;
+    int exit_code = make_folders(a->out, &a->n_made);
+    if (exit_code == CLI_OK) exit_code = make_absolute(a);
+    if (exit_code == CLI_OK) exit_code = check_folder(a);
+    if (exit_code != CLI_OK) {
+        remove_made(a);
+        return exit_code;
+    }
+    a->is_open = true;
+    exit_code = settle(a);
+    for (int i = 0; exit_code == CLI_OK && i < N_FOLDERS; i++)
+        exit_code =
+            ablate_path(a, path, "%s", folders[i]) ? make_folders(path, &n_inner) : CLI_FAILURE;
     return exit_code;
 }
 
@@ -176,11 +310,24 @@ static void read_loss(ablation *a, char *line)
 }
 
 /* The first line says which data it was. */
+static const char data_line[] = "data\t%016" PRIx64;
+
+uint64_t ablate_folder_data_hash(const ablation *a)
+{
+    char path[ABLATE_PATH], *text;
+    size_t length;
+    uint64_t hash = 0;
+    if (!a->has_begun || !ablate_path(a, path, "losses.tsv") || access(path, F_OK) != 0) return 0;
+    if (cli_read_file("ablate", path, &text, &length) != CLI_OK) return 0;
+    if (sscanf(text, "data\t%16" SCNx64, &hash) != 1) hash = 0;
+    free(text);
+    return hash;
+}
+
 static int read_losses(ablation *a, char *text)
 {
     char expected[32];
-    snprintf(expected, sizeof expected, "data\t%016" PRIx64,
-             dsmoe_dataset_get_info(a->dataset).hash);
+    snprintf(expected, sizeof expected, data_line, dsmoe_dataset_get_info(a->dataset).hash);
     char *save, *line = strtok_r(text, "\n", &save);
     if (!line || strcmp(line, expected) != 0)
         return cli_failure("ablate",
@@ -198,7 +345,8 @@ static int write_losses(const ablation *a)
     if (!ablate_path(a, path, "losses.tsv")) return CLI_FAILURE;
     int exit_code = replace_file_begin("ablate", path, &out);
     if (exit_code != CLI_OK) return exit_code;
-    fprintf(out.file, "data\t%016" PRIx64 "\n", dsmoe_dataset_get_info(a->dataset).hash);
+    fprintf(out.file, data_line, dsmoe_dataset_get_info(a->dataset).hash);
+    fputc('\n', out.file);
     for (int i = 0; i < ABLATE_N_MODELS; i++)
         for (int seed = 0; seed < a->n_seeds; seed++)
             for (int which = 0; which < ABLATE_N_LOSSES; which++) {
@@ -221,12 +369,15 @@ int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss)
 /* A line of metrics.jsonl. Of two lines for one step the later counts. */
 static void read_metrics_line(ablation *a, ablate_run *run, const char *line, size_t length)
 {
+    static const char finished[] = "\"finished\":true"; /* as a run writes it */
     json_line_error error;
     double step, loss;
     size_t type_length;
     char *type = json_line_string(line, length, "type", &type_length, &error);
     if (!type || !json_line_number(line, length, "step", &step, &error)) step = -1;
-    if (step == (double)a->steps && !strcmp(type, "end")) run->is_finished = true;
+    if (step == (double)a->steps && !strcmp(type, "end") &&
+        memmem(line, length, finished, sizeof finished - 1))
+        run->is_finished = true;
     if (step >= 0 && !strcmp(type, "eval") &&
         json_line_number(line, length, "loss", &loss, &error)) {
         while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step)

@@ -25,7 +25,7 @@ static const char help[] =
     "  -f, --file FILE      the text; - for standard input\n"
     "  -o, --output FILE    what is written\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
-    "  -c, --ctx-size N     tokens of a piece (512)\n"
+    "  -c, --ctx-size N     tokens of a piece (512, or what the model was made for)\n"
     "      --chunks N       only the first N pieces\n"
     "      --ids            the text is token ids\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
@@ -40,7 +40,8 @@ enum { DEFAULT_CTX = 512 };
 
 typedef struct imatrix_command {
     const char *model, *file, *output;
-    int64_t n_ctx, n_chunks, n_threads;
+    int64_t n_ctx; /* 0: none was given */
+    int64_t n_chunks, n_threads;
     bool ids, force;
     progress bar;
 } imatrix_command;
@@ -116,7 +117,8 @@ static void print_result(const imatrix_command *c, int64_t n_tokens, int64_t n_u
 static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text)
 {
     int32_t *tokens;
-    int64_t n_tokens = 0, n_unused = 0;
+    int64_t n_tokens = 0, n_unused = 0, most = dsmoe_model_config(model)->max_position_embeddings;
+    if (c->n_ctx == 0) c->n_ctx = most >= 2 && most < DEFAULT_CTX ? most : DEFAULT_CTX;
     int exit_code = cut_pieces(c, text, &tokens, &n_tokens);
     if (exit_code != CLI_OK) return exit_code;
     cli_warn_of_context("imatrix", dsmoe_model_config(model), c->n_ctx);
@@ -152,7 +154,7 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
 
 int command_imatrix(int argc, char **argv)
 {
-    imatrix_command c = {.n_ctx = DEFAULT_CTX, .n_threads = dsmoe_machine_threads()};
+    imatrix_command c = {.n_threads = dsmoe_machine_threads()};
     int exit_code = parse(&c, argc, argv);
     if (exit_code >= 0) return exit_code;
     model_path found;

@@ -72,6 +72,14 @@ static void find_model(const char *folder, const dsmoe_run_result *result, char 
     if (access(path, R_OK) != 0) snprintf(path, size, "%s", result->checkpoint);
 }
 
+/* A run that learnt from tokens may have none. */
+static bool has_tokenizer(const char *model)
+{
+    char path[DSMOE_PATH + 128];
+    snprintf(path, sizeof path, "%s/tokenizer.json", model);
+    return access(path, F_OK) == 0;
+}
+
 static void print_resume(const char *folder, const char *options)
 {
     printf("go on:  dsmoe train --resume ");
@@ -92,7 +100,7 @@ static void print_result(const char *folder, const dsmoe_run_result *r, const ds
     printf("\nmodel:  %s\nreport: %s\n", model, r->report);
     printf("try:    dsmoe generate -m ");
     cli_print_word(stdout, model);
-    printf(" -n 64 -p \"Once upon a time\"\n");
+    printf(" -n 64 %s\n", has_tokenizer(model) ? "-p \"Once upon a time\"" : "--ids -p \"1 2 3\"");
     if (!r->finished) print_resume(folder, " --patience 0");
 }
 

@@ -181,6 +181,7 @@ static const option_rule rules[] = {
     {"--eval-sequences", OPTION_NEEDS, "--eval-every"},
     {"--patience", OPTION_NEEDS, "--held-out"},
     {"--patience", OPTION_NEEDS, "--eval-every"},
+    {"--sample-every", OPTION_NEEDS, "--sample-tokens"},
     {"--sample-tokens", OPTION_NEEDS, "--sample-every"},
     {"--sample-prompt", OPTION_NEEDS, "--sample-every"},
     {"--sample-prompt", OPTION_NEEDS, "--sample-tokens"},

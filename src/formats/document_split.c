@@ -10,7 +10,8 @@
 
 enum {
     STRETCH_MIN =
-        64, /* bytes at the end of a document; who owes less passes it on to the next kind */
+        64, /* bytes at the end of a document; who owes less passes it on to the next stratum */
+    STRETCH_LONG = 1024,      /* bytes that say something of a kind by themselves */
     BETWEEN_LOOKS = 64 << 20, /* bytes between two looks at whether to stop */
 };
 static const uint64_t order_seed = 0x68656c642d6f7574u; /* the same for every run */
@@ -80,27 +81,75 @@ static dsmoe_status measure_all(measure *m, document_split *split, const documen
 
 /* ---- which are chosen ---------------------------------------------------------------------- */
 
-/* The documents of one kind after the other. */
-typedef struct kind_index {
-    uint32_t *documents;
-    size_t begin[DOCUMENT_MAX_KINDS + 1];
-} kind_index;
+/* Documents are chosen stratum by stratum: a kind is one, but kinds of few documents are one together, the
+ * pool. Their long documents are not in it. */
+enum { POOL = DOCUMENT_MAX_KINDS, N_STRATA };
+typedef struct strata {
+    unsigned char *of_document; /* the stratum of each */
+    uint32_t *documents;        /* of one stratum after the other */
+    size_t begin[N_STRATA + 1];
+} strata;
 
-static bool index_kinds(kind_index *index, const document_split *split, const document_list *list)
+/* Whether a kind has so many documents that its share is a whole one. Beyond DOCUMENT_MAX_KINDS the rest
+ * is one kind, which says nothing of its text. */
+static bool is_stratum(const document_list *list, int kind, uint64_t n_documents, double share)
 {
-    size_t n = split->first[list->n_sources], next[DOCUMENT_MAX_KINDS], size;
-    if (!checked_mul_size(n + 1, sizeof *index->documents, &size)) return false;
-    index->documents = malloc(size);
-    if (!index->documents) return false;
+    bool is_rest = kind == DOCUMENT_MAX_KINDS - 1 && !strcmp(list->kinds[kind], "other");
+    return share * (double)n_documents >= 1 && !is_rest;
+}
+
+/* Puts each document into the stratum of its kind, or into the pool. */
+static void enter_kinds(const strata *s, const document_split *split, const document_list *list,
+                        double share)
+{
+    uint64_t n[DOCUMENT_MAX_KINDS] = {0};
     for (size_t i = 0; i < list->n_sources; i++)
-        index->begin[list->sources[i].kind + 1] += split->first[i + 1] - split->first[i];
-    for (int kind = 0; kind < DOCUMENT_MAX_KINDS; kind++) {
-        index->begin[kind + 1] += index->begin[kind];
-        next[kind] = index->begin[kind];
+        n[list->sources[i].kind] += split->first[i + 1] - split->first[i];
+    for (size_t i = 0; i < list->n_sources; i++) {
+        int kind = list->sources[i].kind;
+        int stratum = is_stratum(list, kind, n[kind], share) ? kind : POOL;
+        memset(s->of_document + split->first[i], stratum, split->first[i + 1] - split->first[i]);
     }
+}
+
+/* Takes documents out of the pool that are much longer than what it gives in all, and long enough to say
+ * something by their own end: each goes to the stratum of its kind. Returns whether there were any. */
+static bool take_long_ones(const strata *s, const document_split *split, const document_list *list,
+                           const uint64_t *lengths, double share)
+{
+    double total = 0;
+    bool any = false;
+    for (uint64_t d = 0; d < split->first[list->n_sources]; d++)
+        if (s->of_document[d] == POOL) total += (double)lengths[d];
     for (size_t i = 0; i < list->n_sources; i++)
-        for (uint64_t d = split->first[i]; d < split->first[i + 1]; d++)
-            index->documents[next[list->sources[i].kind]++] = (uint32_t)d;
+        for (uint64_t d = split->first[i]; d < split->first[i + 1]; d++) {
+            double length = (double)lengths[d];
+            if (s->of_document[d] != POOL || share * length < STRETCH_LONG ||
+                length <= 2 * share * total)
+                continue;
+            s->of_document[d] = (unsigned char)list->sources[i].kind;
+            any = true;
+        }
+    return any;
+}
+
+/* The documents of each stratum. False without memory. */
+static bool make_strata(strata *s, const document_split *split, const document_list *list,
+                        const uint64_t *lengths, double share)
+{
+    size_t n = split->first[list->n_sources], next[N_STRATA], size;
+    if (!checked_mul_size(n + 1, sizeof *s->documents, &size)) return false;
+    s->of_document = malloc(n + 1);
+    s->documents = malloc(size);
+    if (!s->of_document || !s->documents) return false;
+    enter_kinds(s, split, list, share);
+    while (take_long_ones(s, split, list, lengths, share)) continue;
+    for (size_t d = 0; d < n; d++) s->begin[s->of_document[d] + 1]++;
+    for (int stratum = 0; stratum < N_STRATA; stratum++) {
+        s->begin[stratum + 1] += s->begin[stratum];
+        next[stratum] = s->begin[stratum];
+    }
+    for (size_t d = 0; d < n; d++) s->documents[next[s->of_document[d]]++] = (uint32_t)d;
     return true;
 }
 
@@ -109,12 +158,13 @@ static void hold(document_split *split, uint64_t number, uint64_t length)
     split->held[split->n_held++] = (document_held){number, length};
 }
 
-/* Holds out what is wanted of one kind; `owed` is what the kinds before could not give, or gave too
- * much, and becomes that of the kinds up to this one. */
-static void choose_of_kind(document_split *split, const uint64_t *lengths,
-                           const uint32_t *documents, size_t n, int kind, double share,
-                           double *owed)
+/* Holds out what is wanted of one stratum; `owed` is what those before could not give, or gave too much,
+ * and becomes that of the strata up to this one. */
+static void choose_of_stratum(document_split *split, const uint64_t *lengths, const strata *s,
+                              int stratum, double share, double *owed)
 {
+    const uint32_t *documents = s->documents + s->begin[stratum];
+    size_t n = s->begin[stratum + 1] - s->begin[stratum];
     double total = 0, most = share > 0.5 ? share : 0.5;
     for (size_t i = 0; i < n; i++) total += (double)lengths[documents[i]];
     double wanted = share * total + *owed;
@@ -122,7 +172,7 @@ static void choose_of_kind(document_split *split, const uint64_t *lengths,
     double slack = 0.1 * (left < total - left ? left : total - left);
     *owed = wanted - left;
     for (size_t i = 0; i < n && left >= 1; i++) {
-        int64_t at = data_order_at((int64_t)n, order_seed, (uint64_t)kind, (int64_t)i);
+        int64_t at = data_order_at((int64_t)n, order_seed, (uint64_t)stratum, (int64_t)i);
         uint64_t length = lengths[documents[at]];
         bool fits = (double)length <= left + slack;
         if (!fits && left < STRETCH_MIN) break;
@@ -151,14 +201,14 @@ static dsmoe_status choose(document_split *split, const document_list *list,
                            const uint64_t *lengths, double share, dsmoe_error *error)
 {
     size_t n = split->first[list->n_sources], size;
-    kind_index index = {0};
+    strata s = {0};
     if (checked_mul_size(n + 1, sizeof *split->held, &size)) split->held = malloc(size);
-    bool complete = split->held && index_kinds(&index, split, list);
+    bool complete = split->held && make_strata(&s, split, list, lengths, share);
     double owed = 0;
-    for (int kind = 0; complete && kind < list->n_kinds; kind++)
-        choose_of_kind(split, lengths, index.documents + index.begin[kind],
-                       index.begin[kind + 1] - index.begin[kind], kind, share, &owed);
-    free(index.documents);
+    for (int stratum = 0; complete && stratum < N_STRATA; stratum++)
+        choose_of_stratum(split, lengths, &s, stratum, share, &owed);
+    free(s.of_document);
+    free(s.documents);
     if (!complete)
         return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu documents", n);
     if (split->n_held == 0) choose_any(split, lengths, n, owed);

@@ -2,10 +2,11 @@
  * from it.
  *
  * That is a function of the documents in their order, and of the share alone, so that whoever reads the
- * same files holds out the same text. Whole documents are chosen in a fixed random order, for each kind
- * of text, until its share of the bytes is reached. The document that would be too much gives a stretch
- * at its end; of a single book that is all that is held out. So no text that is learnt from stands beside
- * held-out text, but at the beginning of such a stretch. */
+ * same files holds out the same text. Whole documents are chosen in a fixed random order until the share
+ * of the bytes is reached: for each kind of text that has documents enough, and for all other kinds
+ * together. The document that would be too much gives a stretch at its end. A document of those other
+ * kinds that is long beside what they give, such as a single book, gives such a stretch for itself. So no
+ * text that is learnt from stands beside held-out text, but at the beginning of a stretch. */
 #ifndef DSMOE_FORMATS_DOCUMENT_SPLIT_H
 #define DSMOE_FORMATS_DOCUMENT_SPLIT_H
 

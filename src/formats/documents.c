@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "formats/document_text.h"
@@ -72,8 +73,8 @@ static int add_kind(document_list *list, const char *name)
 static document_form form_of(const char *path)
 {
     const char *suffix = strrchr(path, '.');
-    if (suffix && !strcmp(suffix, ".jsonl")) return DOCUMENT_JSONL;
-    if (suffix && !strcmp(suffix, ".bin")) return DOCUMENT_SHARD;
+    if (suffix && !strcasecmp(suffix, ".jsonl")) return DOCUMENT_JSONL;
+    if (suffix && !strcasecmp(suffix, ".bin")) return DOCUMENT_SHARD;
     return DOCUMENT_TEXT;
 }
 
@@ -367,11 +368,15 @@ static dsmoe_status nothing_found(const char *path, int n_paths, const document_
                                   dsmoe_error *error)
 {
     char why[512];
-    dsmoe_data_files_describe(&list->files, why, sizeof why);
+    const dsmoe_data_files *files = &list->files;
+    dsmoe_data_files_describe(files, why, sizeof why);
+    bool may_be_text =
+        files->bad_bytes == DSMOE_BAD_BYTES_REPLACE && files->n_left_out[DSMOE_LEFT_OUT_BINARY] > 0;
     return status_fail(
         error, DSMOE_ERROR_FORMAT,
-        "%s%s: nothing to read: no text, no .jsonl and no shard of tokens (.bin)%s%s", path,
-        n_paths > 1 ? " and the other paths" : "", *why ? "; " : "", why);
+        "%s%s: nothing to read: no text, no .jsonl and no shard of tokens (.bin)%s%s%s", path,
+        n_paths > 1 ? " and the other paths" : "", *why ? "; " : "", why,
+        may_be_text ? "; if it is text in another encoding than UTF-8, keep its bad bytes" : "");
 }
 
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,

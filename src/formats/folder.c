@@ -99,6 +99,36 @@ dsmoe_status folder_make(const char *path, dsmoe_error *error)
     return status;
 }
 
+/* Cuts the last name off a path; what is left is "" if there was no other. */
+static void cut_name(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 0 && path[length - 1] == '/') length--;
+    while (length > 0 && path[length - 1] != '/') length--;
+    while (length > 0 && path[length - 1] == '/') length--;
+    path[length] = '\0';
+}
+
+char *folder_missing(const char *path)
+{
+    char *at = strdup(path), *made = NULL;
+    struct stat info;
+    for (; at && *at && lstat(at, &info) != 0; cut_name(at)) {
+        free(made);
+        made = strdup(at);
+    }
+    free(at);
+    return made;
+}
+
+void folder_unmake(const char *path, const char *made)
+{
+    char *at = made ? strdup(path) : NULL;
+    for (; at && strlen(at) >= strlen(made); cut_name(at))
+        if (rmdir(at) != 0) break;
+    free(at);
+}
+
 /* ---- looking --------------------------------------------------------------------------------- */
 
 dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context,

@@ -11,6 +11,13 @@
 /* Makes the folder, with the folders above it; one that is there already is fine. */
 dsmoe_status folder_make(const char *path, dsmoe_error *error);
 
+/* The topmost of the folders that making one would make, in memory to free(); NULL if it is there, or
+ * without memory. */
+char *folder_missing(const char *path);
+/* Takes a folder that was made away again, with those above it down to `made`, as far as nothing is in
+ * them. `made` may be NULL: nothing is taken away. */
+void folder_unmake(const char *path, const char *made);
+
 /* Names in the folder have reached the disk. */
 dsmoe_status folder_sync(const char *path, dsmoe_error *error);
 /* The same for the folder that a file or folder lies in. */

@@ -16,11 +16,16 @@ static dsmoe_status check_effect(const dsmoe_config *c, const dsmoe_model_sizes 
     if (c->n_routed_experts == 0 && of_experts)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "n_routed_experts is 0: a dense model has no other sizes of experts");
-    bool all_moe = config_moe_layers(c, c->num_hidden_layers) == c->num_hidden_layers;
-    if (all_moe && sizes->intermediate_size >= 0)
+    int64_t n_moe = config_moe_layers(c, c->num_hidden_layers);
+    if (n_moe == 0 && c->n_routed_experts > 0 && (of_experts || sizes->n_routed_experts > 0))
+        return status_fail(
+            error, DSMOE_ERROR_CONFIG,
+            "no layer is left for experts, as all of them are dense: give fewer dense "
+            "layers, or no experts");
+    if (n_moe == c->num_hidden_layers && sizes->intermediate_size >= 0)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "intermediate_size is that of dense layers, and there are none: give a "
-                           "first_k_dense_replace above 0");
+                           "intermediate_size is that of dense layers, and there are none: ask for "
+                           "dense layers as well");
     return DSMOE_OK;
 }
 

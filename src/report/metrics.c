@@ -84,23 +84,43 @@ dsmoe_status metrics_sync(metrics *m, dsmoe_error *error)
     return events_sync(m->events, error);
 }
 
-bool metrics_is_finished(const char *folder, int64_t step)
+/* Whether a line of a run's metrics.jsonl is as `is_wanted` wants it. */
+typedef bool line_test_fn(const json_node *line, const char *type, int64_t step);
+static bool find_line(const char *folder, line_test_fn *is_wanted, int64_t step)
 {
     char *path = mapped_file_path(folder, "metrics.jsonl");
     line_reader reader;
     bool found = false;
     if (path && line_reader_open(&reader, path, NULL) == DSMOE_OK) {
         while (!found && line_reader_next(&reader)) {
-            const json_node *line = reader.object;
-            const char *type = line_text(line, "type");
-            found = reader.whole && type && !strcmp(type, "end") && line_flag(line, "finished") &&
-                    line_number(line, "step") == (double)step;
+            const char *type = line_text(reader.object, "type");
+            found = reader.whole && type && is_wanted(reader.object, type, step);
         }
         line_reader_close(&reader);
     }
     free(path);
     return found;
 }
+
+static bool is_last_line(const json_node *line, const char *type, int64_t step)
+{
+    return !strcmp(type, "end") && line_flag(line, "finished") &&
+           line_number(line, "step") == (double)step;
+}
+
+bool metrics_is_finished(const char *folder, int64_t step)
+{
+    return find_line(folder, is_last_line, step);
+}
+
+/* Who ended after a step left a checkpoint, and who began after one came from there. */
+static bool tells_of_checkpoint(const json_node *line, const char *type, int64_t step)
+{
+    return (!strcmp(type, "start") || !strcmp(type, "end")) &&
+           line_number(line, "step") > (double)step;
+}
+
+bool metrics_shows_saved(const char *folder) { return find_line(folder, tells_of_checkpoint, 0); }
 
 void metrics_close(metrics *m)
 {

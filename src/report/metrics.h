@@ -32,6 +32,8 @@ void metrics_close(metrics *m); /* NULL is allowed */
 dsmoe_status metrics_sync(metrics *m, dsmoe_error *error);
 /* Whether a run's metrics.jsonl has the line "end" of that step, all steps done. */
 bool metrics_is_finished(const char *folder, int64_t step);
+/* Whether a run's metrics.jsonl says that the run has had a checkpoint. */
+bool metrics_shows_saved(const char *folder);
 
 typedef struct metrics_step {
     int64_t step, tokens, skipped;

@@ -94,8 +94,11 @@ static dsmoe_status count_words(const job *j, train_words *words, int64_t *n_byt
     if (status == DSMOE_OK) status = read_pre_tokenizer(&pre, error);
     if (status == DSMOE_OK) status = train_count(&list, &options, words, n_bytes, error);
     if (status == DSMOE_OK && *n_bytes == 0)
-        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: no text to learn from",
-                             j->options->paths[0]);
+        status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: no text to learn from%s",
+                             j->options->paths[0],
+                             list.n_sources > 0 && list.sources[0].form == DOCUMENT_SHARD
+                                 ? ", only tokens: give the tokenizer that made them"
+                                 : "");
     if (j->options->files) *j->options->files = list.files;
     document_list_close(&list);
     pre_tokenizer_free(&pre);
@@ -116,8 +119,7 @@ static dsmoe_status learn(const job *j, train_vocabulary *v, dsmoe_error *error)
     if (status == DSMOE_OK && v->count < n_tokens && j->options->vocab_size)
         status =
             status_fail(error, DSMOE_ERROR_ARGUMENT,
-                        "%s: %" PRId64 " bytes of text allow a vocab_size of %zu at most, not"
-                        " %" PRId64,
+                        "%s: %" PRId64 " bytes of text allow %zu tokens at most, not %" PRId64,
                         j->options->paths[0], n_bytes, v->count + TRAIN_SPECIAL, j->vocab_size);
     if (j->options->n_text_bytes) *j->options->n_text_bytes = n_bytes;
     if (j->options->n_text_tokens) *j->options->n_text_tokens = v->n_text_tokens;
@@ -173,14 +175,12 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
 }
 
 /* Before the long work: who cannot write should not have to wait for that news. */
-static dsmoe_status make_folder(const char *folder, bool *created, dsmoe_error *error)
+static dsmoe_status make_folder(const char *folder, dsmoe_error *error)
 {
-    *created = access(folder, F_OK) != 0;
     dsmoe_status status = folder_make(folder, error);
     if (status == DSMOE_OK && access(folder, W_OK | X_OK) != 0)
         status = status_fail(error, DSMOE_ERROR_IO, "%s: cannot write to the folder: %s", folder,
                              strerror(errno));
-    if (status != DSMOE_OK && *created) rmdir(folder);
     return status;
 }
 
@@ -194,13 +194,14 @@ dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options *options,
              options->n_threads ? options->n_threads : threads_available(),
              progress,
              context};
-    bool created;
     STATUS_TRY(check_folder(folder, options->replace, error));
-    STATUS_TRY(make_folder(folder, &created, error));
+    char *made = folder_missing(folder);
     train_vocabulary v = {0};
-    dsmoe_status status = learn(&j, &v, error);
+    dsmoe_status status = make_folder(folder, error);
+    if (status == DSMOE_OK) status = learn(&j, &v, error);
     if (status == DSMOE_OK) status = train_write(folder, &v, error);
-    if (status != DSMOE_OK && created) rmdir(folder);
+    if (status != DSMOE_OK) folder_unmake(folder, made);
+    free(made);
     train_vocabulary_free(&v);
     return status;
 }

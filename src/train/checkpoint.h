@@ -33,8 +33,12 @@ typedef struct checkpoint_state {
      * below it, and the step of the last one (-1: none). */
     double lowest_loss;
     int64_t n_worse, evaluated_step;
-    int64_t is_due; /* 1: the settings ask for it, so it is measured and may become the best;
+    int64_t is_due;     /* 1: the settings ask for it, so it is measured and may become the best;
                            0: it is there because the run was stopped */
+    double logged_loss; /* the mean that was told last */
+    /* Steps since the last line of the log that were not skipped, and their means. */
+    int64_t interval_n;
+    double interval_loss, interval_aux_loss, interval_device_loss;
     char kernels[CHECKPOINT_KERNELS]; /* that computed it: others give other bits */
 } checkpoint_state;
 
@@ -42,6 +46,8 @@ typedef struct checkpoint_options {
     const char *tokenizer; /* a folder with a tokenizer.json to copy; NULL: none */
     dsmoe_dtype dtype;     /* of the model's weights: a float type */
     size_t shard_size;     /* most bytes of tensors in a file of the model; 0: 5 GB */
+    const dsmoe_layer_losses *interval_layers; /* [n_interval_layers] means as in the state */
+    int64_t n_interval_layers;
 } checkpoint_options;
 
 /* Writes RUN/checkpoints/step-…, in place of one that is there, and puts its path into `path`. On
@@ -62,9 +68,10 @@ bool checkpoint_get_evaluation(const char *path, double *held_out_loss);
  * file in it that is not a checkpoint's stays as it is. */
 dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, dsmoe_error *error);
 
-/* The newest checkpoint of a step below `below`: its step, and its path into `path`; -1 if there is
- * none. */
-int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_PATH]);
+/* The newest checkpoint of a step below `below`: its step into `step`, -1 if there is none, and its path
+ * into `path`. That the checkpoints cannot be listed is an error: it does not mean that there are none. */
+dsmoe_status checkpoint_newest(const char *run, int64_t below, int64_t *step,
+                               char path[CHECKPOINT_PATH], dsmoe_error *error);
 
 /* Reads every byte and compares the hashes: the state if all is well, else a message that names the
  * file at fault. DSMOE_ERROR_FORMAT means that the checkpoint is damaged; any other failure (no
@@ -76,7 +83,14 @@ dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_e
 dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoint_state *state,
                              dsmoe_error *error);
 
+/* The means of an interval by layers, from a checkpoint that is whole; zeros if it has not so many. */
+void checkpoint_read_interval(const char *path, dsmoe_layer_losses *layers, int64_t n_layers);
+
 /* Renames a damaged checkpoint to damaged-step-…, so that nobody takes it for the newest. */
 dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error);
+
+/* Where `latest` or `best` leads to a checkpoint that is no longer there, it leads to that of the given
+ * step instead; a `best` whose checkpoint (best_step < 0: it has none) is gone as well is removed. */
+void checkpoint_mend_links(const char *run, int64_t newest_step, int64_t best_step);
 
 #endif

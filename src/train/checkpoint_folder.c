@@ -1,8 +1,10 @@
 /* checkpoint_folder.c - the checkpoints of a run: which there are, which stay, which go. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/folder.h"
 #include "train/checkpoint_form.h"
@@ -27,14 +29,17 @@ static bool see_newest(void *context, const char *name)
     return true;
 }
 
-int64_t checkpoint_newest(const char *run, int64_t below, char path[CHECKPOINT_PATH])
+dsmoe_status checkpoint_newest(const char *run, int64_t below, int64_t *step,
+                               char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
     newest_search search = {below, -1};
-    if (list_path(run, path, NULL) != DSMOE_OK ||
-        folder_each(path, see_newest, &search, NULL) != DSMOE_OK || search.found < 0 ||
-        checkpoint_path(run, "", search.found, "", path, NULL) != DSMOE_OK)
-        return -1;
-    return search.found;
+    *step = -1;
+    STATUS_TRY(list_path(run, path, error));
+    STATUS_TRY(folder_each(path, see_newest, &search, error));
+    if (search.found < 0) return DSMOE_OK;
+    STATUS_TRY(checkpoint_path(run, "", search.found, "", path, error));
+    *step = search.found;
+    return DSMOE_OK;
 }
 
 /* ---- which go -------------------------------------------------------------------------------- */
@@ -85,20 +90,27 @@ static dsmoe_status sweep(const char *run, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, dsmoe_error *error)
+/* Points a link to the checkpoint of a step; false if there is none. */
+static bool link_step(const char *run, const char *name, int64_t step)
 {
     char path[CHECKPOINT_PATH];
     struct stat info;
-    if (best_step >= 0) {
-        STATUS_TRY(checkpoint_path(run, "", best_step, "", path, error));
-        if (stat(path, &info) == 0) folder_link(run, "best", path + strlen(run) + 1);
-    }
+    return step >= 0 && checkpoint_path(run, "", step, "", path, NULL) == DSMOE_OK &&
+           stat(path, &info) == 0 && folder_link(run, name, path + strlen(run) + 1);
+}
+
+dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, dsmoe_error *error)
+{
+    char path[CHECKPOINT_PATH];
+    link_step(run, "best", best_step);
     STATUS_TRY(sweep(run, error));
     int64_t step = INT64_MAX;
-    for (int64_t seen = 0; (step = checkpoint_newest(run, step, path)) >= 0; seen++)
+    for (int64_t seen = 0;; seen++) {
+        STATUS_TRY(checkpoint_newest(run, step, &step, path, error));
+        if (step < 0) return DSMOE_OK;
         if (seen >= (keep > 1 ? keep : 1) && step != best_step)
             STATUS_TRY(remove_checkpoint(run, step, error));
-    return DSMOE_OK;
+    }
 }
 
 dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error)
@@ -108,4 +120,23 @@ dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *er
     STATUS_TRY(checkpoint_path(run, "damaged-", step, "", aside, error));
     STATUS_TRY(folder_remove(aside, checkpoint_owns, error));
     return folder_rename(path, aside, error);
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+/* Whether RUN/NAME is a link to what is not there. */
+static bool dangles(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && stat(path, &info) != 0 &&
+           errno == ENOENT;
+}
+
+void checkpoint_mend_links(const char *run, int64_t newest_step, int64_t best_step)
+{
+    char path[CHECKPOINT_PATH];
+    snprintf(path, sizeof path, "%s/latest", run);
+    if (dangles(path)) link_step(run, "latest", newest_step);
+    snprintf(path, sizeof path, "%s/best", run);
+    if (dangles(path) && !link_step(run, "best", best_step)) unlink(path);
 }

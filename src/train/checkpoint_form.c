@@ -12,15 +12,27 @@
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
 const state_field state_fields[] = {
-    {FIELD(step), STATE_INTEGER},           {FIELD(n_updates), STATE_INTEGER},
-    {FIELD(n_skipped), STATE_INTEGER},      {FIELD(sequences), STATE_INTEGER},
-    {FIELD(data_hash), STATE_BITS},         {FIELD(loss), STATE_BITS},
-    {FIELD(best_loss), STATE_BITS},         {FIELD(best_step), STATE_INTEGER},
-    {FIELD(lowest_loss), STATE_BITS},       {FIELD(n_worse), STATE_INTEGER},
-    {FIELD(evaluated_step), STATE_INTEGER}, {FIELD(is_due), STATE_INTEGER},
+    {FIELD(step), STATE_INTEGER},
+    {FIELD(n_updates), STATE_INTEGER},
+    {FIELD(n_skipped), STATE_INTEGER},
+    {FIELD(sequences), STATE_INTEGER},
+    {FIELD(data_hash), STATE_BITS},
+    {FIELD(loss), STATE_BITS},
+    {FIELD(best_loss), STATE_BITS},
+    {FIELD(best_step), STATE_INTEGER},
+    {FIELD(lowest_loss), STATE_BITS},
+    {FIELD(n_worse), STATE_INTEGER},
+    {FIELD(evaluated_step), STATE_INTEGER},
+    {FIELD(is_due), STATE_INTEGER},
+    {FIELD(logged_loss), STATE_BITS},
+    {FIELD(interval_n), STATE_INTEGER},
+    {FIELD(interval_loss), STATE_BITS},
+    {FIELD(interval_aux_loss), STATE_BITS},
+    {FIELD(interval_device_loss), STATE_BITS},
 };
 #undef FIELD
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;
+const int n_state_fields_before = 12;
 
 const char *const checkpoint_arrays[CHECKPOINT_ARRAYS] = {"first_moment", "second_moment",
                                                           "weights"};

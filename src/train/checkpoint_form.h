@@ -19,7 +19,9 @@ bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NA
 /* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) tell whether a file is still
  * the one that was written. */
 #define CHECKPOINT_FORMAT_KEY "format"
-#define CHECKPOINT_FORMAT "dsmoe training state 2"
+#define CHECKPOINT_FORMAT "dsmoe training state 3"
+#define CHECKPOINT_FORMAT_BEFORE "dsmoe training state 2" /* without what the log has begun */
+#define CHECKPOINT_INTERVAL "interval_layers" /* 16 hexadecimal digits for both losses of a layer */
 #define CHECKPOINT_KERNELS_KEY "kernels"
 #define CHECKPOINT_FILES "model_files"         /* how many files the weights are in */
 #define CHECKPOINT_HASH "hash of "             /* and the name of one of the files above */
@@ -48,7 +50,8 @@ typedef struct state_field {
     state_kind kind;
 } state_field;
 extern const state_field state_fields[];
-extern const int n_state_fields;
+extern const int n_state_fields,
+    n_state_fields_before; /* so many of the first in the format before */
 
 /* RUN/checkpoints/PREFIXstep-00000200SUFFIX */
 dsmoe_status checkpoint_path(const char *run, const char *prefix, int64_t step, const char *suffix,

@@ -84,6 +84,7 @@ static dsmoe_status check_file(const char *folder, const char *name, uint64_t ex
 typedef struct value_reader {
     const safetensors *file;
     hash_state hash;
+    bool is_before; /* of the format before */
 } value_reader;
 
 static dsmoe_status get_value(value_reader *r, const char *key, const char **value,
@@ -120,7 +121,7 @@ static dsmoe_status get_integer(value_reader *r, const char *key, int64_t *numbe
 
 static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_error *error)
 {
-    for (int i = 0; i < n_state_fields; i++) {
+    for (int i = 0; i < (r->is_before ? n_state_fields_before : n_state_fields); i++) {
         const state_field *f = &state_fields[i];
         char *field = (char *)state + f->offset;
         if (f->kind == STATE_BITS) {
@@ -131,10 +132,16 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
             STATUS_TRY(get_integer(r, f->key, (int64_t *)field, error));
         }
     }
+    if (r->is_before) {
+        state->logged_loss = state->loss;
+        state->interval_n = 0;
+        state->interval_loss = state->interval_aux_loss = state->interval_device_loss = 0;
+    }
     bool possible = state->step >= 0 && state->n_updates >= 0 && state->n_skipped >= 0 &&
                     state->sequences >= 0 && state->best_step <= state->step &&
                     state->n_updates <= state->step && state->n_skipped <= state->step &&
                     state->n_worse >= 0 && state->evaluated_step <= state->step &&
+                    state->interval_n >= 0 && state->interval_n <= state->step &&
                     (state->is_due == 0 || state->is_due == 1);
     return possible ? DSMOE_OK
                     : fail(r->file, "numbers that no run can have as metadata", "", error);
@@ -170,7 +177,8 @@ static dsmoe_status read_format(value_reader *r, dsmoe_error *error)
 {
     const char *form;
     STATUS_TRY(get_value(r, CHECKPOINT_FORMAT_KEY, &form, error));
-    if (!strcmp(form, CHECKPOINT_FORMAT)) return DSMOE_OK;
+    r->is_before = !strcmp(form, CHECKPOINT_FORMAT_BEFORE);
+    if (r->is_before || !strcmp(form, CHECKPOINT_FORMAT)) return DSMOE_OK;
     if (strncmp(form, CHECKPOINT_FORMAT, strlen(CHECKPOINT_FORMAT) - 1))
         return fail(r->file, damaged, "", error);
     return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -198,6 +206,8 @@ static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
     uint64_t numbers, expected;
     STATUS_TRY(read_format(&r, error));
     STATUS_TRY(get_state(&r, &o->state, error));
+    const char *interval;
+    if (!r.is_before) STATUS_TRY(get_value(&r, CHECKPOINT_INTERVAL, &interval, error));
     STATUS_TRY(get_kernels(&r, &o->state, error));
     STATUS_TRY(get_integer(&r, CHECKPOINT_FILES, &n_files, error));
     if (n_files < 1 || n_files > CHECKPOINT_MAX_FILES) return fail(o->training, damaged, "", error);
@@ -318,4 +328,22 @@ dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoin
     *state = o.state;
     close_files(&o);
     return status;
+}
+
+void checkpoint_read_interval(const char *path, dsmoe_layer_losses *layers, int64_t n_layers)
+{
+    char *name = mapped_file_path(path, "training.safetensors");
+    safetensors *file = NULL;
+    const char *digits = NULL;
+    memset(layers, 0, (size_t)n_layers * sizeof *layers);
+    if (name && safetensors_open(name, &file, NULL) == DSMOE_OK)
+        digits = safetensors_metadata(file, CHECKPOINT_INTERVAL);
+    for (int64_t i = 0; digits && strlen(digits) == (size_t)n_layers * 16 && i < n_layers; i++) {
+        uint32_t bits[2];
+        if (sscanf(digits + 16 * i, "%8" SCNx32 "%8" SCNx32, bits, bits + 1) != 2) break;
+        memcpy(&layers[i].aux_loss, bits, sizeof *bits);
+        memcpy(&layers[i].device_loss, bits + 1, sizeof *bits);
+    }
+    safetensors_close(file);
+    free(name);
 }

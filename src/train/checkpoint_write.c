@@ -159,6 +159,25 @@ static dsmoe_status put_state(value_stream *s, const checkpoint_state *state, ds
     return DSMOE_OK;
 }
 
+static dsmoe_status put_interval(value_stream *s, const checkpoint_options *options,
+                                 dsmoe_error *error)
+{
+    int64_t n = options->n_interval_layers;
+    char *digits = malloc((size_t)n * 16 + 1);
+    if (!digits)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu losses", (size_t)n);
+    *digits = '\0';
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits[2];
+        memcpy(bits, &options->interval_layers[i].aux_loss, sizeof *bits);
+        memcpy(bits + 1, &options->interval_layers[i].device_loss, sizeof *bits);
+        snprintf(digits + 16 * i, 17, "%08" PRIx32 "%08" PRIx32, bits[0], bits[1]);
+    }
+    dsmoe_status status = put_value(s, CHECKPOINT_INTERVAL, digits, error);
+    free(digits);
+    return status;
+}
+
 /* The hash of a file that has just been written. */
 static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, const char *name,
                                   dsmoe_error *error)
@@ -210,6 +229,7 @@ static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer
     state.n_updates = job->trainer->n_updates;
     STATUS_TRY(put_value(&values, CHECKPOINT_FORMAT_KEY, CHECKPOINT_FORMAT, error));
     STATUS_TRY(put_state(&values, &state, error));
+    STATUS_TRY(put_interval(&values, job->options, error));
     STATUS_TRY(put_value(&values, CHECKPOINT_KERNELS_KEY, state.kernels, error));
     STATUS_TRY(put_file_hashes(job, &values, error));
     number_stream numbers = stream_begin(NULL, NULL, DSMOE_F32, job->block);

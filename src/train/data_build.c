@@ -12,11 +12,11 @@
 #include "base/threads.h"
 #include "formats/mapped_file.h"
 #include "text/unicode.h"
-#include "train/data_cache.h"
 #include "train/tokenizer_hash.h"
 
 enum {
-    BUILD_FORM = 2,           /* changes when other tokens come of the same text */
+    BUILD_FORM = 3,           /* changes when other tokens come of the same text */
+    BUILD_FORM_BEFORE = 2,    /* the same tokens, but other ones held out */
     MAX_PIECES = 1024,        /* of a batch */
     PIECES_PER_THREAD = 8,    /* so that no thread waits long for the last one */
     BATCH_MIN = 2 << 20,      /* bytes of its text; no piece is larger */
@@ -274,13 +274,19 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
     return status;
 }
 
+/* What a key is made of beside the options. */
+typedef struct key_parts {
+    uint64_t form;
+    char *const *kinds; /* names of the kinds of text, as many as the list has */
+} key_parts;
+
 /* The key, while the progress stands at `done` of `total`. */
-static dsmoe_status make_key(const data_build_options *options, double done, double total,
-                             uint64_t *key, dsmoe_error *error)
+static dsmoe_status make_key(const data_build_options *options, key_parts parts, double done,
+                             double total, uint64_t *key, dsmoe_error *error)
 {
     const document_list *list = options->list;
     hash_state h;
-    hash_begin(&h, BUILD_FORM);
+    hash_begin(&h, parts.form);
     uint64_t tokenizer = 0;
     if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
     hash_add_number(&h, tokenizer);
@@ -288,16 +294,46 @@ static dsmoe_status make_key(const data_build_options *options, double done, dou
     hash_add_number(&h, (uint64_t)list->files.bad_bytes);
     hash_add(&h, &options->held_out, sizeof options->held_out);
     for (int i = 0; i < list->n_kinds; i++)
-        hash_add(&h, list->kinds[i], strlen(list->kinds[i]) + 1);
+        hash_add(&h, parts.kinds[i], strlen(parts.kinds[i]) + 1);
     for (size_t i = 0; i < list->n_sources; i++)
         STATUS_TRY(hash_source(options, &list->sources[i], done, total, &h, error));
     *key = hash_end(&h);
     return DSMOE_OK;
 }
 
+static key_parts parts_now(const data_build_options *options)
+{
+    return (key_parts){BUILD_FORM, options->list->kinds};
+}
+
 dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
 {
-    return make_key(options, 0, total_size(options->list), key, error);
+    return make_key(options, parts_now(options), 0, total_size(options->list), key, error);
+}
+
+static bool has_same_kinds(const document_list *list, const data_cache *cache)
+{
+    bool same = list->n_kinds == cache->n_kinds;
+    for (int i = 0; same && i < list->n_kinds; i++) same = !strcmp(list->kinds[i], cache->kinds[i]);
+    return same;
+}
+
+dsmoe_status data_build_find_text(const data_build_options *options, const data_cache *cache,
+                                  bool *found, dsmoe_error *error)
+{
+    static const uint64_t forms[] = {BUILD_FORM, BUILD_FORM_BEFORE};
+    const document_list *list = options->list;
+    bool same_kinds = has_same_kinds(list, cache);
+    *found = false;
+    if (list->n_kinds != cache->n_kinds) return DSMOE_OK;
+    for (int i = 0; i < 2 && !*found; i++) {
+        uint64_t key;
+        if (forms[i] == BUILD_FORM && same_kinds) continue; /* that was the first thing to try */
+        STATUS_TRY(make_key(options, (key_parts){forms[i], cache->kinds}, 0, total_size(list), &key,
+                            error));
+        *found = key == cache->key;
+    }
+    return DSMOE_OK;
 }
 
 /* Whether the files are still those that the key was made from. Reading them again is quick beside
@@ -307,7 +343,7 @@ static dsmoe_status check_unchanged(const data_build_options *options, uint64_t 
 {
     uint64_t now;
     double total = total_size(options->list);
-    STATUS_TRY(make_key(options, total, total, &now, error));
+    STATUS_TRY(make_key(options, parts_now(options), total, total, &now, error));
     if (now == key) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_IO,
                        "%s%s: changed while it was read; try again when nobody writes to it",

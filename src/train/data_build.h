@@ -3,6 +3,7 @@
 #define DSMOE_TRAIN_DATA_BUILD_H
 
 #include "formats/document_split.h"
+#include "train/data_cache.h"
 
 typedef struct data_build_options {
     const document_list *list;
@@ -17,6 +18,11 @@ typedef struct data_build_options {
 /* A number for all that decides what the cache holds: the files' content, forms and kinds in their
  * order, the tokenizer, vocab_size, held_out, and the rules of this file. */
 dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error);
+
+/* Whether a cache of another key was made from the same text all the same: under other names, which are
+ * the names of the kinds, or by the rules before these, which held out other documents. */
+dsmoe_status data_build_find_text(const data_build_options *options, const data_cache *cache,
+                                  bool *found, dsmoe_error *error);
 
 /* Writes the cache file, what is trained on first. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
  * prompts will; shards are taken as they are. The same files for any number of threads. */

@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "base/threads.h"
 #include "train/data_build.h"
-#include "train/data_cache.h"
 #include "base/data_order.h"
 
 enum { THREADS_MAX = 1024, SEQUENCE_MAX = 1 << 24 };
@@ -80,6 +79,9 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
         if (is_made_from(&d->cache, key, o)) return DSMOE_OK;
         bool is_expected =
             o->expected_hash && hash_of(&d->cache, o->sequence_length) == o->expected_hash;
+        bool found = false;
+        if (is_expected) STATUS_TRY(data_build_find_text(build, &d->cache, &found, error));
+        if (found) return DSMOE_OK;
         data_cache_close(&d->cache);
         if (is_expected)
             return status_fail(error, DSMOE_ERROR_FORMAT,

@@ -3,7 +3,8 @@
  * Checkpoints are written every `save_every` steps and at the end. Only then are those measured on the
  * held-out text (unless eval_every is 0), and the one with the lowest loss is the best; whoever is
  * stopped while measuring does it first when the run goes on. A checkpoint that is written because the
- * run is stopped does not compete: so a run that was stopped has the same best as one that was not.
+ * run is stopped does not compete: so a run that was stopped has the same best as one that was not. The
+ * one at which patience ended the run does.
  * None is written at a step that was skipped, for the model may be lost: only at the end, and on
  * request. */
 #include "train/run.h"
@@ -136,10 +137,17 @@ static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
 {
     checkpoint_state *s = &r->state;
     const checkpoint_options options = {.tokenizer = r->tokenizer ? r->folder : NULL,
-                                        .dtype = settings_dtype(&r->settings)};
+                                        .dtype = settings_dtype(&r->settings),
+                                        .interval_layers = r->interval.layers,
+                                        .n_interval_layers = r->plan.n_moe_layers};
     char path[CHECKPOINT_PATH];
     dsmoe_error reason;
     s->is_due = is_due_now;
+    s->logged_loss = r->logged_loss;
+    s->interval_n = r->interval.n;
+    s->interval_loss = r->interval.loss;
+    s->interval_aux_loss = r->interval.aux_loss;
+    s->interval_device_loss = r->interval.device_loss;
     strncpy(s->kernels, dsmoe_kernels_name(), sizeof s->kernels - 1);
     run_log_result(r, metrics_sync(r->metrics, &reason),
                    &reason); /* no older than the checkpoint */
@@ -209,13 +217,25 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* The checkpoint of a run that ends before its last step. Where patience ended it that is the same step
+ * however often it was stopped: so the checkpoint competes, with the loss that was measured there. */
+static dsmoe_status save_last(run *r, dsmoe_error *error)
+{
+    bool competes = run_is_out_of_patience(r) && r->state.evaluated_step == r->state.step;
+    STATUS_TRY(save(r, competes, error));
+    if (!competes) return DSMOE_OK;
+    STATUS_TRY(checkpoint_put_evaluation(r->checkpoint, r->held_out_loss, error));
+    run_consider_best(r);
+    return DSMOE_OK;
+}
+
 /* ---- all steps ------------------------------------------------------------------------------- */
 
 static dsmoe_status loop(run *r, dsmoe_error *error)
 {
     if (is_pending(r)) {
         look(r, r->state.is_due);
-        if (!r->state.is_due) STATUS_TRY(save(r, false, error)); /* with what patience counted */
+        if (!r->state.is_due) STATUS_TRY(save_last(r, error)); /* with what was counted */
         prune(r);
     }
     while (!is_end(r) && !run_is_enough(r) && !run_is_out_of_patience(r) &&
@@ -224,7 +244,7 @@ static dsmoe_status loop(run *r, dsmoe_error *error)
         STATUS_TRY(do_what_is_due(r, error));
     }
     if (r->saved_step == r->state.step || r->state.step == 0) return DSMOE_OK;
-    STATUS_TRY(save(r, false, error));
+    STATUS_TRY(save_last(r, error));
     prune(r);
     return DSMOE_OK;
 }
@@ -272,6 +292,7 @@ static void close_run(run *r)
     dsmoe_trainer_free(r->trainer);
     dsmoe_dataset_free(r->dataset);
     dsmoe_tokenizer_free(r->tokenizer);
+    free(r->made);
     free(r->tokens);
     free(r->targets);
     free(r->layer_losses);

@@ -38,9 +38,9 @@ typedef struct run {
     dsmoe_run_settings settings, before; /* `before`: as a resumed run had them until now */
     dsmoe_run_options options;
     char folder[DSMOE_PATH];
-    char made[DSMOE_PATH]; /* the topmost folder that was made for it; "": all were there */
-    bool is_preparing;     /* a new folder that does not hold a run yet */
-    int lock; /* the folder, opened: one process at a time trains there; -1: not open */
+    char *made;        /* the topmost folder that was made for it; NULL: all were there */
+    bool is_preparing; /* a new folder that does not hold a run yet */
+    int lock;          /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
     double started;             /* when, on the clock */
     bool is_late;               /* the time limit has passed */
@@ -105,6 +105,8 @@ void run_abandon_folder(run *r);
 dsmoe_status run_prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error);
 /* The settings that options.given names replace those of the run that is resumed, as far as they may. */
 dsmoe_status run_change_settings(run *r, const dsmoe_run_settings *given, dsmoe_error *error);
+/* Whether options.given names a setting. */
+bool run_is_given(const run *r, const char *key);
 /* Finds the newest checkpoint that is whole; saved_step is -1 if there is none. */
 dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
 /* What training will take, and whether memory and disk have it. */
@@ -121,7 +123,8 @@ void run_describe_end(const run *r, char *text, size_t size);
 bool run_is_enough(const run *r); /* the steps that the caller wants */
 bool run_is_out_of_time(run *r);
 bool run_is_out_of_patience(const run *r);
-/* Whether patience waits for the evaluation of this step, as somebody was interrupted there. */
+/* Whether the evaluation that eval_every, which is not 0, asks for at this step has not been made, as
+ * somebody was interrupted there. */
 bool run_awaits_evaluation(const run *r);
 /* held_out_loss has been measured: patience counts it, once. */
 void run_count_evaluation(run *r);
@@ -147,7 +150,7 @@ void run_emit(const run *r, const dsmoe_run_event *event);
 /* What the caller calls a setting: the key, or the option that sets it. */
 const char *run_setting_name(const run *r, const char *key);
 /* Adds to a message which settings it is about and what they are: "(seq 256, held_out 0.05)";
- * those that are -1 say nothing. `error` is not NULL and filled. */
+ * those that are not set say nothing, and a flag is its name. `error` is not NULL and filled. */
 void run_name_settings(const run *r, const char *const *keys, int n_keys, dsmoe_error *error);
 void run_message(const run *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For long work: shows `what` is being done, and whether to go on. */

@@ -11,7 +11,7 @@ const char *run_setting_name(const run *r, const char *key)
     return r->options.setting_name ? r->options.setting_name(key) : key;
 }
 
-static bool is_given(const run *r, const char *key)
+bool run_is_given(const run *r, const char *key)
 {
     for (int i = 0; i < r->options.n_given; i++)
         if (!strcmp(r->options.given[i], key)) return true;
@@ -21,13 +21,14 @@ static bool is_given(const run *r, const char *key)
 /* Those that are given as the run has them: absolute. */
 static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_error *error)
 {
-    if (is_given(r, "tokenizer"))
+    if (run_is_given(r, "tokenizer"))
         STATUS_TRY(run_make_absolute(r, given->tokenizer, "tokenizer", error));
-    if (is_given(r, "config")) STATUS_TRY(run_make_absolute(r, given->config, "config", error));
-    if (is_given(r, "init")) STATUS_TRY(run_make_absolute(r, given->init, "init", error));
-    if (is_given(r, "out") && memchr(given->out, '\0', DSMOE_PATH) && run_is_folder(r, given->out))
+    if (run_is_given(r, "config")) STATUS_TRY(run_make_absolute(r, given->config, "config", error));
+    if (run_is_given(r, "init")) STATUS_TRY(run_make_absolute(r, given->init, "init", error));
+    if (run_is_given(r, "out") && memchr(given->out, '\0', DSMOE_PATH) &&
+        run_is_folder(r, given->out))
         memcpy(given->out, r->settings.out, sizeof given->out); /* it may have moved */
-    if (is_given(r, "data"))
+    if (run_is_given(r, "data"))
         for (int i = 0; i < DSMOE_MAX_DATA && *given->data[i]; i++)
             STATUS_TRY(run_make_absolute(r, given->data[i], "data", error));
     return DSMOE_OK;
@@ -43,7 +44,7 @@ static dsmoe_status check_changes(const run *r, dsmoe_error *error)
                            run_setting_name(r, "data"));
     if (s->aux_loss_alpha < 0 && r->before.aux_loss_alpha >= 0)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s cannot go back to -1 in a run that has begun: give the factor",
+                           "%s cannot be left out again in a run that has begun: give the factor",
                            run_setting_name(r, "aux_loss_alpha"));
     int64_t done = r->saved_step < 0 ? 0 : r->saved_step;
     if (s->steps != r->before.steps && s->steps <= done)
@@ -85,9 +86,11 @@ void run_name_settings(const run *r, const char *const *keys, int n_keys, dsmoe_
     char list[384] = "";
     for (int i = 0, used = 0; i < n_keys && used < (int)sizeof list; i++) {
         char *value = settings_describe(&r->settings, keys[i]);
-        if (value && strcmp(value, "-1")) /* which leaves it to others */
-            used += snprintf(list + used, sizeof list - (size_t)used, "%s%s %s", used ? ", " : " (",
-                             run_setting_name(r, keys[i]), value);
+        bool is_on = value && !strcmp(value, "true");
+        if (value && strcmp(value, "not set") && strcmp(value, "false"))
+            used +=
+                snprintf(list + used, sizeof list - (size_t)used, "%s%s%s%s", used ? ", " : " (",
+                         run_setting_name(r, keys[i]), is_on ? "" : " ", is_on ? "" : value);
         free(value);
     }
     status_fail(error, reason.status, "%s%s%s", reason.message, list, *list ? ")" : "");

@@ -162,25 +162,6 @@ static dsmoe_status mark_folder(run *r, dsmoe_error *error)
 
 /* ---- a start that fails ---------------------------------------------------------------------- */
 
-/* Cuts the last name off a path; what is left is "" if there was no other. */
-static void cut_name(char *path)
-{
-    size_t length = strlen(path);
-    while (length > 0 && path[length - 1] == '/') length--;
-    while (length > 0 && path[length - 1] != '/') length--;
-    while (length > 0 && path[length - 1] == '/') length--;
-    path[length] = '\0';
-}
-
-/* Remembers what making the folder will make. */
-static void note_missing(run *r)
-{
-    char at[DSMOE_PATH];
-    struct stat info;
-    memcpy(at, r->folder, sizeof at);
-    for (; *at && lstat(at, &info) != 0; cut_name(at)) memcpy(r->made, at, sizeof at);
-}
-
 static void remove_made_files(const run *r)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "data.cache",
@@ -191,17 +172,19 @@ static void remove_made_files(const run *r)
     if (run_path(r->folder, "checkpoints", path, NULL) == DSMOE_OK) rmdir(path);
 }
 
+static void forget_made(run *r)
+{
+    free(r->made);
+    r->made = NULL;
+}
+
 void run_abandon_folder(run *r)
 {
     if (run_has(r, "settings.json")) return; /* a run, whatever failed after that */
     if (r->is_preparing) remove_made_files(r);
     r->is_preparing = false;
-    char at[DSMOE_PATH];
-    memcpy(at, r->folder, sizeof at);
-    /* A folder with something in it stays, and so do those above it. */
-    for (size_t length = strlen(r->made); length > 0 && strlen(at) >= length; cut_name(at))
-        if (rmdir(at) != 0) break;
-    *r->made = '\0';
+    folder_unmake(r->folder, r->made);
+    forget_made(r);
 }
 
 /* ---- new and old ----------------------------------------------------------------------------- */
@@ -225,7 +208,7 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
     STATUS_TRY(make_inputs_absolute(r, error)); /* first: who is wrong there gets no folder */
-    note_missing(r);
+    r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));
     STATUS_TRY(check_outside(s, error));
@@ -244,7 +227,7 @@ dsmoe_status run_commit_folder(run *r, dsmoe_error *error)
     STATUS_TRY(run_path(r->folder, preparing, path, error));
     unlink(path); /* where there are settings it means nothing */
     r->is_preparing = false;
-    *r->made = '\0';
+    forget_made(r);
     return DSMOE_OK;
 }
 

@@ -30,8 +30,7 @@ bool run_is_out_of_patience(const run *r)
 bool run_awaits_evaluation(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
-    return s->patience > 0 && r->state.step % s->eval_every == 0 &&
-           r->state.evaluated_step < r->state.step;
+    return r->state.step % s->eval_every == 0 && r->state.evaluated_step < r->state.step;
 }
 
 void run_count_evaluation(run *r)

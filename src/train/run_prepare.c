@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/documents.h"
+#include "formats/folder.h"
 #include "formats/gguf_magic.h"
 #include "model/config.h"
 #include "text/tokenizer_files.h"
@@ -104,11 +104,40 @@ static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
     return train_tokenizer(r, error);
 }
 
+/* Whether two tokenizers have the same text for every id. */
+static bool has_same_pieces(const dsmoe_tokenizer *a, const dsmoe_tokenizer *b)
+{
+    bool same = dsmoe_tokenizer_size(a) == dsmoe_tokenizer_size(b);
+    for (int32_t id = 0; same && id < dsmoe_tokenizer_size(a); id++) {
+        size_t n = 0, m = 0;
+        const char *x = dsmoe_tokenizer_piece(a, id, &n), *y = dsmoe_tokenizer_piece(b, id, &m);
+        same = n == m && !x == !y && (!x || !memcmp(x, y, n));
+    }
+    return same;
+}
+
+/* A model that is trained further knows the tokens of its own tokenizer. */
+static void compare_tokenizers(const run *r)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    dsmoe_tokenizer *own = NULL;
+    if (!*s->init || !*s->tokenizer || !init_has_tokenizer(s->init)) return;
+    if (dsmoe_tokenizer_open(s->init, &own, NULL) == DSMOE_OK &&
+        !has_same_pieces(own, r->tokenizer))
+        run_message(r,
+                    "%s is not the tokenizer of %s: its tokens mean nothing to that model, which "
+                    "has to learn them all",
+                    s->tokenizer, s->init);
+    dsmoe_tokenizer_free(own);
+}
+
 static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 {
     if (!r->options.resume) STATUS_TRY(make_tokenizer(r, error));
-    return run_has(r, "tokenizer.json") ? dsmoe_tokenizer_open(r->folder, &r->tokenizer, error)
-                                        : DSMOE_OK;
+    if (!run_has(r, "tokenizer.json")) return DSMOE_OK;
+    STATUS_TRY(dsmoe_tokenizer_open(r->folder, &r->tokenizer, error));
+    if (!r->options.resume) compare_tokenizers(r);
+    return DSMOE_OK;
 }
 
 /* ---- the configuration ----------------------------------------------------------------------- */
@@ -186,6 +215,37 @@ static dsmoe_status read_config(run *r, dsmoe_error *error)
     return r->saved_step >= 0 ? DSMOE_OK : resize(r, error);
 }
 
+static dsmoe_status refuse_idle(const run *r, const char *key, const char *why, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s has no effect: %s", run_setting_name(r, key),
+                       why);
+}
+
+/* Settings that this model or this data give nothing to do were given by mistake; a run that has them
+ * already goes on. */
+static dsmoe_status check_experts(const run *r, dsmoe_error *error)
+{
+    const char *why = "no layer of the model has experts";
+    const dsmoe_run_settings *s = &r->settings;
+    if (config_moe_layers(&r->config, r->config.num_hidden_layers) > 0) return DSMOE_OK;
+    if (s->aux_loss_alpha > 0 && run_is_given(r, "aux_loss_alpha"))
+        return refuse_idle(r, "aux_loss_alpha", why, error);
+    if (s->device_groups > 0 && run_is_given(r, "device_groups"))
+        return refuse_idle(r, "device_groups", why, error);
+    return DSMOE_OK;
+}
+
+static dsmoe_status check_text(const run *r, dsmoe_error *error)
+{
+    static const char *const keys[] = {"sample_every", "sample_tokens", "sample_prompt"};
+    const char *why = "the data are tokens, and no tokenizer is given";
+    if (r->tokenizer) return DSMOE_OK;
+    if (run_is_given(r, "bad_bytes")) return refuse_idle(r, "bad_bytes", why, error);
+    for (size_t i = 0; r->settings.sample_every > 0 && i < sizeof keys / sizeof *keys; i++)
+        if (run_is_given(r, keys[i])) return refuse_idle(r, keys[i], why, error);
+    return DSMOE_OK;
+}
+
 /* What settings and tokenizer ask of it. */
 static dsmoe_status fit_config(run *r, dsmoe_error *error)
 {
@@ -210,11 +270,44 @@ static void tell_files(const run *r)
     if (*line) run_message(r, "data: %s", line);
 }
 
-/* A path that is no longer there, though the run learnt from it; NULL if all are. */
+/* Whether there is a file at a path or below it, hidden ones apart: the place where a disk was mounted has
+ * none. A link to a folder counts for one. */
+typedef struct file_search {
+    const char *folder;
+    int depth;
+    bool found;
+} file_search;
+
+static bool see_entry(void *context, const char *name);
+
+static bool holds_file(const char *path, int depth)
+{
+    enum { MAX_DEPTH = 64 };
+    struct stat info;
+    if (stat(path, &info) != 0 || depth > MAX_DEPTH) return false;
+    if (!S_ISDIR(info.st_mode)) return true;
+    bool is_link = depth > 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    file_search search = {path, depth, is_link};
+    if (!is_link && folder_each(path, see_entry, &search, NULL) != DSMOE_OK)
+        return true; /* whoever reads it will say why it cannot be read */
+    return search.found;
+}
+
+static bool see_entry(void *context, const char *name)
+{
+    file_search *search = context;
+    char path[CHECKPOINT_PATH];
+    if (*name == '.') return true;
+    search->found = run_path(search->folder, name, path, NULL) != DSMOE_OK ||
+                    holds_file(path, search->depth + 1);
+    return !search->found;
+}
+
+/* A path at which there is no file any more, though the run learnt from it; NULL if all have some. */
 static const char *find_missing(const run *r, const char *const *paths, int n_paths)
 {
     for (int i = 0; r->saved_step >= 0 && i < n_paths; i++)
-        if (access(paths[i], F_OK) != 0) return paths[i];
+        if (!holds_file(paths[i], 0)) return paths[i];
     return NULL;
 }
 
@@ -283,7 +376,9 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
         STATUS_TRY(run_open_new_folder(r, error));
     }
     STATUS_TRY(read_config(r, error));
+    STATUS_TRY(check_experts(r, error));
     STATUS_TRY(prepare_tokenizer(r, error));
+    STATUS_TRY(check_text(r, error));
     STATUS_TRY(fit_config(r, error));
     STATUS_TRY(run_plan(r, error));
     return prepare_data(r, error);

@@ -15,9 +15,11 @@
 static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];
-    for (int64_t step = INT64_MAX;
-         (step = checkpoint_newest(r->folder, step, path)) > r->saved_step;)
+    for (int64_t step = INT64_MAX;;) {
+        STATUS_TRY(checkpoint_newest(r->folder, step, &step, path, error));
+        if (step <= r->saved_step) break;
         STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
+    }
     run_message(r, "the newest checkpoint is damaged and was set aside (%s); going on from %s",
                 reason, r->checkpoint);
     return DSMOE_OK;
@@ -27,7 +29,7 @@ static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *e
 static void recall(run *r, int64_t step)
 {
     r->saved_step = r->first_step = step;
-    r->logged_loss = r->state.loss;
+    r->logged_loss = r->state.logged_loss;
     if (checkpoint_get_evaluation(r->checkpoint, &r->held_out_loss) && r->state.is_due) {
         run_count_evaluation(r);
         run_consider_best(r);
@@ -39,25 +41,53 @@ static void recall(run *r, int64_t step)
                     r->state.kernels, dsmoe_kernels_name());
 }
 
-/* Only damage makes an older one the one to take: no permission and no memory may pass. */
-dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
+/* A run without a checkpoint begins again, and its log with it. One that has had a checkpoint must not:
+ * its folder may have been moved, or lie on a disk that is not mounted. */
+static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
 {
-    dsmoe_error first = {0};
-    for (int64_t step = INT64_MAX;
-         (step = checkpoint_newest(r->folder, step, r->checkpoint)) >= 0;) {
+    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is not there"
+                       : run_has(r, "latest")           ? "latest leads to one"
+                       : run_has(r, "best")             ? "best leads to one"
+                       : metrics_shows_saved(r->folder) ? "metrics.jsonl tells of one"
+                                                        : NULL;
+    if (!sign) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: the checkpoints of this run are gone (%s): bring them back, or begin a "
+                       "new run in another folder",
+                       r->folder, sign);
+}
+
+/* The newest checkpoint that is whole; what is wrong with the newest, if it is another one, is put into
+ * `damage`. Only damage makes an older one the one to take: no permission and no memory may pass. */
+static dsmoe_status find_whole(run *r, int64_t *found, dsmoe_error *damage, dsmoe_error *error)
+{
+    for (int64_t step = INT64_MAX;;) {
+        STATUS_TRY(checkpoint_newest(r->folder, step, &step, r->checkpoint, error));
+        *found = step;
+        if (step < 0) return DSMOE_OK;
         dsmoe_error reason;
         dsmoe_status status = checkpoint_check(r->checkpoint, &r->state, &reason);
-        if (status == DSMOE_OK) {
-            recall(r, step);
-            return first.status ? set_damaged_aside(r, first.message, error) : DSMOE_OK;
-        }
+        if (status == DSMOE_OK) return DSMOE_OK;
         if (status != DSMOE_ERROR_FORMAT) return status_fail(error, status, "%s", reason.message);
-        if (!first.status) first = reason;
+        if (!damage->status) *damage = reason;
+    }
+}
+
+dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error)
+{
+    dsmoe_error damage = {0};
+    int64_t step;
+    STATUS_TRY(find_whole(r, &step, &damage, error));
+    if (step >= 0) {
+        recall(r, step);
+        if (damage.status) STATUS_TRY(set_damaged_aside(r, damage.message, error));
+        checkpoint_mend_links(r->folder, r->saved_step, r->state.best_step);
+        return DSMOE_OK;
     }
     *r->checkpoint = '\0';
-    if (first.status)
-        return status_fail(error, first.status, "every checkpoint is damaged: %s", first.message);
-    return DSMOE_OK;
+    if (damage.status)
+        return status_fail(error, damage.status, "every checkpoint is damaged: %s", damage.message);
+    return check_never_saved(r, error);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -73,10 +103,24 @@ static dsmoe_status load_init(run *r, dsmoe_error *error)
                   : DSMOE_OK;
 }
 
+/* What the next line of the log is the mean of began before. */
+static void recall_interval(run *r)
+{
+    r->interval.n = r->state.interval_n;
+    r->interval.loss = r->state.interval_loss;
+    r->interval.aux_loss = r->state.interval_aux_loss;
+    r->interval.device_loss = r->state.interval_device_loss;
+    checkpoint_read_interval(r->checkpoint, r->interval.layers, r->plan.n_moe_layers);
+}
+
 static dsmoe_status fill_weights(run *r, dsmoe_error *error)
 {
     checkpoint_state known; /* since it was found */
-    if (r->saved_step >= 0) return checkpoint_read(r->checkpoint, r->trainer, &known, error);
+    if (r->saved_step >= 0) {
+        STATUS_TRY(checkpoint_read(r->checkpoint, r->trainer, &known, error));
+        recall_interval(r);
+        return DSMOE_OK;
+    }
     r->state = (checkpoint_state){.data_hash = r->data.hash,
                                   .loss = NAN,
                                   .best_loss = NAN,
@@ -170,7 +214,9 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
 static void tell_start(const run *r)
 {
     bool changed = r->options.resume && settings_differ(&r->before, &r->settings);
-    char *changes = changed ? settings_describe_changes(&r->before, &r->settings) : NULL;
+    char *changes =
+        changed ? settings_describe_changes(&r->before, &r->settings, r->options.setting_name)
+                : NULL;
     dsmoe_run_event event = run_event(r, DSMOE_RUN_START);
     event.text = changes;
     run_emit(r, &event);

@@ -51,29 +51,53 @@ static dsmoe_status prepare(evaluation *e, bool routing, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The loss, also of each kind of text that is among the sequences, and who chose whom. */
-static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
+/* Kinds of text that are among the sequences; not every kind has held-out text. */
+typedef struct seen_kinds {
+    int n, of[DOCUMENT_MAX_KINDS];
+    const char *names[DOCUMENT_MAX_KINDS];
+    double losses[DOCUMENT_MAX_KINDS];
+} seen_kinds;
+
+static void find_seen(const evaluation *e, seen_kinds *seen)
 {
     const run *r = e->run;
-    const char *names[DOCUMENT_MAX_KINDS], *seen[DOCUMENT_MAX_KINDS];
-    double losses[DOCUMENT_MAX_KINDS];
-    int n_kinds = r->data.n_kinds, n_seen = 0;
-    for (int kind = 0; kind < n_kinds; kind++) {
+    seen->n = 0;
+    for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
-        names[kind] = dsmoe_dataset_kind_name(r->dataset, kind);
         for (int64_t i = 0; i < e->n; i++) {
             if (e->kinds[i] != kind) continue;
             sum += e->losses[i];
             n++;
         }
         if (n == 0) continue;
-        seen[n_seen] = names[kind];
-        losses[n_seen++] = sum / n;
+        seen->of[seen->n] = kind;
+        seen->names[seen->n] = dsmoe_dataset_kind_name(r->dataset, kind);
+        seen->losses[seen->n++] = sum / n;
     }
-    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, seen, losses,
-                                n_kinds > 1 ? n_seen : 0, error));
+}
+
+/* Moves the counts of those kinds together: [n_moe_layers, n_seen, n_routed_experts]. */
+static void close_up(const evaluation *e, const seen_kinds *seen)
+{
+    const run *r = e->run;
+    int64_t n_experts = r->config.n_routed_experts, *to = e->counts;
+    for (int64_t layer = 0; layer < r->plan.n_moe_layers; layer++)
+        for (int i = 0; i < seen->n; i++, to += n_experts)
+            memmove(to, e->counts + (layer * r->data.n_kinds + seen->of[i]) * n_experts,
+                    (size_t)n_experts * sizeof *to);
+}
+
+/* The loss, also of each kind of text that was seen, and who chose whom. */
+static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
+{
+    const run *r = e->run;
+    seen_kinds seen;
+    find_seen(e, &seen);
+    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, seen.names, seen.losses,
+                                r->data.n_kinds > 1 ? seen.n : 0, error));
     if (!e->counts) return DSMOE_OK;
-    return metrics_put_routing(r->metrics, r->state.step, names, n_kinds, e->counts,
+    close_up(e, &seen);
+    return metrics_put_routing(r->metrics, r->state.step, seen.names, seen.n, e->counts,
                                r->plan.n_moe_layers, r->config.n_routed_experts, error);
 }
 

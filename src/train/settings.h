@@ -28,15 +28,16 @@ void settings_put(FILE *text, const dsmoe_run_settings *settings);
  * unless it is the same; the message calls the setting `name`. */
 dsmoe_status settings_change(dsmoe_run_settings *settings, const dsmoe_run_settings *given,
                              const char *key, const char *name, dsmoe_error *error);
-/* The value of a key, which must be one, as JSON; to be freed. NULL if there is no memory. */
+/* The value of a key, which must be one, as JSON, or "not set"; to be freed. NULL if there is no memory. */
 char *settings_describe(const dsmoe_run_settings *settings, const char *key);
 
 /* What differs: at all; as {"key":[before,after],…}; and as "key before -> after, …", to be freed, NULL
- * if there is no memory. */
+ * if there is no memory. `name` tells what to call a key there; NULL: itself. */
 bool settings_differ(const dsmoe_run_settings *before, const dsmoe_run_settings *after);
 void settings_put_changes(FILE *text, const dsmoe_run_settings *before,
                           const dsmoe_run_settings *after);
-char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_run_settings *after);
+char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_run_settings *after,
+                                const char *(*name)(const char *key));
 
 /* The schedule, and the type of the checkpoints' weights, that they ask for. */
 dsmoe_schedule settings_schedule(const dsmoe_run_settings *settings);

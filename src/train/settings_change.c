@@ -41,7 +41,7 @@ static dsmoe_status refuse(const setting *s, const dsmoe_run_settings *settings,
     char *value = settings_describe(settings, s->key);
     dsmoe_status status = status_fail(error, DSMOE_ERROR_CONFIG,
                                       "%s cannot change in a run that has begun: it was %s", name,
-                                      !value || !strcmp(value, "\"\"") ? "not set" : value);
+                                      value ? value : "another one");
     free(value);
     return status;
 }
@@ -57,13 +57,36 @@ dsmoe_status settings_change(dsmoe_run_settings *settings, const dsmoe_run_setti
     return DSMOE_OK;
 }
 
+/* Whether a setting is left to others: -1, or an empty text. */
+static bool is_unset(const setting *s, const dsmoe_run_settings *settings)
+{
+    const char *field = (const char *)settings + s->offset;
+    switch (s->kind) {
+    case SETTING_INTEGER: return s->or_minus_one && *(const int64_t *)field == -1;
+    case SETTING_NUMBER: return s->or_minus_one && *(const double *)field == -1;
+    case SETTING_FLAG: return false;
+    case SETTING_TEXT:
+    case SETTING_TEXTS: return !*field;
+    }
+    return false;
+}
+
+/* The value as a person reads it. */
+static void put_words(FILE *text, const setting *s, const dsmoe_run_settings *settings)
+{
+    if (is_unset(s, settings))
+        fputs("not set", text);
+    else
+        settings_put_value(text, s, settings);
+}
+
 char *settings_describe(const dsmoe_run_settings *settings, const char *key)
 {
     char *value = NULL;
     size_t length;
     FILE *text = open_memstream(&value, &length);
     if (!text) return NULL;
-    settings_put_value(text, find(key), settings);
+    put_words(text, find(key), settings);
     if (fclose(text) == 0) return value;
     free(value);
     return NULL;
@@ -95,7 +118,8 @@ void settings_put_changes(FILE *text, const dsmoe_run_settings *before,
     fputc('}', text);
 }
 
-char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_run_settings *after)
+char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_run_settings *after,
+                                const char *(*name)(const char *key))
 {
     char *changes = NULL;
     size_t length;
@@ -105,10 +129,10 @@ char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_ru
     for (int i = 0; i < settings_count; i++) {
         const setting *s = &settings_table[i];
         if (is_same(s, before, after)) continue;
-        fprintf(text, "%s%s ", between, s->key);
-        settings_put_value(text, s, before);
+        fprintf(text, "%s%s ", between, name ? name(s->key) : s->key);
+        put_words(text, s, before);
         fputs(" -> ", text);
-        settings_put_value(text, s, after);
+        put_words(text, s, after);
         between = ", ";
     }
     if (fclose(text) == 0) return changes;
