@@ -520,13 +520,125 @@ RUN_ROWS(q4_k, DSMOE_Q4_K)
 RUN_ROWS(q5_k, DSMOE_Q5_K)
 RUN_ROWS(q6_k, DSMOE_Q6_K)
 
+/* ---- many rows of Q8_0 ----------------------------------------------------------------------------- */
+
+/* Its codes take more work than others, so that they are worth keeping for twice as many rows: those of
+ * a stretch, as pairs of words. */
+typedef __m256i stretch_words[STRETCH_BLOCKS * STEPS][2];
+
+INLINE __m256 words_q8_0(const octet_q8_0 *w, const int n_blocks, stretch_words words)
+{
+    __m256i factors[STRETCH_BLOCKS];
+    __m256 largest = octet_factors(w, n_blocks, factors);
+    const uint8_t *codes = octet_codes_q8_0(w, n_blocks, 0);
+    for (int s = 0; s < n_blocks * STEPS; s++) {
+        __m256i four = load_step(codes + s * STEP), factor = factors[s / STEPS];
+        words[s][0] = fine_even(four, factor);
+        words[s][1] = fine_odd(four, factor);
+        if (s % 2) _mm_prefetch(codes + AHEAD + s * STEP, _MM_HINT_T0);
+    }
+    return largest;
+}
+
+/* A stretch more for m rows of x and two octets: there are registers for four rows, which share the loads
+ * of x. */
+INLINE void add_words(const int m, const block_x *x, int64_t stretch, const int n_steps,
+                      const stretch_words words[2], const __m256 largest[2], __m256 (*sums)[2])
+{
+    int64_t at = stretch * BLOCK_STRETCH * (int64_t)sizeof(int16_t);
+    __m256i dot[4][2];
+    UNROLL
+    for (int i = 0; i < m; i++) dot[i][0] = dot[i][1] = _mm256_setzero_si256();
+    UNROLL_4
+    for (int s = 0; s < n_steps; s++, at += 8) {
+        UNROLL
+        for (int pair = 0; pair < 2; pair++) {
+            __m256i first = words[0][s][pair], second = words[1][s][pair];
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                __m256i two = x_step(x->row[i] + at + 4 * pair);
+                dot[i][0] = _mm256_add_epi32(dot[i][0], _mm256_madd_epi16(first, two));
+                dot[i][1] = _mm256_add_epi32(dot[i][1], _mm256_madd_epi16(second, two));
+                KEEP_ORDER(dot[i][0]);
+                KEEP_ORDER(dot[i][1]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 2 * m; i++) {
+        __m256 more = add_stretch(_mm256_setzero_ps(), dot[i / 2][i % 2], largest[i % 2],
+                                  x_scale(x, i / 2, stretch));
+        sums[i / 2][i % 2] = _mm256_add_ps(sums[i / 2][i % 2], more);
+    }
+}
+
+/* m rows of x against two octets. */
+static void run_pair_q8_0(int m, const block_x *x, const octet_q8_0 *const w[2], int64_t k,
+                          float *y, int64_t ldy)
+{
+    __m256 sums[BLOCK_ROWS_MAX][2];
+    for (int i = 0; i < m; i++) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+    for (int64_t s = 0; s * BLOCK_STRETCH < k; s++) {
+        int64_t left = k / BLOCK - s * STRETCH_BLOCKS;
+        const int n_blocks = left < STRETCH_BLOCKS ? (int)left : STRETCH_BLOCKS;
+        stretch_words words[2];
+        const __m256 largest[2] = {words_q8_0(w[0] + s, n_blocks, words[0]),
+                                   words_q8_0(w[1] + s, n_blocks, words[1])};
+        block_x four = *x;
+        for (int i = 0; i < m; i += 4) {
+            memcpy(four.row, x->row + i, 4 * sizeof *x->row);
+            const stretch_words *made = (const stretch_words *)words;
+            switch (m - i) {
+            case 1: add_words(1, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            case 2: add_words(2, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            case 3: add_words(3, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            default: add_words(4, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            }
+        }
+    }
+    for (int i = 0; i < m; i++, y += ldy) {
+        _mm256_storeu_ps(y, sums[i][0]);
+        _mm256_storeu_ps(y + BLOCK_OCTET, sums[i][1]);
+    }
+}
+
+/* m rows of x against n octets that stay near while groups of rows pass by. */
+static void run_groups_q8_0(int m, const block_x *x, const char *w, int64_t n, int64_t k, float *y,
+                            int64_t ldy)
+{
+    block_x some = *x;
+    for (int first = 0; first < m; first += ROWS) {
+        int here = m - first < ROWS ? m - first : ROWS;
+        memcpy(some.row, x->row + first, (size_t)here * sizeof *x->row);
+        rows_q8_0(here, &some, w, n, k, y + first * ldy, ldy);
+    }
+}
+
+/* Up to two groups of rows are too few for that. */
+static void many_rows_q8_0(int m, const block_x *x, const void *w, int64_t n, int64_t k, float *y,
+                           int64_t ldy)
+{
+    int64_t bytes = BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, k), i = 0;
+    const char *at = w;
+    for (; m > 2 * ROWS && i + 2 <= n; i += 2, at += 2 * bytes) {
+        const octet_q8_0 *two[2] = {(const octet_q8_0 *)at, (const octet_q8_0 *)(at + bytes)};
+        run_pair_q8_0(m, x, two, k, y + i * BLOCK_OCTET, ldy);
+    }
+    const int64_t together = m > ROWS ? 8 : n;
+    for (; i < n; i += together, at += together * bytes)
+        run_groups_q8_0(m, x, at, n - i < together ? n - i : together, k, y + i * BLOCK_OCTET, ldy);
+}
+
 #define KERNELS(type, form)                                                                        \
     {                                                                                              \
-        form, block_interleave_##type##_avx2, rows_##type                                          \
+        form, ROWS, block_interleave_##type##_avx2, rows_##type                                    \
     }
 const block_kernels blocks_avx2[N_DTYPES] = {
-    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
-    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_FINE),
-    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
+    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES),
+    [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES),
+    [DSMOE_Q8_0] = {BLOCK_FINE, BLOCK_ROWS_MAX, block_interleave_q8_0_avx2, many_rows_q8_0},
+    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES),
+    [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
     [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_BYTES),
 };
