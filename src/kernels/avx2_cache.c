@@ -11,10 +11,11 @@
 #include "kernels/cache_keys.h"
 
 enum {
-    TILE_M = 6,  /* rows of queries in a tile; no more are few */
-    PANEL = 128, /* columns of keys, or values, in a panel */
-    TILE_N = 16, /* keys, or columns of values, there */
-    VALUES = 16, /* values that few rows take at once */
+    TILE_M = 6,        /* rows of queries in a tile; no more are few */
+    PANEL = 128,       /* columns of keys, or values, in a panel */
+    TILE_N = 16,       /* keys, or columns of values, there */
+    VALUES = 16,       /* values that few rows take at once */
+    LEAD = 2 * STREAM, /* bytes ahead of a stream of keys that memory is asked for */
 };
 
 /* ---- numbers to registers ------------------------------------------------------------------- */
@@ -155,11 +156,12 @@ INLINE __m256 load_keys(const dsmoe_dtype type, const unsigned char *chunk, int6
     return load_plain(type, chunk + dtype_bytes(type, k * KEY_GROUP + 8 * half));
 }
 
-/* Groups of keys that are read together, `apart` bytes from each other. Memory is asked one chunk
- * ahead; from the last chunk on, `after` bytes. */
+/* Groups of keys that are read together, `apart` bytes from each other, each in a stream of which
+ * `left` bytes are left. Memory is asked some way ahead, beyond the end of a stream `jump` bytes from
+ * there. */
 typedef struct key_groups {
     const unsigned char *at;
-    int64_t apart, after;
+    int64_t apart, left, jump;
     bool ask;
     const float *scale; /* [chunks][KEY_GROUP] of a panel of codes, or NULL */
 } key_groups;
@@ -227,10 +229,14 @@ INLINE void score_tile(const dsmoe_dtype type, const bool coded, const int m, co
         const float *from = scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8;
         sum[i] = go_on ? _mm256_loadu_ps(from) : _mm256_setzero_ps();
     }
-    const int64_t chunk = key_chunk_size(type);
-    for (; n > BLOCK; n -= BLOCK, q += BLOCK, keys.at += chunk, keys.scale += KEY_GROUP)
-        score_chunk(type, coded, m, groups, BLOCK, q, width, &keys, chunk, sum);
-    score_chunk(type, coded, m, groups, n, q, width, &keys, keys.after, sum);
+    const int64_t chunk = key_chunk_size(type), lead = LEAD;
+    for (; n > 0; n -= BLOCK, q += BLOCK) {
+        const int64_t ahead = keys.left > lead ? lead : lead + keys.jump;
+        score_chunk(type, coded, m, groups, n < BLOCK ? n : BLOCK, q, width, &keys, ahead, sum);
+        keys.at += chunk;
+        keys.left -= chunk;
+        if (keys.scale) keys.scale += KEY_GROUP;
+    }
     UNROLL
     for (int i = 0; i < m * groups * 2; i++)
         _mm256_storeu_ps(scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8, sum[i]);
@@ -243,11 +249,11 @@ INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int stre
                              int64_t n_groups, const unsigned char *keys, int64_t width,
                              float *scores, int64_t ld, const unsigned char *next)
 {
-    const int64_t chunk = key_chunk_size(type), group = KEY_GROUP * dtype_bytes(type, width);
-    const int64_t length = n_groups / streams, last = (width - 1) / BLOCK * chunk;
+    const int64_t group = KEY_GROUP * dtype_bytes(type, width), length = n_groups / streams;
+    const int64_t jump = next ? next - keys - length * group : -LEAD;
     for (int64_t j = 0; j < length; j++) {
-        key_groups these = {keys + j * group, length * group, group - last, true, NULL};
-        if (j + 1 == length) these.after = next ? next - these.at - last : 0;
+        key_groups these = {
+            keys + j * group, length * group, (length - j) * group, jump, true, NULL};
         score_tile(type, type == DSMOE_Q8_0, m, streams, width, q, width, these,
                    scores + j * KEY_GROUP, ld, length * KEY_GROUP, false);
     }
@@ -403,7 +409,7 @@ INLINE void add_value(const dsmoe_dtype type, const int m, const int columns,
         for (int i = 0; i < m; i++) {
             const __m256 w = _mm256_set1_ps(weights[i * ld] * scale);
             UNROLL
-            for (int a = c; a < c + 4 && a < columns; a++)
+            for (int a = c; a < (c + 4 < columns ? c + 4 : columns); a++)
                 sum[i * columns + a] = _mm256_fmadd_ps(w, x[a], sum[i * columns + a]);
         }
     }
