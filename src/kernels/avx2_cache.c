@@ -11,10 +11,11 @@
 #include "kernels/cache_keys.h"
 
 enum {
-    TILE_M = 6,  /* rows of queries in a tile; no more are few */
-    PANEL = 128, /* columns of keys, or values, in a panel */
-    TILE_N = 16, /* keys, or columns of values, there */
-    VALUES = 16, /* values that few rows take at once */
+    TILE_M = 6,        /* rows of queries in a tile; no more are few */
+    PANEL = 128,       /* columns of keys, or values, in a panel */
+    TILE_N = 16,       /* keys, or columns of values, there */
+    VALUES = 16,       /* values that few rows take at once */
+    LEAD = 2 * STREAM, /* bytes ahead of a stream of keys that memory is asked for */
 };
 
 /* ---- numbers to registers ------------------------------------------------------------------- */
@@ -148,55 +149,79 @@ INLINE void load_key_scales(const unsigned char *chunk, __m256 scale[2])
     scale[1] = load_plain(DSMOE_F16, chunk + 16);
 }
 
-/* Column k of a chunk, keys 8·half to 8·half + 7. A scale times a code is exact. */
-INLINE __m256 load_keys(const dsmoe_dtype type, const unsigned char *chunk, int64_t k, int half,
-                        const __m256 scale[2])
+/* Column k of a chunk, keys 8·half to 8·half + 7: numbers, or codes. */
+INLINE __m256 load_keys(const dsmoe_dtype type, const unsigned char *chunk, int64_t k, int half)
 {
-    if (type != DSMOE_Q8_0)
-        return load_plain(type, chunk + dtype_bytes(type, k * KEY_GROUP + 8 * half));
-    const key_block_q8_0 *block = (const key_block_q8_0 *)chunk;
-    return _mm256_mul_ps(load_codes(block->q[k] + 8 * half), scale[half]);
+    if (type == DSMOE_Q8_0) return load_codes(((const key_block_q8_0 *)chunk)->q[k] + 8 * half);
+    return load_plain(type, chunk + dtype_bytes(type, k * KEY_GROUP + 8 * half));
 }
 
-/* Groups of keys that are read together, `apart` bytes from each other. */
+/* Groups of keys that are read together, `apart` bytes from each other, each in a stream of which
+ * `left` bytes are left. Memory is asked some way ahead, beyond the end of a stream `jump` bytes from
+ * there. */
 typedef struct key_groups {
     const unsigned char *at;
-    int64_t apart;
-    int64_t
-        after; /* bytes from the last chunk to what is asked for then; from others it is the next */
+    int64_t apart, left, jump;
     bool ask;
+    const float *scale; /* [chunks][KEY_GROUP] of a panel of codes, or NULL */
 } key_groups;
 
 /* m queries against n columns of one chunk of each of `groups` groups. */
-INLINE void score_chunk(const dsmoe_dtype type, const int m, const int groups, int64_t n,
-                        const float *q, int64_t width, const unsigned char *at, int64_t apart,
-                        const bool ask, int64_t ahead, __m256 *sum)
+INLINE void add_columns(const dsmoe_dtype type, const int m, const int groups, int64_t n,
+                        const float *q, int64_t width, const key_groups *keys, int64_t ahead,
+                        __m256 *sum)
 {
-    __m256 scale[4][2];
-    if (type == DSMOE_Q8_0) {
-        UNROLL
-        for (int g = 0; g < groups; g++) load_key_scales(at + g * apart, scale[g]);
-    }
     const int64_t lines = key_chunk_size(type) / CACHE_LINE, step = BLOCK / lines;
     for (int64_t k = 0; k < n; k++) {
-        if (ask && k % step == 0) {
+        if (keys->ask && k % step == 0) {
             UNROLL
             for (int g = 0; g < groups; g++)
-                _mm_prefetch(at + g * apart + ahead + k / step * CACHE_LINE, _MM_HINT_T0);
+                _mm_prefetch(keys->at + g * keys->apart + ahead + k / step * CACHE_LINE,
+                             _MM_HINT_T0);
         }
         __m256 w[8];
         UNROLL
         for (int i = 0; i < 2 * groups; i++)
-            w[i] = load_keys(type, at + i / 2 * apart, k, i % 2, scale[i / 2]);
+            w[i] = load_keys(type, keys->at + i / 2 * keys->apart, k, i % 2);
         multiply_add(m, 2 * groups, q + k, width, w, sum);
+    }
+}
+
+/* The same; codes are summed first, then comes their scale. */
+INLINE void score_chunk(const dsmoe_dtype type, const bool coded, const int m, const int groups,
+                        int64_t n, const float *q, int64_t width, const key_groups *keys,
+                        int64_t ahead, __m256 *sum)
+{
+    if (!coded) {
+        add_columns(type, m, groups, n, q, width, keys, ahead, sum);
+        return;
+    }
+    __m256 part[2 * TILE_M];
+    UNROLL
+    for (int i = 0; i < m * groups * 2; i++) part[i] = _mm256_setzero_ps();
+    add_columns(type, m, groups, n, q, width, keys, ahead, part);
+    UNROLL
+    for (int g = 0; g < groups; g++) {
+        __m256 scale[2];
+        if (type == DSMOE_Q8_0) {
+            load_key_scales(keys->at + g * keys->apart, scale);
+        } else {
+            scale[0] = _mm256_loadu_ps(keys->scale);
+            scale[1] = _mm256_loadu_ps(keys->scale + 8);
+        }
+        UNROLL
+        for (int i = 0; i < 2 * m; i++) {
+            const int at = (i / 2 * groups + g) * 2 + i % 2;
+            sum[at] = _mm256_fmadd_ps(part[at], scale[i % 2], sum[at]);
+        }
     }
 }
 
 /* m queries against n columns of some groups, whose scores begin `step` apart; the sums so far are
  * there if some columns came before. */
-INLINE void score_tile(const dsmoe_dtype type, const int m, const int groups, int64_t n,
-                       const float *q, int64_t width, key_groups keys, float *scores, int64_t ld,
-                       int64_t step, bool go_on)
+INLINE void score_tile(const dsmoe_dtype type, const bool coded, const int m, const int groups,
+                       int64_t n, const float *q, int64_t width, key_groups keys, float *scores,
+                       int64_t ld, int64_t step, bool go_on)
 {
     __m256 sum[2 * TILE_M];
     UNROLL
@@ -204,10 +229,14 @@ INLINE void score_tile(const dsmoe_dtype type, const int m, const int groups, in
         const float *from = scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8;
         sum[i] = go_on ? _mm256_loadu_ps(from) : _mm256_setzero_ps();
     }
-    const int64_t chunk = key_chunk_size(type);
-    for (; n > BLOCK; n -= BLOCK, q += BLOCK, keys.at += chunk)
-        score_chunk(type, m, groups, BLOCK, q, width, keys.at, keys.apart, keys.ask, chunk, sum);
-    score_chunk(type, m, groups, n, q, width, keys.at, keys.apart, keys.ask, keys.after, sum);
+    const int64_t chunk = key_chunk_size(type), lead = LEAD;
+    for (; n > 0; n -= BLOCK, q += BLOCK) {
+        const int64_t ahead = keys.left > lead ? lead : lead + keys.jump;
+        score_chunk(type, coded, m, groups, n < BLOCK ? n : BLOCK, q, width, &keys, ahead, sum);
+        keys.at += chunk;
+        keys.left -= chunk;
+        if (keys.scale) keys.scale += KEY_GROUP;
+    }
     UNROLL
     for (int i = 0; i < m * groups * 2; i++)
         _mm256_storeu_ps(scores + i / 2 / groups * ld + i / 2 % groups * step + i % 2 * 8, sum[i]);
@@ -220,13 +249,13 @@ INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int stre
                              int64_t n_groups, const unsigned char *keys, int64_t width,
                              float *scores, int64_t ld, const unsigned char *next)
 {
-    const int64_t chunk = key_chunk_size(type), group = KEY_GROUP * dtype_bytes(type, width);
-    const int64_t length = n_groups / streams, last = (width - 1) / BLOCK * chunk;
+    const int64_t group = KEY_GROUP * dtype_bytes(type, width), length = n_groups / streams;
+    const int64_t jump = next ? next - keys - length * group : -LEAD;
     for (int64_t j = 0; j < length; j++) {
-        key_groups these = {keys + j * group, length * group, group - last, true};
-        if (j + 1 == length) these.after = next ? next - these.at - last : 0;
-        score_tile(type, m, streams, width, q, width, these, scores + j * KEY_GROUP, ld,
-                   length * KEY_GROUP, false);
+        key_groups these = {
+            keys + j * group, length * group, (length - j) * group, jump, true, NULL};
+        score_tile(type, type == DSMOE_Q8_0, m, streams, width, q, width, these,
+                   scores + j * KEY_GROUP, ld, length * KEY_GROUP, false);
     }
     return length * streams;
 }
@@ -247,52 +276,61 @@ INLINE void score_few(const dsmoe_dtype type, const int m, const float *q, int64
 }
 
 /* The rows of one tile against n columns of one group. */
-INLINE void score_rows(int64_t m, int64_t n, const float *q, int64_t width, const float *panel,
-                       float *scores, int64_t ld, bool go_on)
+INLINE void score_rows(const bool coded, int64_t m, int64_t n, const float *q, int64_t width,
+                       key_groups keys, float *scores, int64_t ld, bool go_on)
 {
-    const key_groups keys = {(const unsigned char *)panel, 0, 0, false};
     switch (m) {
-    case 1: score_tile(DSMOE_F32, 1, 1, n, q, width, keys, scores, ld, 0, go_on); break;
-    case 2: score_tile(DSMOE_F32, 2, 1, n, q, width, keys, scores, ld, 0, go_on); break;
-    case 3: score_tile(DSMOE_F32, 3, 1, n, q, width, keys, scores, ld, 0, go_on); break;
-    case 4: score_tile(DSMOE_F32, 4, 1, n, q, width, keys, scores, ld, 0, go_on); break;
-    case 5: score_tile(DSMOE_F32, 5, 1, n, q, width, keys, scores, ld, 0, go_on); break;
-    default: score_tile(DSMOE_F32, 6, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 1: score_tile(DSMOE_F32, coded, 1, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 2: score_tile(DSMOE_F32, coded, 2, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 3: score_tile(DSMOE_F32, coded, 3, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 4: score_tile(DSMOE_F32, coded, 4, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    case 5: score_tile(DSMOE_F32, coded, 5, 1, n, q, width, keys, scores, ld, 0, go_on); break;
+    default: score_tile(DSMOE_F32, coded, 6, 1, n, q, width, keys, scores, ld, 0, go_on); break;
     }
 }
 
-/* n columns of one group as float32: where they lie, or in the panel. */
-INLINE const float *widen_keys(const dsmoe_dtype type, const unsigned char *at, int64_t n,
-                               float *panel)
+/* One group of keys as float32. */
+typedef struct key_panel {
+    float numbers[PANEL * KEY_GROUP];       /* or codes, */
+    float scale[PANEL / BLOCK * KEY_GROUP]; /* and their scales */
+} key_panel;
+
+/* n columns of a group: where they lie, or in the panel. */
+INLINE key_groups widen_keys(const dsmoe_dtype type, const unsigned char *at, int64_t n,
+                             key_panel *panel)
 {
-    if (type == DSMOE_F32) return (const float *)at;
+    if (type == DSMOE_F32) return (key_groups){.at = at};
     for (int64_t k0 = 0; k0 < n; k0 += BLOCK, at += key_chunk_size(type)) {
-        __m256 scale[2];
-        if (type == DSMOE_Q8_0) load_key_scales(at, scale);
+        if (type == DSMOE_Q8_0) {
+            __m256 scale[2];
+            load_key_scales(at, scale);
+            _mm256_storeu_ps(panel->scale + k0 / BLOCK * KEY_GROUP, scale[0]);
+            _mm256_storeu_ps(panel->scale + k0 / BLOCK * KEY_GROUP + 8, scale[1]);
+        }
         for (int64_t k = 0; k < BLOCK && k0 + k < n; k++) {
-            float *to = panel + (k0 + k) * KEY_GROUP;
-            _mm256_storeu_ps(to, load_keys(type, at, k, 0, scale));
-            _mm256_storeu_ps(to + 8, load_keys(type, at, k, 1, scale));
+            float *to = panel->numbers + (k0 + k) * KEY_GROUP;
+            _mm256_storeu_ps(to, load_keys(type, at, k, 0));
+            _mm256_storeu_ps(to + 8, load_keys(type, at, k, 1));
         }
     }
-    return panel;
+    return (key_groups){.at = (const unsigned char *)panel->numbers, .scale = panel->scale};
 }
 
 INLINE void score_many(const dsmoe_dtype type, int64_t m, const float *q, const int32_t *seen,
                        const unsigned char *keys, int64_t width, float *scores, int64_t ld)
 {
-    float panel[PANEL * KEY_GROUP];
+    key_panel panel;
     for (int64_t j = 0; j < seen[m - 1]; j += KEY_GROUP)
         for (int64_t k = 0; k < width; k += PANEL) {
             int64_t n = width - k < PANEL ? width - k : PANEL;
             const unsigned char *at =
                 keys + j * dtype_bytes(type, width) + KEY_GROUP * dtype_bytes(type, k);
-            const float *columns = widen_keys(type, at, n, panel);
+            key_groups columns = widen_keys(type, at, n, &panel);
             for (int64_t i = 0; i < m; i += TILE_M) {
                 int64_t count = m - i < TILE_M ? m - i : TILE_M;
                 if (seen[i + count - 1] > j)
-                    score_rows(count, n, q + i * width + k, width, columns, scores + i * ld + j, ld,
-                               k > 0);
+                    score_rows(type == DSMOE_Q8_0, count, n, q + i * width + k, width, columns,
+                               scores + i * ld + j, ld, k > 0);
             }
         }
 }
@@ -342,13 +380,39 @@ typedef struct value_rows {
     int64_t ahead; /* bytes to what is asked for; 0: nothing is */
 } value_rows;
 
-/* Columns 8·c … 8·c + 7 from column j on; with four vectors or more, j begins a block. */
+/* Columns 8·c … 8·c + 7 from column j on, numbers or codes; with four vectors or more, j begins a
+ * block. */
 INLINE __m256 load_value(const dsmoe_dtype type, const unsigned char *row, int64_t j, int c)
 {
     if (type != DSMOE_Q8_0) return load_plain(type, row + dtype_bytes(type, j + 8 * c));
     const block_q8_0 *block = (const block_q8_0 *)row + j / BLOCK + c / 4;
-    return _mm256_mul_ps(load_codes(block->q + j % BLOCK + c % 4 * 8),
-                         _mm256_set1_ps(load_scale(block)));
+    return load_codes(block->q + j % BLOCK + c % 4 * 8);
+}
+
+/* One value in up to eight vectors of columns for m rows. Codes get the scale of their block through
+ * the weights. */
+INLINE void add_value(const dsmoe_dtype type, const int m, const int columns,
+                      const unsigned char *row, int64_t j, const float *weights, int64_t ld,
+                      __m256 *sum)
+{
+    __m256 x[8];
+    UNROLL
+    for (int c = 0; c < columns; c++) x[c] = load_value(type, row, j, c);
+    if (type != DSMOE_Q8_0) {
+        multiply_add(m, columns, weights, ld, x, sum);
+        return;
+    }
+    UNROLL
+    for (int c = 0; c < columns; c += 4) {
+        const float scale = load_scale((const block_q8_0 *)row + j / BLOCK + c / 4);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            const __m256 w = _mm256_set1_ps(weights[i * ld] * scale);
+            UNROLL
+            for (int a = c; a < (c + 4 < columns ? c + 4 : columns); a++)
+                sum[i * columns + a] = _mm256_fmadd_ps(w, x[a], sum[i * columns + a]);
+        }
+    }
 }
 
 /* `columns` vectors of columns from j on of m rows of y, `width` apart. */
@@ -368,10 +432,7 @@ INLINE void add_tile(const dsmoe_dtype type, const int m, const int columns, val
                 _mm_prefetch(at + dtype_bytes(type, j / BLOCK * BLOCK) + v.ahead + i * CACHE_LINE,
                              _MM_HINT_T0);
         }
-        __m256 x[8];
-        UNROLL
-        for (int c = 0; c < columns; c++) x[c] = load_value(type, at, j, c);
-        multiply_add(m, columns, v.weights + s, v.ld, x, sum);
+        add_value(type, m, columns, at, j, v.weights + s, v.ld, sum);
     }
     UNROLL
     for (int i = 0; i < m * columns; i++)
@@ -425,34 +486,61 @@ INLINE void add_few(const dsmoe_dtype type, const int m, const float *weights, i
     }
 }
 
-/* The columns of a panel of n values, which begin with value `first`, for all rows of y. */
-static void add_panel(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
-                      int64_t first, int64_t n, const float *panel, float *y, int64_t width)
+/* Some columns of values as float32, [n][columns]. */
+typedef struct value_panel {
+    int64_t first, n, columns;
+    float numbers[PANEL * BLOCK]; /* or codes, */
+    float scale[PANEL];           /* and their scales */
+} value_panel;
+
+INLINE void widen_values(const dsmoe_dtype type, const unsigned char *values, int64_t row,
+                         int64_t j, value_panel *panel)
 {
-    const int64_t row = TILE_N * (int64_t)sizeof *panel;
-    for (int64_t i = 0; i < m; i += TILE_M, y += TILE_M * width) {
-        int64_t count = m - i < TILE_M ? m - i : TILE_M, all = seen[i] - first;
-        all = all < 0 ? 0 : all > n ? n : all;
-        const float *w = weights + i * ld + first;
-        value_rows v = {(const unsigned char *)panel, row, all, w, ld, 0};
-        switch (count) {
-        case 1: add_tile(DSMOE_F32, 1, 2, v, 0, y, width); break;
-        case 2: add_tile(DSMOE_F32, 2, 2, v, 0, y, width); break;
-        case 3: add_tile(DSMOE_F32, 3, 2, v, 0, y, width); break;
-        case 4: add_tile(DSMOE_F32, 4, 2, v, 0, y, width); break;
-        case 5: add_tile(DSMOE_F32, 5, 2, v, 0, y, width); break;
-        default: add_tile(DSMOE_F32, 6, 2, v, 0, y, width); break;
+    float *to = panel->numbers;
+    for (int64_t s = 0; s < panel->n; s++) {
+        const unsigned char *at = values + (panel->first + s) * row;
+        if (type == DSMOE_Q8_0) panel->scale[s] = load_scale((const block_q8_0 *)at + j / BLOCK);
+        for (int64_t c = 0; c < panel->columns; c += 8, to += 8)
+            _mm256_storeu_ps(to, load_value(type, at, j + c, 0));
+    }
+}
+
+/* The weights of the rows of a tile for the codes of a panel. */
+static void scale_weights(int64_t m, const float *weights, int64_t ld, const value_panel *panel,
+                          float scaled[TILE_M * PANEL])
+{
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t s = 0; s < panel->n; s++)
+            scaled[i * PANEL + s] = weights[i * ld + s] * panel->scale[s];
+}
+
+/* A panel's columns of m ≤ TILE_M rows of y. */
+static void add_panel(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
+                      const value_panel *panel, float *y, int64_t width)
+{
+    const int64_t row = panel->columns * (int64_t)sizeof(float);
+    int64_t all = seen[0] - panel->first;
+    all = all < 0 ? 0 : all > panel->n ? panel->n : all;
+    for (int64_t j = 0; j < panel->columns; j += TILE_N) {
+        value_rows v = {(const unsigned char *)panel->numbers, row, all, weights, ld, 0};
+        switch (m) {
+        case 1: add_tile(DSMOE_F32, 1, 2, v, j, y, width); break;
+        case 2: add_tile(DSMOE_F32, 2, 2, v, j, y, width); break;
+        case 3: add_tile(DSMOE_F32, 3, 2, v, j, y, width); break;
+        case 4: add_tile(DSMOE_F32, 4, 2, v, j, y, width); break;
+        case 5: add_tile(DSMOE_F32, 5, 2, v, j, y, width); break;
+        default: add_tile(DSMOE_F32, 6, 2, v, j, y, width); break;
         }
-        for (int64_t r = 1; r < count; r++) { /* what row r sees beyond row 0 */
-            int64_t end = seen[i + r] - first < n ? seen[i + r] - first : n;
+        for (int64_t i = 1; i < m; i++) { /* what row i sees beyond row 0 */
+            int64_t end = seen[i] - panel->first < panel->n ? seen[i] - panel->first : panel->n;
             if (end <= all) continue;
-            v = (value_rows){(const unsigned char *)(panel + all * TILE_N),
+            v = (value_rows){(const unsigned char *)(panel->numbers + all * panel->columns),
                              row,
                              end - all,
-                             w + r * ld + all,
+                             weights + i * ld + all,
                              ld,
                              0};
-            add_tile(DSMOE_F32, 1, 2, v, 0, y + r * width, width);
+            add_tile(DSMOE_F32, 1, 2, v, j, y + i * width, width);
         }
     }
 }
@@ -460,17 +548,24 @@ static void add_panel(int64_t m, const float *weights, int64_t ld, const int32_t
 INLINE void add_many(const dsmoe_dtype type, int64_t m, const float *weights, int64_t ld,
                      const int32_t *seen, const unsigned char *values, int64_t width, float *y)
 {
-    float panel[PANEL * TILE_N];
+    value_panel panel = {.columns = type == DSMOE_Q8_0 ? BLOCK : TILE_N};
+    float scaled[TILE_M * PANEL];
     const int64_t row = dtype_bytes(type, width), whole = width / TILE_N * TILE_N;
-    for (int64_t s = 0; s < seen[m - 1]; s += PANEL) {
-        int64_t n = seen[m - 1] - s < PANEL ? seen[m - 1] - s : PANEL;
-        for (int64_t j = 0; j < whole; j += TILE_N) {
-            for (int64_t i = 0; i < n; i++) {
-                const unsigned char *at = values + (s + i) * row;
-                _mm256_storeu_ps(panel + i * TILE_N, load_value(type, at, j, 0));
-                _mm256_storeu_ps(panel + i * TILE_N + 8, load_value(type, at, j, 1));
+    for (; panel.first < seen[m - 1]; panel.first += PANEL) {
+        int64_t left = seen[m - 1] - panel.first;
+        panel.n = left < PANEL ? left : PANEL;
+        for (int64_t j = 0; j < whole; j += panel.columns) {
+            widen_values(type, values, row, j, &panel);
+            for (int64_t i = 0; i < m; i += TILE_M) {
+                int64_t count = m - i < TILE_M ? m - i : TILE_M;
+                const float *w = weights + i * ld + panel.first;
+                if (type == DSMOE_Q8_0) {
+                    scale_weights(count, w, ld, &panel, scaled);
+                    add_panel(count, scaled, PANEL, seen + i, &panel, y + i * width + j, width);
+                } else {
+                    add_panel(count, w, ld, seen + i, &panel, y + i * width + j, width);
+                }
             }
-            add_panel(m, weights, ld, seen, s, n, panel, y + j, width);
         }
     }
     for (int64_t i = 0; i < m && whole < width; i++)

@@ -175,8 +175,9 @@ typedef struct dtype_kernels {
  * KEY_GROUP that lie column by column, [width][KEY_GROUP] (Q8_0: see cache_keys.h), the groups one
  * after the other: so vectors lie across keys, and no sum has to be folded.
  *
- * The order of every sum is fixed: a score is one multiply-add after the other along the columns, a
- * weighted sum of values one after the other along the values. So a row gets the same bits alone and
+ * The order of every sum is fixed: a score is one multiply-add after the other along the columns (Q8_0:
+ * of codes along a block, then one with the scale for each block), a weighted sum of values one after
+ * the other along the values (Q8_0: of codes, the weight being multiplied by the scale first). So a row gets the same bits alone and
  * in any company. Rows of queries see more and more: row i the first seen[i] keys or values, seen[i] ≤
  * seen[i + 1]. What a row does not see has no part in it, not even times 0: it may be a NaN.
  *

@@ -65,13 +65,21 @@ static float number_f32(const unsigned char *at, int64_t i)
 
 static float number_f16(const unsigned char *at, int64_t i) { return half_load_f16(at + 2 * i); }
 
-/* Column k of key `at` of a group. */
-static float key_number(dsmoe_dtype type, const unsigned char *group, int64_t k, int64_t at)
+/* n ≤ BLOCK columns of one chunk with key `at` of a group. Q8_0: the codes are summed, then comes their
+ * scale. */
+static float score_chunk(dsmoe_dtype type, int64_t n, const float *q, const unsigned char *chunk,
+                         int64_t at, float sum)
 {
-    if (type == DSMOE_F32) return number_f32(group, k * KEY_GROUP + at);
-    if (type == DSMOE_F16) return number_f16(group, k * KEY_GROUP + at);
-    const key_block_q8_0 *chunk = (const key_block_q8_0 *)group + k / BLOCK;
-    return half_load_f16(chunk->d[at]) * (float)chunk->q[k % BLOCK][at];
+    if (type == DSMOE_Q8_0) {
+        const key_block_q8_0 *block = (const key_block_q8_0 *)chunk;
+        float part = 0.0f;
+        for (int64_t k = 0; k < n; k++) part += q[k] * (float)block->q[k][at];
+        return sum + part * half_load_f16(block->d[at]);
+    }
+    for (int64_t k = 0; k < n; k++)
+        sum += q[k] * (type == DSMOE_F32 ? number_f32(chunk, k * KEY_GROUP + at)
+                                         : number_f16(chunk, k * KEY_GROUP + at));
+    return sum;
 }
 
 static void score(dsmoe_dtype type, int64_t m, const float *q, const int32_t *seen,
@@ -80,10 +88,12 @@ static void score(dsmoe_dtype type, int64_t m, const float *q, const int32_t *se
     int64_t row = dtype_bytes(type, width);
     for (int64_t i = 0; i < m; i++, q += width, scores += ld)
         for (int64_t j = 0; j < seen[i]; j++) {
-            const unsigned char *group = keys + j / KEY_GROUP * KEY_GROUP * row;
+            const unsigned char *chunk = keys + j / KEY_GROUP * KEY_GROUP * row;
             float sum = 0.0f;
-            for (int64_t k = 0; k < width; k++)
-                sum += q[k] * key_number(type, group, k, j % KEY_GROUP);
+            for (int64_t k = 0; k < width; k += BLOCK, chunk += key_chunk_size(type)) {
+                int64_t n = width - k < BLOCK ? width - k : BLOCK;
+                sum = score_chunk(type, n, q + k, chunk, j % KEY_GROUP, sum);
+            }
             scores[j] = sum;
         }
 }
@@ -111,12 +121,18 @@ static void score_q8_0(int64_t m, const float *q, const int32_t *seen, const voi
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static float value_number(dsmoe_dtype type, const unsigned char *row, int64_t i)
+/* y += weight·value. Q8_0: the weight gets the scale of each block first. */
+static void add_value(dsmoe_dtype type, float weight, const unsigned char *row, int64_t width,
+                      float *y)
 {
-    if (type == DSMOE_F32) return number_f32(row, i);
-    if (type == DSMOE_F16) return number_f16(row, i);
-    const block_q8_0 *block = (const block_q8_0 *)row + i / BLOCK;
-    return half_load_f16(block->d) * (float)block->q[i % BLOCK];
+    const block_q8_0 *blocks = (const block_q8_0 *)row;
+    for (int64_t k = 0; k < width; k++) {
+        if (type == DSMOE_F32) y[k] += weight * number_f32(row, k);
+        if (type == DSMOE_F16) y[k] += weight * number_f16(row, k);
+        if (type == DSMOE_Q8_0)
+            y[k] +=
+                weight * half_load_f16(blocks[k / BLOCK].d) * (float)blocks[k / BLOCK].q[k % BLOCK];
+    }
 }
 
 static void add(dsmoe_dtype type, int64_t m, const float *weights, int64_t ld, const int32_t *seen,
@@ -125,8 +141,7 @@ static void add(dsmoe_dtype type, int64_t m, const float *weights, int64_t ld, c
     int64_t row = dtype_bytes(type, width);
     for (int64_t i = 0; i < m; i++, weights += ld, y += width)
         for (int64_t j = 0; j < seen[i]; j++)
-            for (int64_t k = 0; k < width; k++)
-                y[k] += weights[j] * value_number(type, values + j * row, k);
+            add_value(type, weights[j], values + j * row, width, y);
 }
 
 static void add_f32(int64_t m, const float *weights, int64_t ld, const int32_t *seen,
