@@ -560,6 +560,10 @@ typedef struct dsmoe_engine_options {
     /* How the cache keeps keys and values: DSMOE_F32 (0), exact; DSMOE_F16, half the memory; or
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
+    /* A sequence's logits have the same bits whoever else is there, however its tokens come and whether
+     * its beginning was found in pages or computed. So it always is for weights of block types; for float
+     * types only with this, which makes decoding slower (docs/model.md). */
+    bool same_bits;
     /* Asked before each layer, from the calling thread; may be NULL. True ends all turns that are not
      * through yet with DSMOE_ERROR_STOPPED. */
     bool (*stop)(void *context);

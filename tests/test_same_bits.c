@@ -1,7 +1,7 @@
 /* test_same_bits.c - a sequence's logits have the same bits however its tokens come: at once, in pieces
  * of any sizes, one by one, alone or with other sequences in the pass, computed or found in pages that
- * somebody left. So it is for weights of block types, whose products have that property, and for every
- * type of a KV cache. */
+ * somebody left. So it is for weights of block types, whose products have that property, for float types
+ * if the engine is told so, and for every type of a KV cache. */
 #include "support.h"
 
 #include <math.h>
@@ -22,6 +22,7 @@ typedef struct fixed {
     made_model made;
     dsmoe_model *model;
     dsmoe_dtype kv_type;
+    bool same_bits;
     int32_t tokens[SEQUENCES][N_TOKENS];
     float logits[SEQUENCES][N_TOKENS][VOCAB];
 } fixed;
@@ -58,7 +59,8 @@ static dsmoe_engine *engine_of(int64_t n_batch, int n_threads)
                                     .n_sequences = SEQUENCES,
                                     .n_batch = n_batch,
                                     .n_threads = n_threads,
-                                    .kv_type = f.kv_type};
+                                    .kv_type = f.kv_type,
+                                    .same_bits = f.same_bits};
     must(dsmoe_engine_create(f.model, &options, &engine, &error), &error, "an engine");
     return engine;
 }
@@ -186,6 +188,7 @@ static void open_fixed(const shape *s)
     f.model = open_model(made_file);
     for (int i = 0; i < SEQUENCES; i++) made_tokens(&f.made, f.tokens[i], N_TOKENS, 1 + i);
     memcpy(f.tokens[1], f.tokens[0], SHARED * sizeof f.tokens[0][0]); /* two texts begin alike */
+    f.same_bits = !dtype_is_block(s->type);
     if (!s->dynamic) return;
     f.model->config.rope_scaling = DSMOE_ROPE_DYNAMIC;
     f.model->config.rope_scaling_factor = 2;
@@ -235,6 +238,15 @@ static void test_grouped_query(void **state)
     check_shape(&(shape){DSMOE_Q4_K, 8, 1, false}, schedules());
 }
 
+/* These have an order of sums for few rows and another for many, unless the engine is told otherwise. */
+static void test_float_types(void **state)
+{
+    (void)state;
+    check_shape(&(shape){DSMOE_F32, 4, 2, false}, (schedules() + 1) / 2);
+    check_shape(&(shape){DSMOE_BF16, 4, 4, false}, (schedules() + 1) / 2);
+    check_shape(&(shape){DSMOE_F16, 8, 2, false}, (schedules() + 1) / 2);
+}
+
 /* Beyond max_position_embeddings the angles depend on the token's own position. */
 static void test_dynamic_rope(void **state)
 {
@@ -247,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_multi_head),
         cmocka_unit_test(test_grouped_query),
+        cmocka_unit_test(test_float_types),
         cmocka_unit_test(test_dynamic_rope),
     };
     return cmocka_run_group_tests(tests, made_gguf_set_up, made_gguf_tear_down);

@@ -288,6 +288,7 @@ dsmoe_status dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64
               .n_turns = n_turns,
               .space = engine_space_place(&a, engine->model, &engine->options)};
     c.space.pass.inputs = engine->inputs;
+    c.space.pass.same_bits = engine->options.same_bits;
     run_call(&c);
     for (int64_t i = 0; i < n_turns; i++)
         if (!is_alive(&turns[i]))

@@ -140,6 +140,12 @@ static int64_t few_group(const kernels *kn, int64_t m)
     return ceil_div(m, max64(1, ceil_div(m, kn->few)));
 }
 
+/* Whether weights are taken as they lie, for so few rows. */
+static bool is_few(const gemm *g)
+{
+    return !g->same_order && g->m <= GEMM_FEW_GROUPS * g->kernels->few;
+}
+
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k)
 {
     g->source = x;
@@ -163,11 +169,11 @@ static void load_floats(gemm *g)
     int64_t m = g->m, k = g->k;
     g->form = GEMM_FLOATS;
     g->x = g->x_panel;
-    if (m == 1 && k % LANES == 0) { /* one row lies as its packed form would */
+    if (is_few(g) && m == 1 && k % LANES == 0) { /* one row lies as its packed form would */
         g->x = rows_at(x, 0);
         return;
     }
-    if (m <= GEMM_FEW_GROUPS * kn->few) {
+    if (is_few(g)) {
         int64_t group = few_group(kn, m), steps = round_up(k, LANES);
         for (int64_t i = 0; i < m; i += group)
             pack_few(g->x_panel + i * steps, rows_from(x, i), min64(group, m - i), k);
@@ -199,7 +205,7 @@ void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
         return;
     }
     if (g->form != GEMM_FLOATS) load_floats(g);
-    if (g->m <= GEMM_FEW_GROUPS * kn->few) {
+    if (is_few(g)) {
         nt_few(g, w, n, y, ldy);
         return;
     }

@@ -36,6 +36,9 @@ typedef struct gemm {
     const x_home *home; /* where somebody else has it in integers, or NULL, */
     int64_t home_row;   /* after so many rows */
     gemm_form form;
+    bool
+        same_order; /* few rows of floats are added up in the order of many: slower, but a row's bits do
+                        not depend on how many come with it. The caller sets it after gemm_init. */
     const float *x; /* and as GEMM_FLOATS: x_panel, or a single row where it lies */
 } gemm;
 

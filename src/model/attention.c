@@ -350,6 +350,7 @@ void attention_forward(pass *p, int64_t layer)
     int64_t hidden = c->hidden_size, kv_size = job.head_dim * c->num_key_value_heads;
     attention_space *s = &job.space;
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
+    scratch_same_bits(s->products, p->n_threads, p->same_bits);
     bool all = !pass_may_narrow(p, layer); /* else only keys and values are wanted of all rows */
 
     product in[] = {

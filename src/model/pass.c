@@ -162,6 +162,7 @@ static void dense_forward(pass *p, const moe_expert *mlp)
                                     .h = s.h,
                                     .out = p->y});
     s.experts.watch = p->inputs;
+    scratch_same_bits(s.threads, p->n_threads, p->same_bits);
     experts_forward(&s.experts, p->normed);
 }
 
@@ -212,11 +213,15 @@ static bool is_watched(const pass *p)
 static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
 {
     watch_job job = {p, layer};
-    layer_watch watch = {is_watched(p) ? show_routing : NULL, mark_spoilt, &job, p->inputs};
+    layer_manner manner = {.routing = is_watched(p) ? show_routing : NULL,
+                           .spoilt = mark_spoilt,
+                           .context = &job,
+                           .inputs = p->inputs,
+                           .same_bits = p->same_bits};
     dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
     dsmoe_error reason;
     dsmoe_status status = layer_forward(p->model->layers[layer], p->normed, p->n_rows, p->y,
-                                        &workspace, &watch, &reason);
+                                        &workspace, &manner, &reason);
     if (status == DSMOE_OK) return status;
     return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
 }
@@ -283,6 +288,7 @@ void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits)
     threads_for(p->n_threads, n, norm_task, &job);
     arena a = arena_over(p->phase);
     thread_scratch *threads = head_place(&a, p->model, n, p->n_threads);
+    scratch_same_bits(threads, p->n_threads, p->same_bits);
     const product head = {{p->normed, c->hidden_size, NULL},
                           n,
                           c->hidden_size,

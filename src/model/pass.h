@@ -35,6 +35,7 @@ typedef struct pass {
     int32_t *number;  /* [n_rows] what a row's number was when the pass began */
     void *phase;      /* memory of one step, free for the next */
     size_t phase_size;
+    bool same_bits;            /* of float weights too: see gemm.same_order */
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
 } pass;
 

@@ -236,22 +236,23 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 
 /* Somebody looks after tokens that are spoilt, or they are an error. */
 static dsmoe_status check_gate(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
-                               dsmoe_routing routing, const layer_watch *watch, dsmoe_error *error)
+                               dsmoe_routing routing, const layer_manner *manner,
+                               dsmoe_error *error)
 {
-    if (!watch || !watch->spoilt) return gate_check(layer, n_tokens, first, routing, error);
+    if (!manner || !manner->spoilt) return gate_check(layer, n_tokens, first, routing, error);
     for (int64_t t = 0; t < n_tokens; t++)
-        if (gate_is_spoilt(layer, routing, t)) watch->spoilt(watch->context, first + t);
+        if (gate_is_spoilt(layer, routing, t)) manner->spoilt(manner->context, first + t);
     return DSMOE_OK;
 }
 
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
                                   int64_t first, float *y, infer_space *s, int n_threads,
-                                  const layer_watch *watch, dsmoe_error *error)
+                                  const layer_manner *manner, dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
     gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads);
-    STATUS_TRY(check_gate(layer, n_tokens, first, s->routing, watch, error));
-    if (watch && watch->routing) watch->routing(watch->context, first, n_tokens, &s->routing);
+    STATUS_TRY(check_gate(layer, n_tokens, first, s->routing, manner, error));
+    if (manner && manner->routing) manner->routing(manner->context, first, n_tokens, &s->routing);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
     experts_assign(&s->experts, layer, &s->dispatch, n_tokens, &arrays);
@@ -268,7 +269,7 @@ dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float *x, int64
 }
 
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
-                           const dsmoe_workspace *workspace, const layer_watch *watch,
+                           const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error)
 {
     int n_threads = workspace ? workspace->n_threads : 0;
@@ -278,11 +279,12 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
     s.experts.threads = s.threads;
     s.experts.n_threads = n_threads;
-    s.experts.watch = watch ? watch->inputs : NULL;
+    s.experts.watch = manner ? manner->inputs : NULL;
+    scratch_same_bits(s.threads, n_threads, manner && manner->same_bits);
     int64_t hidden = layer->config.hidden_size;
     for (int64_t t = 0; t < n_tokens; t += PIECE)
         STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t), t,
-                                 y + t * hidden, &s, n_threads, watch, error));
+                                 y + t * hidden, &s, n_threads, manner, error));
     return DSMOE_OK;
 }
 

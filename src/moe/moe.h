@@ -39,8 +39,8 @@ typedef struct input_watch {
     void *context;
 } input_watch;
 
-/* Who watches a layer; any may be NULL. */
-typedef struct layer_watch {
+/* How a layer runs, and who watches it; all may be NULL. */
+typedef struct layer_manner {
     /* Sees the routing of each piece of tokens, with the number of its first token. */
     void (*routing)(void *context, int64_t first, int64_t n_tokens, const dsmoe_routing *routing);
     /* Is told of each token whose scores are not finite numbers: with that, such a token is no error,
@@ -48,11 +48,12 @@ typedef struct layer_watch {
     void (*spoilt)(void *context, int64_t token);
     void *context;
     const input_watch *inputs; /* of the experts */
-} layer_watch;
+    bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
+} layer_manner;
 
-/* dsmoe_layer_forward that shows what goes on; NULL: nobody watches. */
+/* dsmoe_layer_forward in that manner; NULL: nobody watches. */
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
-                           const dsmoe_workspace *workspace, const layer_watch *watch,
+                           const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);
 
 /* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *router_seconds what the router took
@@ -89,6 +90,12 @@ typedef struct thread_scratch {
 /* `longest` bounds the length of a row of any operand; ints_size is what x in integers may take. */
 thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, size_t ints_size,
                               int n_threads);
+
+/* Products of these threads keep a row's bits whoever comes with it: see gemm.same_order. */
+static inline void scratch_same_bits(thread_scratch *threads, int n_threads, bool same_bits)
+{
+    for (int i = 0; i < n_threads; i++) threads[i].gemm.same_order = same_bits;
+}
 
 static inline int64_t moe_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }
 static inline int64_t moe_min(int64_t a, int64_t b) { return a < b ? a : b; }
