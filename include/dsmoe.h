@@ -591,6 +591,7 @@ typedef struct dsmoe_engine_info {
     int n_threads;
     int64_t n_sequences, n_sequences_used;
     size_t kv_cache, workspace; /* bytes */
+    dsmoe_model_memory weights; /* of the model, which several engines may share */
     int64_t page_tokens;        /* tokens of a page */
     int64_t n_pages, n_pages_used;
     int64_t n_pages_shared;  /* that several sequences use */

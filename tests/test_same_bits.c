@@ -220,8 +220,8 @@ static void check_shape(const shape *s, int n_schedules)
     close_fixed();
 }
 
-/* Plain C takes long; and there the kernels have one way only. */
-static int schedules(void) { return kernels_get() == &kernels_scalar ? 1 : 20; }
+/* Plain C takes long, and there the kernels have one way only. Sanitizers take longer still. */
+static int schedules(void) { return kernels_get() == &kernels_scalar ? 1 : SCHEDULES; }
 
 static void test_multi_head(void **state)
 {

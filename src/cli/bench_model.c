@@ -30,6 +30,8 @@ static const char help[] =
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
+    "      --no-repack     keep no copies of quantised weights in the kernels' order\n"
+    "      --same-bits     float weights too give a text the same bits in any company: what it costs\n"
     "      --sequences LIST  after that, so many sequences decoded together (1,2,4,8,16,32,64):\n"
     "                      random prompts of 32 tokens, and as many random tokens after them\n"
     "      --seconds X     how long to go on (20, and at least three rounds)\n"
@@ -57,7 +59,7 @@ typedef struct bench_options {
     int64_t n_prompt, n_gen, n_batch, n_threads;
     double seconds;
     bench_sequences_options sequences;
-    bool json;
+    bool json, no_repack, same_bits;
 } bench_options;
 
 typedef struct bench_state {
@@ -98,9 +100,11 @@ static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *err
     dsmoe_engine_options options = {.n_ctx = o->n_prompt + o->n_gen,
                                     .n_batch = o->n_batch,
                                     .n_threads = (int)o->n_threads,
-                                    .kv_type = s->kv_type};
+                                    .kv_type = s->kv_type,
+                                    .same_bits = o->same_bits};
     double start = cli_seconds();
-    dsmoe_status status = dsmoe_model_open(o->path, &s->model, error);
+    dsmoe_model_options weights = {.share_weights = o->no_repack};
+    dsmoe_status status = dsmoe_model_open_with(o->path, &weights, &s->model, error);
     if (status != DSMOE_OK) return status;
     r->open_s = cli_seconds() - start;
     start = cli_seconds();
@@ -310,7 +314,8 @@ static void print_text(const bench_state *s, bench_result *r)
     const bench_options *o = s->options;
     bench_summary sum = summarise(s, r);
     dsmoe_tensor_info first = dsmoe_model_tensor(s->model, 0);
-    char size[CLI_BYTES], token[CLI_BYTES], cache[CLI_BYTES], work[CLI_BYTES], peak[CLI_BYTES];
+    char size[CLI_BYTES], token[CLI_BYTES], cache[CLI_BYTES], work[CLI_BYTES], peak[CLI_BYTES],
+        copied[CLI_BYTES];
     printf("%s: %s of weights (%s); a token reads %s of weights, keys and values\n"
            "%d threads, %s kernels\n",
            o->path, cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
@@ -327,10 +332,13 @@ static void print_text(const bench_state *s, bench_result *r)
         "\nthis machine, best of the same %d rounds: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
         "reading\n",
         r->n_rounds, r->machine.fma_gflops, r->machine.read_gbs);
-    printf("memory: KV cache %s (%s), workspace %s, peak %s with the weights that were read\n",
-           cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
-           cli_format_bytes((double)s->memory.workspace, work),
-           cli_format_bytes((double)r->peak_rss, peak));
+    cli_format_bytes((double)dsmoe_model_memory_size(s->model).copied, copied);
+    printf(
+        "memory: KV cache %s (%s), workspace %s, copies of weights %s, peak %s with the weights that "
+        "were read\n",
+        cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
+        cli_format_bytes((double)s->memory.workspace, work), copied,
+        cli_format_bytes((double)r->peak_rss, peak));
     if (o->sequences.n_cases > 0) bench_sequences_print(&o->sequences, &r->sequences);
 }
 
@@ -355,9 +363,11 @@ static void print_json(const bench_state *s, bench_result *r)
            r->prefill_s, r->token_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
            sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
     printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_type\":\"%s\","
-           "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"peak_rss_bytes\":%lld",
+           "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"copied_weight_bytes\":%zu,"
+           "\"peak_rss_bytes\":%lld",
            sum.prefill_fma_share, sum.decode_bandwidth_share, dsmoe_dtype_name(s->kv_type),
-           s->memory.kv_cache, s->memory.workspace, (long long)r->peak_rss);
+           s->memory.kv_cache, s->memory.workspace, dsmoe_model_memory_size(s->model).copied,
+           (long long)r->peak_rss);
     if (o->sequences.n_cases > 0) {
         printf(",\n");
         bench_sequences_print_json(&o->sequences, &r->sequences);
@@ -375,6 +385,7 @@ static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_ty
     s->n_batch = o->n_batch;
     s->n_threads = (int)o->n_threads;
     s->kv_type = kv_type;
+    s->same_bits = o->same_bits;
     s->seconds = o->seconds;
     if (!list) return CLI_OK;
     s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
@@ -406,6 +417,8 @@ int bench_model(int argc, char **argv)
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
+        {"--no-repack", NULL, OPTION_FLAG, &o.no_repack, 0, 0},
+        {"--same-bits", NULL, OPTION_FLAG, &o.same_bits, 0, 0},
         {"--sequences", NULL, OPTION_TEXT, &sequences, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
         {"--json", NULL, OPTION_FLAG, &o.json, 0, 0},

@@ -12,6 +12,7 @@ typedef struct bench_sequences_options {
     int64_t n_prompt, n_batch; /* of the prompt whose logits are all computed */
     int n_threads;
     dsmoe_dtype kv_type;
+    bool same_bits;
     double seconds;
 } bench_sequences_options;
 

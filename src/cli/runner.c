@@ -38,6 +38,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--batch-size", "-b", OPTION_INTEGER, &o->n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o->kv_type, 0, 0},
+        {"--no-repack", NULL, OPTION_FLAG, &o->no_repack, 0, 0},
         {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
         {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
         {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},
@@ -143,7 +144,8 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
     dsmoe_error error;
     int code = kv_type_parse(command, o->kv_type, &engine.kv_type);
     if (code != CLI_OK) return code;
-    if (dsmoe_model_open(o->model, &r->model, &error))
+    if (dsmoe_model_open_with(o->model, &(dsmoe_model_options){.share_weights = o->no_repack},
+                              &r->model, &error))
         return cli_failure(command, "%s", error.message);
     if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))
         return cli_failure(command, "%s%s", error.message,

@@ -11,7 +11,7 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 19 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 20 };
 
 typedef struct runner_options {
     const char *model;
@@ -22,7 +22,7 @@ typedef struct runner_options {
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
     double presence_penalty, frequency_penalty;
-    bool ignore_eos, special;
+    bool ignore_eos, special, no_repack;
     const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
     option_words stop, logit_bias;
     dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
@@ -35,6 +35,8 @@ typedef struct runner_options {
     "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
     "  -t, --threads N          threads (all processors)\n"                                        \
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"        \
+    "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
+    "                           but processes that run the same file share its memory\n"          \
     "\n"                                                                                           \
     "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"      \
     "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"           \

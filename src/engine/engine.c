@@ -176,6 +176,7 @@ dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine)
                               .n_sequences = engine->options.n_sequences,
                               .kv_cache = size.kv_cache,
                               .workspace = size.workspace,
+                              .weights = dsmoe_model_memory_size(engine->model),
                               .page_tokens = KV_PAGE,
                               .n_pages = pool->pages.n_pages,
                               .n_pages_used = pool->pages.n_pages - pool->n_unused,
