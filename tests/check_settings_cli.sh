@@ -99,8 +99,12 @@ idle() { # options that the model or the data give nothing to do, words
 }
 idle "--routed 0 --aux-loss-alpha 0.1" "--aux-loss-alpha has no effect"
 idle "--routed 0 --device-groups 2" "--device-groups has no effect"
-idle "--layers 2 --dense-layers 2 --routed 4" "no layer is left for experts" "--dense-layers 2"
-idle "--dense-layers 0 --ffn 64" "ask for dense layers" "--ffn 64"
+# shellcheck disable=SC2086  # several arguments
+run 2 train $place --out "$scratch/no" --layers 2 --dense-layers 2 --routed 4
+usage "no layer is left for experts" "--dense-layers 2"
+# shellcheck disable=SC2086  # several arguments
+run 2 train $place --out "$scratch/no" --dense-layers 0 --ffn 64
+usage "ask for dense layers" "--ffn 64"
 run 2 init --preset tiny --layers 2 --dense-layers 9 "$scratch/no"
 usage "no layer is left for experts" "--dense-layers 9"
 n=$(od -An -tu4 -j8 -N4 "$run_dir/data.cache")
