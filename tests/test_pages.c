@@ -329,7 +329,7 @@ static int64_t rows_left(int64_t first_wanted, int64_t second_wanted, dsmoe_rout
     pass_begin(p);
     for (int64_t layer = 0; layer < made.config.num_hidden_layers; layer++) {
         assert_int_equal(p->n_rows, 2 * N);
-        assert_int_equal(pass_block(p, layer, NULL), DSMOE_OK);
+        assert_int_equal(pass_layer(p, layer, NULL), DSMOE_OK);
     }
     assert_int_equal(p->spans[0].n_rows, first_wanted);
     assert_int_equal(p->spans[0].position, N - first_wanted);

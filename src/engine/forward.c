@@ -143,7 +143,7 @@ static dsmoe_status run_layers(call *c, dsmoe_error *error)
     for (int64_t layer = 0; layer < model->config.num_hidden_layers; layer++) {
         if (o->stop && o->stop(o->stop_context))
             return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
-        STATUS_TRY(pass_block(&c->space.pass, layer, error));
+        STATUS_TRY(pass_layer(&c->space.pass, layer, error));
     }
     return model_intact(model, error);
 }

@@ -29,11 +29,11 @@ enum {
 _Static_assert(ROUND % PIECE == 0 && KV_PAGE % PIECE == 0 && PIECE % KEY_GROUP == 0,
                "pieces fill rounds and pages");
 
-/* Some tokens of a span. */
-typedef struct query_block {
+/* Some consecutive tokens of a span. */
+typedef struct query_run {
     const span *span;
     int64_t first, n_tokens; /* within the span */
-} query_block;
+} query_run;
 
 /* One thread's scratch. Queries are rows (token, query head). */
 typedef struct attention_scratch {
@@ -48,7 +48,7 @@ typedef struct attention_scratch {
 typedef struct attention_space {
     thread_scratch *products;
     attention_scratch *threads;
-    query_block *blocks;
+    query_run *runs;
     float *q, *k, *v; /* [n_rows, heads · head_dim]; the result takes the place of q */
 } attention_space;
 
@@ -58,11 +58,11 @@ typedef struct attention_job {
     int64_t layer, head_dim;
     int64_t group;   /* query heads of a key-value head */
     int64_t n_parts; /* that they are cut into: see parts_of_group */
-    int64_t n_blocks;
+    int64_t n_runs;
 } attention_job;
 
 /* What one task works on: query heads `head` … head + n_heads - 1, which share a key-value head, for
- * each token of a block. */
+ * each token of a run. */
 typedef struct queries {
     const kv_cache *cache;
     int64_t row, position; /* of the first token */
@@ -90,7 +90,7 @@ static size_t ints_of_rows(const dsmoe_model *model, int64_t n_rows)
 {
     unsigned forms = 0;
     for (int64_t i = 0; i < model->config.num_hidden_layers; i++) {
-        const block_weights *w = &model->weights->blocks[i];
+        const layer_weights *w = &model->weights->layers[i];
         const linear *all[] = {&w->q_proj, &w->k_proj, &w->v_proj, &w->o_proj};
         for (int j = 0; j < 4; j++) forms |= ints_forms(model->kernels, all[j]->weight);
     }
@@ -107,7 +107,7 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
         .products = scratch_place(a, model->kernels, c->hidden_size, ints_of_rows(model, n_rows),
                                   n_threads),
         .threads = arena_take(a, n_threads, sizeof(attention_scratch)),
-        .blocks = arena_take(a, n_rows, sizeof(query_block)),
+        .runs = arena_take(a, n_rows, sizeof(query_run)),
         .q = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .k = arena_take(a, n_rows * kv_size, sizeof(float)),
         .v = arena_take(a, n_rows * kv_size, sizeof(float)),
@@ -133,9 +133,9 @@ static const cache_kernels *cache_kernels_of(const attention_job *job, const kv_
 
 /* ---- tasks --------------------------------------------------------------------------------- */
 
-/* The tokens of a block. Blocks begin at multiples of it, so that different threads seldom write keys
+/* The tokens of a run. Runs begin at multiples of it, so that different threads seldom write keys
  * of one group; large ones read the cache less often, small ones keep more threads busy. */
-static int64_t tokens_per_block(const attention_job *job)
+static int64_t tokens_per_run(const attention_job *job)
 {
     const pass *p = job->pass;
     int64_t n_heads = p->model->config.num_key_value_heads, size = 1;
@@ -145,15 +145,15 @@ static int64_t tokens_per_block(const attention_job *job)
 }
 
 /* Later tokens see more keys: the longest tasks come first. */
-static void cut_blocks(attention_job *job)
+static void cut_runs(attention_job *job)
 {
-    int64_t size = tokens_per_block(job);
+    int64_t size = tokens_per_run(job);
     for (int64_t i = job->pass->n_spans - 1; i >= 0; i--) {
         const span *s = &job->pass->spans[i];
         for (int64_t end = s->n_rows, first; end > 0; end = first) {
             first = end - 1 - (s->position + end - 1) % size;
             if (first < 0) first = 0;
-            job->space.blocks[job->n_blocks++] = (query_block){s, first, end - first};
+            job->space.runs[job->n_runs++] = (query_run){s, first, end - first};
         }
     }
 }
@@ -165,7 +165,7 @@ static void cut_blocks(attention_job *job)
 static int64_t parts_of_group(const attention_job *job)
 {
     const pass *p = job->pass;
-    int64_t n_tasks = job->n_blocks * p->model->config.num_key_value_heads;
+    int64_t n_tasks = job->n_runs * p->model->config.num_key_value_heads;
     int64_t parts = moe_parts(job->group, QUERY_ROWS);
     if (n_tasks * parts >= p->n_threads) return parts;
     return moe_min(job->group, (p->n_threads + n_tasks - 1) / n_tasks);
@@ -174,9 +174,9 @@ static int64_t parts_of_group(const attention_job *job)
 static queries queries_of(const attention_job *job, int64_t task)
 {
     const dsmoe_config *c = &job->pass->model->config;
-    int64_t per_block = c->num_key_value_heads * job->n_parts;
-    const query_block *b = &job->space.blocks[task / per_block];
-    int64_t kv_head = task % per_block / job->n_parts, part = task % job->n_parts;
+    int64_t per_run = c->num_key_value_heads * job->n_parts;
+    const query_run *b = &job->space.runs[task / per_run];
+    int64_t kv_head = task % per_run / job->n_parts, part = task % job->n_parts;
     int64_t first = job->group * part / job->n_parts, end = job->group * (part + 1) / job->n_parts;
     return (queries){.cache = &b->span->cache,
                      .row = b->span->row + b->first,
@@ -204,7 +204,7 @@ static unsigned char *values_at(const attention_job *job, const kv_cache *cache,
            position % KV_PAGE * cache->pages->layers[job->layer].row;
 }
 
-/* Turns the keys of a block's tokens by their positions, for one head; keys and values join the cache. */
+/* Turns the keys of a run's tokens by their positions, for one head; keys and values join the cache. */
 static void remember_task(void *context, int64_t task, int thread)
 {
     (void)thread;
@@ -212,7 +212,7 @@ static void remember_task(void *context, int64_t task, int thread)
     const pass *p = job->pass;
     const dsmoe_config *c = &p->model->config;
     int64_t d = job->head_dim, n_heads = c->num_key_value_heads, head = task % n_heads;
-    const query_block *b = &job->space.blocks[task / n_heads];
+    const query_run *b = &job->space.runs[task / n_heads];
     const kv_cache *cache = &b->span->cache;
     const cache_kernels *kn = cache_kernels_of(job, cache);
     rope_turn_fn *turn = p->model->weights->rope_pairs ? rope_turn_pairs : rope_turn;
@@ -340,7 +340,7 @@ static void attend_task(void *context, int64_t task, int thread)
 void attention_forward(pass *p, int64_t layer)
 {
     const dsmoe_config *c = &p->model->config;
-    const block_weights *w = &p->model->weights->blocks[layer];
+    const layer_weights *w = &p->model->weights->layers[layer];
     arena a = arena_over(p->phase);
     attention_job job = {.pass = p,
                          .space = attention_place(&a, p->model, p->n_rows, p->n_threads),
@@ -360,19 +360,18 @@ void attention_forward(pass *p, int64_t layer)
     };
     linear_show(in, 3, p->inputs);
     linear_run(in, all ? 3 : 2, s->products, p->n_threads);
-    cut_blocks(&job);
-    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads, remember_task, &job);
+    cut_runs(&job);
+    threads_for(p->n_threads, job.n_runs * c->num_key_value_heads, remember_task, &job);
     if (!all) {
         pass_narrow(p);
         if (p->n_rows == 0) return;
         in[2].n_rows = p->n_rows;
         linear_run(&in[2], 1, s->products, p->n_threads);
-        job.n_blocks = 0;
-        cut_blocks(&job);
+        job.n_runs = 0;
+        cut_runs(&job);
     }
     job.n_parts = parts_of_group(&job);
-    threads_for(p->n_threads, job.n_blocks * c->num_key_value_heads * job.n_parts, attend_task,
-                &job);
+    threads_for(p->n_threads, job.n_runs * c->num_key_value_heads * job.n_parts, attend_task, &job);
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
                          w->o_proj.bias, hidden,    p->y};
     linear_show(&out, 1, p->inputs);

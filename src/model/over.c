@@ -15,7 +15,7 @@ dsmoe_status model_create_layers(dsmoe_model *m, dsmoe_error *error)
     m->layers = calloc((size_t)m->config.num_hidden_layers, sizeof *m->layers);
     if (!m->layers) return out_of_memory(error);
     for (int64_t i = 0; i < m->config.num_hidden_layers; i++) {
-        const moe_weights *weights = &m->weights->blocks[i].moe;
+        const moe_weights *weights = &m->weights->layers[i].moe;
         if (dsmoe_config_layer_is_moe(&m->config, i) &&
             layer_create(&config, weights, m->kernels, &m->layers[i], NULL) != DSMOE_OK)
             return out_of_memory(error); /* the only way to fail */

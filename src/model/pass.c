@@ -29,7 +29,7 @@ static size_t dense_ints_size(const dsmoe_model *model, int64_t n_rows)
     unsigned forms = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         if (!model->layers[i])
-            forms |= ints_forms_of_expert(model->kernels, &model->weights->blocks[i].mlp);
+            forms |= ints_forms_of_expert(model->kernels, &model->weights->layers[i].mlp);
     size_t x = ints_size(forms, n_rows, c->hidden_size);
     size_t h = ints_size(forms, n_rows, c->intermediate_size);
     return x > h ? x : h;
@@ -266,9 +266,9 @@ void pass_narrow(pass *p)
     p->n_rows = n;
 }
 
-dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error)
+dsmoe_status pass_layer(pass *p, int64_t layer, dsmoe_error *error)
 {
-    const block_weights *w = &p->model->weights->blocks[layer];
+    const layer_weights *w = &p->model->weights->layers[layer];
     add_and_norm(p, layer > 0, w->input_layernorm);
     attention_forward(p, layer);
     if (p->n_rows == 0) return DSMOE_OK; /* only the keys and values of these tokens were wanted */

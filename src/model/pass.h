@@ -58,9 +58,9 @@ bool pass_may_narrow(const pass *p, int64_t layer);
 /* Leaves only rows that are needed: the rows of p->x and p->normed move together, spans have the last
  * of their rows. */
 void pass_narrow(pass *p);
-/* x = block(x) for layer `layer`. A row whose scores are not finite numbers harms no other row: it is
+/* x = layer(x) for layer number `layer`. A row whose scores are not finite numbers harms no other row: it is
  * marked as spoilt, and goes on with experts that mean nothing. */
-dsmoe_status pass_block(pass *p, int64_t layer, dsmoe_error *error);
+dsmoe_status pass_layer(pass *p, int64_t layer, dsmoe_error *error);
 /* Scores of what follows n ≤ PASS_HEAD_ROWS rows of the pass: logits [n, vocab_size]. */
 void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits);
 

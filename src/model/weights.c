@@ -11,15 +11,15 @@
 static model_weights *place_weights(arena *a, const dsmoe_config *config)
 {
     model_weights *w = arena_take(a, 1, sizeof *w);
-    block_weights *blocks = arena_take(a, config->num_hidden_layers, sizeof *blocks);
+    layer_weights *layers = arena_take(a, config->num_hidden_layers, sizeof *layers);
     moe_expert *experts = arena_take(
         a, config_moe_layers(config, config->num_hidden_layers) * config->n_routed_experts,
         sizeof *experts);
     if (!a->base) return w;
-    *w = (model_weights){.blocks = blocks, .experts = experts};
+    *w = (model_weights){.layers = layers, .experts = experts};
     for (int64_t i = 0; i < config->num_hidden_layers; i++) {
         if (!dsmoe_config_layer_is_moe(config, i)) continue;
-        blocks[i].moe.experts = experts;
+        layers[i].moe.experts = experts;
         experts += config->n_routed_experts;
     }
     return w;
@@ -123,7 +123,7 @@ static dsmoe_status visit_moe(const walk *w, moe_weights *slot)
                         "shared_experts.");
 }
 
-static dsmoe_status visit_block(const walk *w, block_weights *b)
+static dsmoe_status visit_layer(const walk *w, layer_weights *b)
 {
     const dsmoe_config *c = w->config;
     int64_t hidden = c->hidden_size;
@@ -144,12 +144,12 @@ dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
     walk w = {.config = config, .visit = visit, .context = context, .error = error};
     int64_t vocab = config->vocab_size, hidden = config->hidden_size;
     model_weights nowhere = {0};
-    block_weights no_block = {0};
+    layer_weights no_layer = {0};
     if (!weights) weights = &nowhere;
     STATUS_TRY(visit_matrix(&w, &weights->embed_tokens, WEIGHT_LINEAR, vocab, hidden,
                             "model.embed_tokens.weight"));
     for (; w.layer < config->num_hidden_layers; w.layer++)
-        STATUS_TRY(visit_block(&w, weights->blocks ? &weights->blocks[w.layer] : &no_block));
+        STATUS_TRY(visit_layer(&w, weights->layers ? &weights->layers[w.layer] : &no_layer));
     STATUS_TRY(visit_vector(&w, &weights->norm, WEIGHT_NORM, hidden, "model.norm.weight"));
     if (config->tie_word_embeddings) return DSMOE_OK;
     return visit_matrix(&w, &weights->lm_head, WEIGHT_LINEAR, vocab, hidden, "lm_head.weight");

@@ -16,16 +16,16 @@ typedef struct linear {
     float *bias;
 } linear;
 
-typedef struct block_weights {
+typedef struct layer_weights {
     float *input_layernorm, *post_attention_layernorm; /* [hidden_size] */
     linear q_proj, k_proj, v_proj, o_proj;
     moe_expert mlp;  /* of a dense layer */
     moe_weights moe; /* of an MoE layer; `experts` points into model_weights.experts */
-} block_weights;
+} layer_weights;
 
 typedef struct model_weights {
     matrix embed_tokens; /* [vocab_size, hidden_size] */
-    block_weights *blocks;
+    layer_weights *layers;
     float *norm;         /* [hidden_size] */
     matrix lm_head;      /* [vocab_size, hidden_size]; embed_tokens if those are tied */
     moe_expert *experts; /* of all MoE layers */

@@ -11,28 +11,28 @@
 
 enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
 
-/* ---- groups and blocks --------------------------------------------------------------------- */
+/* ---- groups and slices --------------------------------------------------------------------- */
 
 experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t n_groups,
                       int64_t n_rows)
 {
-    /* Each group wastes at most one incomplete block. */
+    /* Each group wastes at most one incomplete slice. */
     return (experts){
         .kernels = kn,
         .hidden_size = hidden_size,
         .groups = arena_take(a, n_groups, sizeof(group)),
         .cuts = arena_take(a, n_groups, sizeof(cut_product)),
-        .blocks = arena_take(a, n_groups + n_rows / GEMM_ROWS, sizeof(block)),
+        .slices = arena_take(a, n_groups + n_rows / GEMM_ROWS, sizeof(slice)),
     };
 }
 
 void experts_begin(experts *e, int64_t n_tokens)
 {
     e->n_tokens = n_tokens;
-    e->n_groups = e->n_blocks = e->widest = e->widest_group = 0;
+    e->n_groups = e->n_slices = e->widest = e->widest_group = 0;
 }
 
-/* Blocks of a group are about equal, so that only a group of few rows has a block of few rows:
+/* Slices of a group are about equal, so that only a group of few rows has a slice of few rows:
  * which order of summation a row meets is then a matter of its expert's rows alone. */
 void experts_add(experts *e, group g)
 {
@@ -41,7 +41,7 @@ void experts_add(experts *e, group g)
     e->groups[e->n_groups++] = g;
     for (int64_t i = 0; i < n; i++) {
         int64_t first = g.n_rows * i / n, end = g.n_rows * (i + 1) / n;
-        e->blocks[e->n_blocks++] = (block){index, (int32_t)first, (int32_t)(end - first)};
+        e->slices[e->n_slices++] = (slice){index, (int32_t)first, (int32_t)(end - first)};
     }
     if (g.width > e->widest_group) e->widest_group = g.width;
     if (g.n_rows > 0 && g.width > e->widest) e->widest = g.width;
@@ -111,7 +111,7 @@ typedef struct piece {
 
 static piece piece_of(const experts *e, int64_t task, int64_t n_parts, int64_t part)
 {
-    const block *b = &e->blocks[task / n_parts];
+    const slice *b = &e->slices[task / n_parts];
     return (piece){&e->groups[b->group], b->first, b->count, task % n_parts * part, part};
 }
 
@@ -284,7 +284,7 @@ static void activation_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const job *j = context;
-    const block *b = &j->e->blocks[task];
+    const slice *b = &j->e->slices[task];
     const group *g = &j->e->groups[b->group];
     for (int64_t r = b->first; r < b->first + b->count; r++) {
         int64_t at = r * g->width;
@@ -355,9 +355,9 @@ void experts_backward(const experts *e, const float *x, const float *dy, bool ac
             down_rows = moe_parts(hidden, GRADIENT_ROWS);
     int64_t width_parts = moe_parts(e->widest, BACKWARD_PART);
     int64_t hidden_parts = moe_parts(hidden, BACKWARD_PART);
-    threads_for(e->n_threads, e->n_blocks * width_parts, d_hidden_task, &j);
-    threads_for(e->n_threads, e->n_blocks, activation_task, &j);
-    threads_for(e->n_threads, e->n_blocks * hidden_parts, d_input_task, &j);
+    threads_for(e->n_threads, e->n_slices * width_parts, d_hidden_task, &j);
+    threads_for(e->n_threads, e->n_slices, activation_task, &j);
+    threads_for(e->n_threads, e->n_slices * hidden_parts, d_input_task, &j);
     threads_for(e->n_threads, e->n_groups * in_rows, d_in_proj_task, &j);
     threads_for(e->n_threads, e->n_groups * down_rows, d_down_proj_task, &j);
 }

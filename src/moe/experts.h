@@ -2,7 +2,7 @@
  *
  * A group is one expert with its rows; the fused shared experts are one more group, whose rows are
  * all tokens. A task is some rows of a group and some columns of its output: forward see cut.h; backward
- * the rows are a block, at most GEMM_ROWS of a group. */
+ * the rows are a slice, at most GEMM_ROWS of a group. */
 #ifndef DSMOE_MOE_EXPERTS_H
 #define DSMOE_MOE_EXPERTS_H
 
@@ -35,17 +35,17 @@ typedef struct group {
     x_home h_home; /* h in integers, as far as down_proj wants them */
 } group;
 
-typedef struct block {
+typedef struct slice {
     int32_t group, first, count;
-} block;
+} slice;
 
 typedef struct experts {
     const kernels *kernels;
     int64_t hidden_size;
     group *groups;
     cut_product *cuts; /* of each group, for one step of forward */
-    block *blocks;
-    int64_t n_tokens, n_groups, n_blocks;
+    slice *slices;
+    int64_t n_tokens, n_groups, n_slices;
     int64_t widest, widest_group; /* of the groups that have rows; of all */
     thread_scratch *threads;
     int n_threads;
@@ -60,7 +60,7 @@ experts experts_place(arena *a, const kernels *kernels, int64_t hidden_size, int
  * number of rows of x. */
 void experts_begin(experts *e, int64_t n_tokens);
 void experts_add(experts *e, group g);
-/* The same for a layer: the sorted rows cut into groups and blocks. */
+/* The same for a layer: the sorted rows cut into groups and slices. */
 void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
                     const expert_rows *arrays);
 

@@ -172,7 +172,7 @@ static void attend_task(void *context, int64_t task, int thread)
             j->saved.heads + q.query, c->hidden_size, false);
 }
 
-void attention_train_forward(const attention_batch *b, const block_weights *w, const float *x,
+void attention_train_forward(const attention_batch *b, const layer_weights *w, const float *x,
                              attention_saved saved, float *y, void *workspace)
 {
     const dsmoe_config *c = b->config;
@@ -250,9 +250,9 @@ static linear_gradient gradient_of(const linear *w, int64_t n_out, const float *
     return (linear_gradient){w->weight, n_out, dy, (float *)g->weight.data, g->bias};
 }
 
-void attention_train_backward(const attention_batch *b, const block_weights *w, const float *x,
+void attention_train_backward(const attention_batch *b, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
-                              const block_weights *gradients, bool accumulate, void *workspace)
+                              const layer_weights *gradients, bool accumulate, void *workspace)
 {
     const dsmoe_config *c = b->config;
     int64_t hidden = c->hidden_size, kv = kv_width(c);

@@ -25,11 +25,11 @@ attention_saved attention_saved_place(arena *a, const attention_batch *batch);
 size_t attention_train_size(const attention_batch *batch);
 
 /* y = Attention(x) */
-void attention_train_forward(const attention_batch *batch, const block_weights *w, const float *x,
+void attention_train_forward(const attention_batch *batch, const layer_weights *w, const float *x,
                              attention_saved saved, float *y, void *workspace);
 /* dx = gradient by x of sum(y·dy); those of the weights are added to or written. */
-void attention_train_backward(const attention_batch *batch, const block_weights *w, const float *x,
+void attention_train_backward(const attention_batch *batch, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
-                              const block_weights *gradients, bool accumulate, void *workspace);
+                              const layer_weights *gradients, bool accumulate, void *workspace);
 
 #endif

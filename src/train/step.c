@@ -148,7 +148,7 @@ void step_begin(dsmoe_trainer *t)
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
     dsmoe_expert_weights *gradients = s->expert_gradients;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        const moe_weights *g = &t->gradient_slots->blocks[i].moe;
+        const moe_weights *g = &t->gradient_slots->layers[i].moe;
         if (!t->model->layers[i]) continue;
         for (int64_t e = 0; e < c->n_routed_experts; e++)
             gradients[e] = expert_pointers(&g->experts[e]);
@@ -167,8 +167,8 @@ static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved 
     dense_space s = dense_place(&a, t, t->space->n_tokens);
     experts_begin(&s.experts, t->space->n_tokens);
     experts_add(&s.experts,
-                (group){.weights = t->weight_slots->blocks[layer].mlp,
-                        .gradients = expert_pointers(&t->gradient_slots->blocks[layer].mlp),
+                (group){.weights = t->weight_slots->layers[layer].mlp,
+                        .gradients = expert_pointers(&t->gradient_slots->layers[layer].mlp),
                         .width = t->config.intermediate_size,
                         .n_rows = t->space->n_tokens,
                         .g = kept->g,
@@ -246,7 +246,7 @@ static void lap_experts(dsmoe_trainer *t, double router_before, double *last)
 static void take_over(dsmoe_trainer *t, int64_t layer, bool again)
 {
     step_space *s = t->space;
-    const float *weight = t->weight_slots->blocks[layer].input_layernorm;
+    const float *weight = t->weight_slots->layers[layer].input_layernorm;
     float *x = s->layers[layer].x;
     if (layer == 0 || again)
         norm_forward(&s->norm, x, weight, s->normed);
@@ -260,7 +260,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
 {
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
-    const block_weights *w = &t->weight_slots->blocks[layer];
+    const layer_weights *w = &t->weight_slots->layers[layer];
     double last = clock_seconds(), router = t->times.router;
     take_over(t, layer, again);
     lap(&t->times.rest, &last);
@@ -278,8 +278,8 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
 {
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
-    const block_weights *w = &t->weight_slots->blocks[layer],
-                        *g = &t->gradient_slots->blocks[layer];
+    const layer_weights *w = &t->weight_slots->layers[layer],
+                        *g = &t->gradient_slots->layers[layer];
     bool accumulate = t->n_batches > 0;
     bool gone = t->options.recompute && layer + 1 < t->config.num_hidden_layers;
     if (gone) STATUS_TRY(layer_run(t, layer, true, NULL, error));
