@@ -15,7 +15,10 @@ enum {
     PANEL = 128,       /* columns of keys, or values, in a panel */
     TILE_N = 16,       /* keys, or columns of values, there */
     VALUES = 16,       /* values that few rows take at once */
-    LEAD = 2 * STREAM, /* bytes ahead of a stream of keys that memory is asked for */
+    LEAD = 2 * STREAM, /* bytes ahead of a stream of keys that memory is asked for, */
+    SMALL =
+        24 << 10, /* but where all is no larger than this, what is next is asked for instead: the
+                        * first cache holds both, and memory has the most time */
 };
 
 /* ---- numbers to registers ------------------------------------------------------------------- */
@@ -171,13 +174,13 @@ INLINE void add_columns(const dsmoe_dtype type, const int m, const int groups, i
                         const float *q, int64_t width, const key_groups *keys, int64_t ahead,
                         __m256 *sum)
 {
-    const int64_t lines = key_chunk_size(type) / CACHE_LINE, step = BLOCK / lines;
+    const int64_t bytes = key_chunk_size(type) / BLOCK;  /* of a column, scales included */
+    const int64_t step = 2 * bytes > CACHE_LINE ? 1 : 2; /* no line is left out */
     for (int64_t k = 0; k < n; k++) {
         if (keys->ask && k % step == 0) {
             UNROLL
             for (int g = 0; g < groups; g++)
-                _mm_prefetch(keys->at + g * keys->apart + ahead + k / step * CACHE_LINE,
-                             _MM_HINT_T0);
+                _mm_prefetch(keys->at + g * keys->apart + ahead + k * bytes, _MM_HINT_T0);
         }
         __m256 w[8];
         UNROLL
@@ -250,10 +253,12 @@ INLINE int64_t score_streams(const dsmoe_dtype type, const int m, const int stre
                              float *scores, int64_t ld, const unsigned char *next)
 {
     const int64_t group = KEY_GROUP * dtype_bytes(type, width), length = n_groups / streams;
-    const int64_t jump = next ? next - keys - length * group : -LEAD;
+    const bool small = next && n_groups * group <= SMALL;
+    int64_t jump = next ? next - keys - length * group : -LEAD;
+    if (small) jump = next - keys - LEAD;
     for (int64_t j = 0; j < length; j++) {
-        key_groups these = {
-            keys + j * group, length * group, (length - j) * group, jump, true, NULL};
+        key_groups these = {keys + j * group, length * group, 0, jump, true, NULL};
+        if (!small) these.left = (length - j) * group;
         score_tile(type, type == DSMOE_Q8_0, m, streams, width, q, width, these,
                    scores + j * KEY_GROUP, ld, length * KEY_GROUP, false);
     }
@@ -478,6 +483,7 @@ INLINE void add_few(const dsmoe_dtype type, const int m, const float *weights, i
             v.n = all - s;
             v.ahead = next ? next - v.at : 0;
         }
+        if (next && all * row <= SMALL) v.ahead = next - values;
         add_values(type, m, v, 0, y, width);
     }
     for (int i = 1; i < m; i++) {
