@@ -8,19 +8,45 @@
 #include "base/status.h"
 #include "dsmoe.h"
 
-enum { MAX_SETS = 4 };
+static const kernels *sets[3];
+static int n_sets;
+
+#if defined(__x86_64__)
+/* F16C came one generation before AVX2, and not every compiler knows to ask for it. */
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+/* Compilers' answers say too whether the system saves the registers. */
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+/* Before main, so that threads find them ready. */
+__attribute__((constructor)) static void find_sets(void)
+{
+    sets[n_sets++] = &kernels_scalar;
+#if defined(__x86_64__)
+    static kernels avx512;
+    __builtin_cpu_init();
+    if (has_avx2()) sets[n_sets++] = &kernels_avx2;
+    if (has_avx512()) {
+        avx512 = kernels_avx2;
+        kernels_add_avx512(&avx512);
+        sets[n_sets++] = &avx512;
+    }
+#endif
+}
 
 int kernels_all(const kernels *const **list)
 {
-    static const kernels *sets[MAX_SETS];
-    int n = 0;
-    sets[n++] = &kernels_scalar;
-#if defined(__x86_64__)
-    /* F16C came one generation before AVX2, and not every compiler knows to ask for it. */
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[n++] = &kernels_avx2;
-#endif
     *list = sets;
-    return n;
+    return n_sets;
 }
 
 /* The set that DSMOE_KERNELS names; NULL if it names none of these, or nothing. */

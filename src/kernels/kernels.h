@@ -222,7 +222,7 @@ typedef struct kernels {
     /* The most rows of x that `rows` of block types takes. */
     int block_rows;
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_x. A block with a NaN or an infinity gets
-     * the scale NaN. */
+     * the scale NaN. In which order the q lie is the set's own; scales and sums have the order of blocks. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
     /* The same in 12 bits, with one scale for each stretch. Of four columns 0 and 2 come first. */
     void (*quantize_fine)(int64_t n, const float *x, int16_t *q, float *scale);
@@ -270,6 +270,8 @@ typedef struct kernels {
 extern const kernels kernels_scalar;
 #if defined(__x86_64__)
 extern const kernels kernels_avx2;
+/* Turns a copy of AVX2's set into AVX-512's. */
+void kernels_add_avx512(kernels *set);
 #endif
 
 /* The best set this processor runs. */
