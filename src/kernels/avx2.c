@@ -397,7 +397,6 @@ const kernels kernels_avx2 = {
                [DSMOE_Q5_K] = {.widen = widen_q5_k, .blocks = &blocks_avx2[DSMOE_Q5_K]},
                [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_avx2[DSMOE_Q6_K]},
                [DSMOE_Q5_1] = {.widen = widen_q5_1, .blocks = &blocks_avx2[DSMOE_Q5_1]}},
-    .block_rows = AVX2_BLOCK_ROWS,
     .quantize = quantize_avx2,
     .quantize_fine = quantize_fine_avx2,
     .caches = caches_avx2,

@@ -54,12 +54,10 @@ INLINE __m256i x_half_sums(const block_x *x, const int i, int64_t block)
 
 /* ---- sums of products -------------------------------------------------------------------------- */
 
-/* Codes of four columns, in work. */
-INLINE __m256i kept(__m256i codes)
-{
-    KEEP_ORDER(codes);
-    return codes;
-}
+/* Rows of x and octets that go together: known when a kernel is compiled. */
+typedef struct shape {
+    int m, n;
+} shape;
 
 /* One step more for m rows of x, the first of them or not: the block's columns from 4·s on. */
 INLINE void add_step(const int m, const block_x *x, int64_t block, const int s, const bool first,
@@ -77,26 +75,34 @@ INLINE __m256i ones(void) { return _mm256_set1_epi16(1); }
 
 /* ---- one block of small types ------------------------------------------------------------------ */
 
-/* Block b of x against that of an octet. */
-INLINE void add_q4_0(const int m, const block_x *x, int64_t b, const octet_q4_0 *w,
-                     __m256 sums[ROWS])
+/* Each of them: block b of x against that of some octets. */
+
+INLINE void add_q4_0(const shape of, const block_x *x, int64_t b,
+                     const octet_q4_0 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    __m256i words[ROWS];
+    __m256i words[STREAMS][ROWS];
     UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        __m256i both = load_step(w->q[s % 4]);
-        add_step(m, x, b, s, s == 0, kept(s < 4 ? low_halves(both) : high_halves(both)), words);
-        ask_ahead(&words[0], w, sizeof *w, s, STEPS);
+    for (int s = 0; s < 4; s++) {
+        UNROLL
+        for (int j = 0; j < of.n; j++) {
+            __m256i both = load_step(w[j]->q[s]);
+            add_step(of.m, x, b, s, s == 0, low_halves(both), words[j]);
+            add_step(of.m, x, b, s + 4, false, high_halves(both), words[j]);
+            ask_ahead(&words[j][0], w[j], sizeof *w[j], s, 4);
+        }
     }
-    __m256 d = octet_floats(w->d);
     UNROLL
-    for (int i = 0; i < m; i++)
-        sums[i] = add_block(sums[i], _mm256_madd_epi16(words[i], ones()), d, 8, x_scale(x, i, b),
-                            x_sum(x, i, b));
+    for (int j = 0; j < of.n; j++) {
+        __m256 d = octet_floats(w[j]->d);
+        UNROLL
+        for (int i = 0; i < of.m; i++)
+            sums[j][i] = add_block(sums[j][i], _mm256_madd_epi16(words[j][i], ones()), d, 8,
+                                   x_scale(x, i, b), x_sum(x, i, b));
+    }
 }
 
-/* Σ q·code of a block with codes of 5 bits: 16 bits hold half of it. Each half is multiplied by
- * `factors` on its way to 32. */
+/* Σ q·code of a block with codes of 5 bits, of one octet: 16 bits hold half of it. Each half is multiplied
+ * by `factors` on its way to 32. */
 INLINE void dot_codes_5(const int m, const block_x *x, int64_t b, const codes_5 codes,
                         __m256i factors, __m256i dot[ROWS])
 {
@@ -107,7 +113,7 @@ INLINE void dot_codes_5(const int m, const block_x *x, int64_t b, const codes_5 
     for (int half = 0; half < 2; half++) {
         UNROLL
         for (int s = 4 * half; s < 4 * half + 4; s++)
-            add_step(m, x, b, s, s % 4 == 0, kept(code[s]), words);
+            add_step(m, x, b, s, s % 4 == 0, code[s], words);
         UNROLL
         for (int i = 0; i < m; i++) {
             __m256i wide = _mm256_madd_epi16(words[i], factors);
@@ -116,29 +122,35 @@ INLINE void dot_codes_5(const int m, const block_x *x, int64_t b, const codes_5 
     }
 }
 
-INLINE void add_q5_0(const int m, const block_x *x, int64_t b, const octet_q5_0 *w,
-                     __m256 sums[ROWS])
+INLINE void add_q5_0(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_0 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    __m256i dot[ROWS];
-    dot_codes_5(m, x, b, w->q, ones(), dot);
-    ask_ahead(&dot[0], w, sizeof *w, 0, 1);
-    __m256 d = octet_floats(w->d);
     UNROLL
-    for (int i = 0; i < m; i++)
-        sums[i] = add_block(sums[i], dot[i], d, 16, x_scale(x, i, b), x_sum(x, i, b));
+    for (int j = 0; j < of.n; j++) {
+        __m256i dot[ROWS];
+        __m256 d = octet_floats(w[j]->d);
+        dot_codes_5(of.m, x, b, w[j]->q, ones(), dot);
+        ask_ahead(&dot[0], w[j], sizeof *w[j], 0, 1);
+        UNROLL
+        for (int i = 0; i < of.m; i++)
+            sums[j][i] = add_block(sums[j][i], dot[i], d, 16, x_scale(x, i, b), x_sum(x, i, b));
+    }
 }
 
-INLINE void add_q5_1(const int m, const block_x *x, int64_t b, const octet_q5_1 *w,
-                     __m256 sums[ROWS])
+INLINE void add_q5_1(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_1 *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    __m256i dot[ROWS];
-    dot_codes_5(m, x, b, w->q, ones(), dot);
-    ask_ahead(&dot[0], w, sizeof *w, 0, 1);
-    __m256 d = octet_floats(w->d), min = octet_floats(w->m);
     UNROLL
-    for (int i = 0; i < m; i++) {
-        sums[i] = add_block(sums[i], dot[i], d, 0, x_scale(x, i, b), x_sum(x, i, b));
-        sums[i] = add_minimum(sums[i], min, x_sum(x, i, b));
+    for (int j = 0; j < of.n; j++) {
+        __m256i dot[ROWS];
+        __m256 d = octet_floats(w[j]->d), min = octet_floats(w[j]->m);
+        dot_codes_5(of.m, x, b, w[j]->q, ones(), dot);
+        ask_ahead(&dot[0], w[j], sizeof *w[j], 0, 1);
+        UNROLL
+        for (int i = 0; i < of.m; i++) {
+            __m256 sum = add_block(sums[j][i], dot[i], d, 0, x_scale(x, i, b), x_sum(x, i, b));
+            sums[j][i] = add_minimum(sum, min, x_sum(x, i, b));
+        }
     }
 }
 
@@ -147,11 +159,11 @@ INLINE void add_q5_1(const int m, const block_x *x, int64_t b, const octet_q5_1 
 enum { PARTS = BLOCK_STRETCH / BLOCK };
 
 /* Scales of all parts, where each part finds its own. */
-INLINE void spread_scales(const octet_scales *of, __m256i scale[PARTS])
+INLINE void spread_scales(const int m, const octet_scales *of, __m256i scale[PARTS])
 {
     UNROLL
     for (int part = 0; part < PARTS; part++) scale[part] = part_scales(of, part);
-    __asm__("" : "+m"(*(__m256i(*)[PARTS])scale));
+    if (m > 1) __asm__("" : "+m"(*(__m256i(*)[PARTS])scale));
 }
 
 /* All parts of Q4_K or Q5_K are added up: what the minima come to, d and dmin remain. */
@@ -172,59 +184,93 @@ INLINE void finish_parts(const int m, const block_x *x, int64_t b, const octet_s
     }
 }
 
-/* One part of Q4_K: codes in the lower or the upper halves of q. */
-INLINE void add_q4_k_part(const int m, const block_x *x, int64_t at, const uint8_t (*q)[STEP],
-                          const bool upper, __m256i scale, __m256 parts[ROWS])
+/* Two parts of Q4_K, whose codes are in the lower and the upper halves of q: at once for as few rows as
+ * have registers for both, else one after the other. */
+INLINE void add_q4_k_pair(const shape of, const block_x *x, int64_t at,
+                          const octet_q4_k *const w[STREAMS], int pair,
+                          const __m256i scale[STREAMS][PARTS], __m256 parts[STREAMS][ROWS])
 {
-    __m256i words[ROWS];
+    const int turns = of.m > 2 ? 2 : 1;
     UNROLL
-    for (int s = 0; s < STEPS; s++) {
-        __m256i both = load_step(q[s]);
-        add_step(m, x, at, s, s == 0, kept(upper ? high_halves(both) : low_halves(both)), words);
-        ask_ahead(&words[0], q, sizeof(octet_q4_k) / 4, s + upper * STEPS, 2 * STEPS);
-    }
-    UNROLL
-    for (int i = 0; i < m; i++)
-        parts[i] = add_part(parts[i], _mm256_madd_epi16(words[i], scale), x_scale(x, i, at));
-}
-
-INLINE void add_q4_k(const int m, const block_x *x, int64_t b, const octet_q4_k *w,
-                     __m256 sums[ROWS])
-{
-    octet_scales of = octet_scales_of(w->scales);
-    __m256i scale[PARTS];
-    __m256 parts[ROWS];
-    spread_scales(&of, scale);
-    UNROLL
-    for (int i = 0; i < m; i++) parts[i] = _mm256_setzero_ps();
-    NO_UNROLL
-    for (int pair = 0; pair < PARTS / 2; pair++) {
-        int64_t at = b * PARTS + 2 * pair;
-        add_q4_k_part(m, x, at, w->q[pair], false, scale[2 * pair], parts);
-        add_q4_k_part(m, x, at + 1, w->q[pair], true, scale[2 * pair + 1], parts);
-    }
-    finish_parts(m, x, b, &of, w->d, w->dmin, parts, sums);
-}
-
-INLINE void add_q5_k(const int m, const block_x *x, int64_t b, const octet_q5_k *w,
-                     __m256 sums[ROWS])
-{
-    octet_scales of = octet_scales_of(w->scales);
-    __m256i scale[PARTS];
-    __m256 parts[ROWS];
-    spread_scales(&of, scale);
-    UNROLL
-    for (int i = 0; i < m; i++) parts[i] = _mm256_setzero_ps();
-    NO_UNROLL
-    for (int part = 0; part < PARTS; part++) {
-        int64_t at = b * PARTS + part;
-        __m256i dot[ROWS];
-        dot_codes_5(m, x, at, w->q[part], scale[part], dot);
-        ask_ahead(&dot[0], w->q[part], sizeof *w / PARTS, 0, 1);
+    for (int turn = 0; turn < turns; turn++) {
+        const bool low = turn == 0, high = turns == 1 || turn == 1;
+        __m256i words[2][STREAMS][ROWS];
         UNROLL
-        for (int i = 0; i < m; i++) parts[i] = add_part(parts[i], dot[i], x_scale(x, i, at));
+        for (int s = 0; s < STEPS; s++) {
+            UNROLL
+            for (int j = 0; j < of.n; j++) {
+                __m256i both = load_step(w[j]->q[pair][s]);
+                if (low) add_step(of.m, x, at, s, s == 0, low_halves(both), words[0][j]);
+                if (high) add_step(of.m, x, at + 1, s, s == 0, high_halves(both), words[1][j]);
+                if (of.m == 1)
+                    ask_ahead(&words[1][j][0], w[j], sizeof *w[j], pair * STEPS + s, 4 * STEPS);
+                else
+                    ask_ahead(&words[high][j][0], w[j]->q[pair], sizeof *w[j] / 4, s + turn * STEPS,
+                              turns * STEPS);
+            }
+        }
+        UNROLL
+        for (int part = !low; part <= (int)high; part++) {
+            UNROLL
+            for (int i = 0; i < of.m * of.n; i++) {
+                const int row = i % of.m, j = i / of.m;
+                __m256i dot = _mm256_madd_epi16(words[part][j][row], scale[j][2 * pair + part]);
+                parts[j][row] = add_part(parts[j][row], dot, x_scale(x, row, at + part));
+            }
+        }
     }
-    finish_parts(m, x, b, &of, w->d, w->dmin, parts, sums);
+}
+
+INLINE void add_q4_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q4_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
+{
+    octet_scales scales[STREAMS];
+    __m256i scale[STREAMS][PARTS];
+    __m256 parts[STREAMS][ROWS];
+    UNROLL
+    for (int j = 0; j < of.n; j++) {
+        scales[j] = octet_scales_of(w[j]->scales);
+        spread_scales(of.m, &scales[j], scale[j]);
+        UNROLL
+        for (int i = 0; i < of.m; i++) parts[j][i] = _mm256_setzero_ps();
+    }
+    if (of.m == 1) { /* the fewest instructions */
+        UNROLL
+        for (int pair = 0; pair < PARTS / 2; pair++)
+            add_q4_k_pair(of, x, b * PARTS + 2 * pair, w, pair, scale, parts);
+    } else {
+        NO_UNROLL
+        for (int pair = 0; pair < PARTS / 2; pair++)
+            add_q4_k_pair(of, x, b * PARTS + 2 * pair, w, pair, scale, parts);
+    }
+    UNROLL
+    for (int j = 0; j < of.n; j++)
+        finish_parts(of.m, x, b, &scales[j], w[j]->d, w[j]->dmin, parts[j], sums[j]);
+}
+
+/* One octet after the other. */
+INLINE void add_q5_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q5_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
+{
+    NO_UNROLL
+    for (int j = 0; j < of.n; j++) {
+        octet_scales scales = octet_scales_of(w[j]->scales);
+        __m256i scale[PARTS];
+        __m256 parts[ROWS];
+        spread_scales(of.m, &scales, scale);
+        UNROLL
+        for (int i = 0; i < of.m; i++) parts[i] = _mm256_setzero_ps();
+        NO_UNROLL
+        for (int part = 0; part < PARTS; part++) {
+            int64_t at = b * PARTS + part;
+            __m256i dot[ROWS];
+            dot_codes_5(of.m, x, at, w[j]->q[part], scale[part], dot);
+            ask_ahead(&dot[0], w[j]->q[part], sizeof *w[j] / PARTS, 0, 1);
+            UNROLL
+            for (int i = 0; i < of.m; i++) parts[i] = add_part(parts[i], dot[i], x_scale(x, i, at));
+        }
+        finish_parts(of.m, x, b, &scales, w[j]->d, w[j]->dmin, parts, sums[j]);
+    }
 }
 
 enum { Q6_K_PART = sizeof(octet_q6_k) / PARTS }; /* bytes of an octet */
@@ -252,7 +298,7 @@ INLINE void add_q6_k_part(const int m, const block_x *x, int64_t at, const __m25
     for (int i = 0; i < m; i++) dot[i] = _mm256_madd_epi16(too_high, x_half_sums(x, i, at));
     UNROLL
     for (int s = 0; s < STEPS; s += 2) {
-        __m256i scale = kept(octet_half(words, s / 4)), first = code[s], second = code[s + 1];
+        __m256i scale = octet_half(words, s / 4), first = code[s], second = code[s + 1];
         UNROLL
         for (int i = 0; i < m; i++) {
             const char *q = x_bytes(x, i, at) + 4 * s;
@@ -267,72 +313,111 @@ INLINE void add_q6_k_part(const int m, const block_x *x, int64_t at, const __m25
     for (int i = 0; i < m; i++) parts[i] = add_part(parts[i], dot[i], x_scale(x, i, at));
 }
 
-INLINE void add_q6_k(const int m, const block_x *x, int64_t b, const octet_q6_k *w,
-                     __m256 sums[ROWS])
+INLINE void add_q6_k(const shape of, const block_x *x, int64_t b,
+                     const octet_q6_k *const w[STREAMS], __m256 sums[STREAMS][ROWS])
 {
-    __m256 parts[ROWS];
+    __m256 parts[STREAMS][ROWS];
     UNROLL
-    for (int i = 0; i < m; i++) parts[i] = _mm256_setzero_ps();
+    for (int i = 0; i < of.n * of.m; i++) parts[i / of.m][i % of.m] = _mm256_setzero_ps();
     NO_UNROLL
-    for (int half = 0; half < 2; half++) {
+    for (int turn = 0; turn < 2 * of.n; turn++) { /* half by half, for memory */
+        const int half = turn / of.n, j = turn % of.n;
         __m256i code[4][STEPS];
-        codes_q6_k(w, half, code);
+        codes_q6_k(w[j], half, code);
         NO_UNROLL
-        for (int i = 0; i < 4; i++)
-            add_q6_k_part(m, x, b * PARTS + 4 * half + i, code[i], w, 4 * half + i, parts);
+        for (int i = 4 * half; i < 4 * half + 4; i++)
+            add_q6_k_part(of.m, x, b * PARTS + i, code[i % 4], w[j], i, parts[j]);
     }
-    __m256 d = octet_floats(w->d);
     UNROLL
-    for (int i = 0; i < m; i++) sums[i] = _mm256_fmadd_ps(parts[i], d, sums[i]);
+    for (int j = 0; j < of.n; j++) {
+        __m256 d = octet_floats(w[j]->d);
+        UNROLL
+        for (int i = 0; i < of.m; i++) sums[j][i] = _mm256_fmadd_ps(parts[j][i], d, sums[j][i]);
+    }
 }
 
 /* ---- a stretch of Q8_0 --------------------------------------------------------------------------- */
 
-INLINE void add_q8_0(const int m, const block_x *x, int64_t stretch, const octet_q8_0 *w,
-                     const int n_blocks, __m256 sums[ROWS])
+/* One block of it, where x is `at` bytes after its beginning. */
+INLINE void add_q8_0_block(const shape of, const block_x *x, int64_t at,
+                           const uint8_t *const codes[STREAMS], const __m256i factor[STREAMS],
+                           __m256i dot[STREAMS][ROWS])
 {
-    __m256i dot[ROWS], factors[STRETCH_BLOCKS];
-    __m256 largest = octet_factors(w, n_blocks, factors);
-    const uint8_t *codes = octet_codes_q8_0(w, n_blocks, 0);
-    int64_t at = stretch * BLOCK_STRETCH * (int64_t)sizeof(int16_t);
     UNROLL
-    for (int i = 0; i < m; i++) dot[i] = _mm256_setzero_si256();
-    NO_UNROLL
-    for (int b = 0; b < n_blocks; b++, codes += STEPS * STEP, at += BLOCK * 2) {
-        __m256i factor = factors[b];
+    for (int s = 0; s < STEPS; s++) {
+        __m256i even[STREAMS], odd[STREAMS];
         UNROLL
-        for (int s = 0; s < STEPS; s++) {
-            __m256i four = load_step(codes + s * STEP);
-            __m256i even = fine_even(four, factor), odd = fine_odd(four, factor);
-            UNROLL
-            for (int i = 0; i < m; i++) {
-                const char *q = x->row[i] + at + 8 * s;
-                __m256i first = _mm256_madd_epi16(even, x_step(q));
-                __m256i second = _mm256_madd_epi16(odd, x_step(q + 4));
-                dot[i] = _mm256_add_epi32(dot[i], _mm256_add_epi32(first, second));
-                KEEP_ORDER(dot[i]);
-            }
-            ask_ahead(&dot[0], codes, BLOCK_OCTET * sizeof(block_q8_0), s, STEPS);
+        for (int j = 0; j < of.n; j++) {
+            __m256i four = load_step(codes[j] + s * STEP);
+            even[j] = fine_even(four, factor[j]);
+            odd[j] = fine_odd(four, factor[j]);
         }
+        UNROLL
+        for (int i = 0; i < of.m; i++) {
+            const char *q = x->row[i] + at + 8 * s;
+            __m256i x_even = x_step(q), x_odd = x_step(q + 4);
+            UNROLL
+            for (int j = 0; j < of.n; j++) {
+                __m256i first = _mm256_madd_epi16(even[j], x_even);
+                __m256i second = _mm256_madd_epi16(odd[j], x_odd);
+                dot[j][i] = _mm256_add_epi32(dot[j][i], _mm256_add_epi32(first, second));
+                KEEP_ORDER(dot[j][i]);
+            }
+        }
+        UNROLL
+        for (int j = 0; j < of.n; j++)
+            ask_ahead(&dot[j][0], codes[j], BLOCK_OCTET * sizeof(block_q8_0), s, STEPS);
+    }
+}
+
+INLINE void add_q8_0(const shape of, const block_x *x, int64_t stretch,
+                     const octet_q8_0 *const w[STREAMS], const int n_blocks,
+                     __m256 sums[STREAMS][ROWS])
+{
+    int64_t at = stretch * BLOCK_STRETCH * (int64_t)sizeof(int16_t);
+    __m256i dot[STREAMS][ROWS], factors[STREAMS][STRETCH_BLOCKS];
+    __m256 largest[STREAMS];
+    UNROLL
+    for (int j = 0; j < of.n; j++) {
+        largest[j] = octet_factors(w[j], n_blocks, factors[j]);
+        UNROLL
+        for (int i = 0; i < of.m; i++) dot[j][i] = _mm256_setzero_si256();
+    }
+    NO_UNROLL
+    for (int b = 0; b < n_blocks; b++, at += BLOCK * (int64_t)sizeof(int16_t)) {
+        const uint8_t *codes[STREAMS];
+        __m256i factor[STREAMS];
+        UNROLL
+        for (int j = 0; j < of.n; j++) {
+            codes[j] = octet_codes_q8_0(w[j], n_blocks, b);
+            factor[j] = factors[j][b];
+        }
+        add_q8_0_block(of, x, at, codes, factor, dot);
     }
     UNROLL
-    for (int i = 0; i < m; i++)
-        sums[i] = add_stretch(sums[i], dot[i], largest, x_scale(x, i, stretch));
+    for (int i = 0; i < of.n * of.m; i++) {
+        const int row = i % of.m, j = i / of.m;
+        sums[j][row] = add_stretch(sums[j][row], dot[j][row], largest[j], x_scale(x, row, stretch));
+    }
 }
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* Columns [column, column + width) of an octet, at most a stretch. */
-typedef void stretch_fn(const int m, const block_x *x, int64_t column, int64_t width,
-                        const void *octet, __m256 sums[ROWS]);
+/* Columns [column, column + width) of some octets, at most a stretch. */
+typedef void stretch_fn(const shape of, const block_x *x, int64_t column, int64_t width,
+                        const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS]);
 
 #define STRETCH(type, TYPE)                                                                        \
-    INLINE void stretch_##type(const int m, const block_x *x, int64_t column, int64_t width,       \
-                               const void *octet, __m256 sums[ROWS])                               \
+    INLINE void stretch_##type(const shape of, const block_x *x, int64_t column, int64_t width,    \
+                               const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS])       \
     {                                                                                              \
         const int block = dtype_table[TYPE].block;                                                 \
-        for (int64_t b = column / block; b < (column + width) / block; b++)                        \
-            add_##type(m, x, b, (const octet_##type *)octet + b, sums);                            \
+        for (int64_t b = column / block; b < (column + width) / block; b++) {                      \
+            const octet_##type *at[STREAMS];                                                       \
+            UNROLL                                                                                 \
+            for (int j = 0; j < of.n; j++) at[j] = (const octet_##type *)octet[j] + b;             \
+            add_##type(of, x, b, at, sums);                                                        \
+        }                                                                                          \
     }
 STRETCH(q4_0, DSMOE_Q4_0)
 STRETCH(q5_0, DSMOE_Q5_0)
@@ -341,15 +426,17 @@ STRETCH(q4_k, DSMOE_Q4_K)
 STRETCH(q5_k, DSMOE_Q5_K)
 STRETCH(q6_k, DSMOE_Q6_K)
 
-INLINE void stretch_q8_0(const int m, const block_x *x, int64_t column, int64_t width,
-                         const void *octet, __m256 sums[ROWS])
+INLINE void stretch_q8_0(const shape of, const block_x *x, int64_t column, int64_t width,
+                         const char *const octet[STREAMS], __m256 sums[STREAMS][ROWS])
 {
     int64_t stretch = column / BLOCK_STRETCH;
-    const octet_q8_0 *w = (const octet_q8_0 *)octet + stretch;
+    const octet_q8_0 *at[STREAMS];
+    UNROLL
+    for (int j = 0; j < of.n; j++) at[j] = (const octet_q8_0 *)octet[j] + stretch;
     if (width == BLOCK_STRETCH)
-        add_q8_0(m, x, stretch, w, STRETCH_BLOCKS, sums);
+        add_q8_0(of, x, stretch, at, STRETCH_BLOCKS, sums);
     else
-        add_q8_0(m, x, stretch, w, (int)(width / BLOCK), sums);
+        add_q8_0(of, x, stretch, at, (int)(width / BLOCK), sums);
 }
 
 /* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
@@ -359,28 +446,32 @@ typedef struct streams {
     int64_t apart, y_apart;
 } streams;
 
-/* Sums run over a stretch and then join those before: a NaN or a large number in one of them changes
- * nothing about how the others are rounded. */
-INLINE void run_octets(stretch_fn *stretch, const int m, const int n, const block_x *x, streams w,
-                       int64_t k, float *y, int64_t ldy)
+/* Sums run over a stretch and then join those before. */
+INLINE void run_octets(stretch_fn *stretch, const shape of, const block_x *x, streams w, int64_t k,
+                       float *y, int64_t ldy)
 {
-    __m256 sums[STREAMS][ROWS];
+    const char *octet[STREAMS];
+    __m256 sums[STREAMS][ROWS], more[STREAMS][ROWS];
     UNROLL
-    for (int i = 0; i < n * m; i++) sums[i / m][i % m] = _mm256_setzero_ps();
+    for (int j = 0; j < of.n; j++) octet[j] = w.at + j * w.apart;
+    UNROLL
+    for (int i = 0; i < of.n * of.m; i++) sums[i / of.m][i % of.m] = _mm256_setzero_ps();
     for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
         int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
-        NO_UNROLL
-        for (int j = 0; j < n; j++) {
-            __m256 more[ROWS];
-            UNROLL
-            for (int i = 0; i < m; i++) more[i] = _mm256_setzero_ps();
-            stretch(m, x, column, width, w.at + j * w.apart, more);
-            UNROLL
-            for (int i = 0; i < m; i++) sums[j][i] = _mm256_add_ps(sums[j][i], more[i]);
+        UNROLL
+        for (int i = 0; i < of.n * of.m; i++) more[i / of.m][i % of.m] = _mm256_setzero_ps();
+        stretch(of, x, column, width, octet, more);
+        UNROLL
+        for (int i = 0; i < of.n * of.m; i++) {
+            const int row = i % of.m, j = i / of.m;
+            sums[j][row] = _mm256_add_ps(sums[j][row], more[j][row]);
         }
     }
-    for (int j = 0; j < n; j++)
-        for (int i = 0; i < m; i++) _mm256_storeu_ps(y + i * ldy + j * w.y_apart, sums[j][i]);
+    UNROLL
+    for (int i = 0; i < of.n * of.m; i++) {
+        const int row = i % of.m, j = i / of.m;
+        _mm256_storeu_ps(y + row * ldy + j * w.y_apart, sums[j][row]);
+    }
 }
 
 /* The beginnings of all streams, which ask_ahead comes too late for. */
@@ -391,16 +482,19 @@ INLINE void ask_first(const int n, const char *first, int64_t apart)
         for (int j = 0; j < n; j++) _mm_prefetch(first + j * apart + i, _MM_HINT_T0);
 }
 
-INLINE void run_rows(stretch_fn *stretch, dsmoe_dtype type, const int m, const int n_streams,
-                     const block_x *x, const char *w, int64_t n, int64_t k, float *y, int64_t ldy)
+INLINE void run_rows(stretch_fn *stretch, dsmoe_dtype type, const shape of, const block_x *x,
+                     const char *w, int64_t n, int64_t k, float *y, int64_t ldy)
 {
-    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / n_streams, i = 0;
-    streams several = {w, length * bytes, length * BLOCK_OCTET};
-    ask_first(n_streams, w, several.apart);
+    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / of.n, i = 0;
+    streams several = {w, length * bytes, length * BLOCK_OCTET}, one = {.at = w};
+    ask_first(of.n, w, several.apart);
     for (; i < length; i++, several.at += bytes)
-        run_octets(stretch, m, n_streams, x, several, k, y + i * BLOCK_OCTET, ldy);
-    for (i = length * n_streams; i < n; i++)
-        run_octets(stretch, m, 1, x, (streams){.at = w + i * bytes}, k, y + i * BLOCK_OCTET, ldy);
+        run_octets(stretch, of, x, several, k, y + i * BLOCK_OCTET, ldy);
+    if (of.n == 1) return;
+    for (i = length * of.n; i < n; i++) {
+        one.at = w + i * bytes;
+        run_octets(stretch, (shape){of.m, 1}, x, one, k, y + i * BLOCK_OCTET, ldy);
+    }
 }
 
 #define RUN_ROWS(type, TYPE)                                                                       \
@@ -408,14 +502,14 @@ INLINE void run_rows(stretch_fn *stretch, dsmoe_dtype type, const int m, const i
                             float *y, int64_t ldy)                                                 \
     {                                                                                              \
         switch (m) {                                                                               \
-        case 1: run_rows(stretch_##type, TYPE, 1, 3, x, w, n, k, y, ldy); break;                   \
-        case 2: run_rows(stretch_##type, TYPE, 2, 2, x, w, n, k, y, ldy); break;                   \
-        case 3: run_rows(stretch_##type, TYPE, 3, 2, x, w, n, k, y, ldy); break;                   \
-        case 4: run_rows(stretch_##type, TYPE, 4, 1, x, w, n, k, y, ldy); break;                   \
-        case 5: run_rows(stretch_##type, TYPE, 5, 1, x, w, n, k, y, ldy); break;                   \
-        case 6: run_rows(stretch_##type, TYPE, 6, 1, x, w, n, k, y, ldy); break;                   \
-        case 7: run_rows(stretch_##type, TYPE, 7, 1, x, w, n, k, y, ldy); break;                   \
-        default: run_rows(stretch_##type, TYPE, 8, 1, x, w, n, k, y, ldy); break;                  \
+        case 1: run_rows(stretch_##type, TYPE, (shape){1, 3}, x, w, n, k, y, ldy); break;          \
+        case 2: run_rows(stretch_##type, TYPE, (shape){2, 2}, x, w, n, k, y, ldy); break;          \
+        case 3: run_rows(stretch_##type, TYPE, (shape){3, 2}, x, w, n, k, y, ldy); break;          \
+        case 4: run_rows(stretch_##type, TYPE, (shape){4, 1}, x, w, n, k, y, ldy); break;          \
+        case 5: run_rows(stretch_##type, TYPE, (shape){5, 1}, x, w, n, k, y, ldy); break;          \
+        case 6: run_rows(stretch_##type, TYPE, (shape){6, 1}, x, w, n, k, y, ldy); break;          \
+        case 7: run_rows(stretch_##type, TYPE, (shape){7, 1}, x, w, n, k, y, ldy); break;          \
+        default: run_rows(stretch_##type, TYPE, (shape){8, 1}, x, w, n, k, y, ldy); break;         \
         }                                                                                          \
     }
 RUN_ROWS(q4_0, DSMOE_Q4_0)
@@ -426,13 +520,125 @@ RUN_ROWS(q4_k, DSMOE_Q4_K)
 RUN_ROWS(q5_k, DSMOE_Q5_K)
 RUN_ROWS(q6_k, DSMOE_Q6_K)
 
+/* ---- many rows of Q8_0 ----------------------------------------------------------------------------- */
+
+/* Its codes take more work than others, so that they are worth keeping for twice as many rows: those of
+ * a stretch, as pairs of words. */
+typedef __m256i stretch_words[STRETCH_BLOCKS * STEPS][2];
+
+INLINE __m256 words_q8_0(const octet_q8_0 *w, const int n_blocks, stretch_words words)
+{
+    __m256i factors[STRETCH_BLOCKS];
+    __m256 largest = octet_factors(w, n_blocks, factors);
+    const uint8_t *codes = octet_codes_q8_0(w, n_blocks, 0);
+    for (int s = 0; s < n_blocks * STEPS; s++) {
+        __m256i four = load_step(codes + s * STEP), factor = factors[s / STEPS];
+        words[s][0] = fine_even(four, factor);
+        words[s][1] = fine_odd(four, factor);
+        if (s % 2) _mm_prefetch(codes + AHEAD + s * STEP, _MM_HINT_T0);
+    }
+    return largest;
+}
+
+/* A stretch more for m rows of x and two octets: there are registers for four rows, which share the loads
+ * of x. */
+INLINE void add_words(const int m, const block_x *x, int64_t stretch, const int n_steps,
+                      const stretch_words words[2], const __m256 largest[2], __m256 (*sums)[2])
+{
+    int64_t at = stretch * BLOCK_STRETCH * (int64_t)sizeof(int16_t);
+    __m256i dot[4][2];
+    UNROLL
+    for (int i = 0; i < m; i++) dot[i][0] = dot[i][1] = _mm256_setzero_si256();
+    UNROLL_4
+    for (int s = 0; s < n_steps; s++, at += 8) {
+        UNROLL
+        for (int pair = 0; pair < 2; pair++) {
+            __m256i first = words[0][s][pair], second = words[1][s][pair];
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                __m256i two = x_step(x->row[i] + at + 4 * pair);
+                dot[i][0] = _mm256_add_epi32(dot[i][0], _mm256_madd_epi16(first, two));
+                dot[i][1] = _mm256_add_epi32(dot[i][1], _mm256_madd_epi16(second, two));
+                KEEP_ORDER(dot[i][0]);
+                KEEP_ORDER(dot[i][1]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 2 * m; i++) {
+        __m256 more = add_stretch(_mm256_setzero_ps(), dot[i / 2][i % 2], largest[i % 2],
+                                  x_scale(x, i / 2, stretch));
+        sums[i / 2][i % 2] = _mm256_add_ps(sums[i / 2][i % 2], more);
+    }
+}
+
+/* m rows of x against two octets. */
+static void run_pair_q8_0(int m, const block_x *x, const octet_q8_0 *const w[2], int64_t k,
+                          float *y, int64_t ldy)
+{
+    __m256 sums[BLOCK_ROWS_MAX][2];
+    for (int i = 0; i < m; i++) sums[i][0] = sums[i][1] = _mm256_setzero_ps();
+    for (int64_t s = 0; s * BLOCK_STRETCH < k; s++) {
+        int64_t left = k / BLOCK - s * STRETCH_BLOCKS;
+        const int n_blocks = left < STRETCH_BLOCKS ? (int)left : STRETCH_BLOCKS;
+        stretch_words words[2];
+        const __m256 largest[2] = {words_q8_0(w[0] + s, n_blocks, words[0]),
+                                   words_q8_0(w[1] + s, n_blocks, words[1])};
+        block_x four = *x;
+        for (int i = 0; i < m; i += 4) {
+            memcpy(four.row, x->row + i, 4 * sizeof *x->row);
+            const stretch_words *made = (const stretch_words *)words;
+            switch (m - i) {
+            case 1: add_words(1, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            case 2: add_words(2, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            case 3: add_words(3, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            default: add_words(4, &four, s, n_blocks * STEPS, made, largest, sums + i); break;
+            }
+        }
+    }
+    for (int i = 0; i < m; i++, y += ldy) {
+        _mm256_storeu_ps(y, sums[i][0]);
+        _mm256_storeu_ps(y + BLOCK_OCTET, sums[i][1]);
+    }
+}
+
+/* m rows of x against n octets that stay near while groups of rows pass by. */
+static void run_groups_q8_0(int m, const block_x *x, const char *w, int64_t n, int64_t k, float *y,
+                            int64_t ldy)
+{
+    block_x some = *x;
+    for (int first = 0; first < m; first += ROWS) {
+        int here = m - first < ROWS ? m - first : ROWS;
+        memcpy(some.row, x->row + first, (size_t)here * sizeof *x->row);
+        rows_q8_0(here, &some, w, n, k, y + first * ldy, ldy);
+    }
+}
+
+/* Up to two groups of rows are too few for that. */
+static void many_rows_q8_0(int m, const block_x *x, const void *w, int64_t n, int64_t k, float *y,
+                           int64_t ldy)
+{
+    int64_t bytes = BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, k), i = 0;
+    const char *at = w;
+    for (; m > 2 * ROWS && i + 2 <= n; i += 2, at += 2 * bytes) {
+        const octet_q8_0 *two[2] = {(const octet_q8_0 *)at, (const octet_q8_0 *)(at + bytes)};
+        run_pair_q8_0(m, x, two, k, y + i * BLOCK_OCTET, ldy);
+    }
+    const int64_t together = m > ROWS ? 8 : n;
+    for (; i < n; i += together, at += together * bytes)
+        run_groups_q8_0(m, x, at, n - i < together ? n - i : together, k, y + i * BLOCK_OCTET, ldy);
+}
+
 #define KERNELS(type, form)                                                                        \
     {                                                                                              \
-        form, block_interleave_##type##_avx2, rows_##type                                          \
+        form, ROWS, block_interleave_##type##_avx2, rows_##type                                    \
     }
 const block_kernels blocks_avx2[N_DTYPES] = {
-    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
-    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_FINE),
-    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
+    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES),
+    [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES),
+    [DSMOE_Q8_0] = {BLOCK_FINE, BLOCK_ROWS_MAX, block_interleave_q8_0_avx2, many_rows_q8_0},
+    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES),
+    [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
     [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_BYTES),
 };

@@ -111,10 +111,10 @@ void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t firs
 
 /* ---- products ---------------------------------------------------------------------------------- */
 
-/* Rows of x are cut into as few groups as a set allows, about equal: the rows of all but the last. */
-static int64_t group_rows(const gemm *g)
+/* Rows of x are cut into as few groups as kernels allow, about equal: the rows of all but the last. */
+static int64_t group_rows(const gemm *g, const block_kernels *bk)
 {
-    return ceil_div(g->m, ceil_div(g->m, g->kernels->block_rows));
+    return ceil_div(g->m, ceil_div(g->m, bk->most_rows));
 }
 
 /* All rows of x against n whole octets. */
@@ -122,7 +122,7 @@ static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64
                       int64_t ldy)
 {
     const block_kernels *bk = g->kernels->dtypes[type].blocks;
-    int64_t group = group_rows(g);
+    int64_t group = group_rows(g, bk);
     for (int64_t i = 0; i < g->m; i += group) {
         int64_t m = min64(group, g->m - i);
         block_x x = take_rows(g, bk->form, i, m);
@@ -135,7 +135,7 @@ static void run_part(const gemm *g, dsmoe_dtype type, const void *octet, int64_t
                      int64_t ldy)
 {
     const block_kernels *bk = g->kernels->dtypes[type].blocks;
-    int64_t group = group_rows(g);
+    int64_t group = group_rows(g, bk);
     for (int64_t i = 0; i < g->m; i += group) {
         int64_t m = min64(group, g->m - i);
         block_x x = take_rows(g, bk->form, i, m);
@@ -147,11 +147,12 @@ static void run_part(const gemm *g, dsmoe_dtype type, const void *octet, int64_t
 
 void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
 {
+    const block_kernels *bk = g->kernels->dtypes[w.type].blocks;
     const unsigned char *kept = kept_octets(w);
     int64_t whole = n / BLOCK_OCTET;
-    int64_t near = !kept ? 1 : g->m <= g->kernels->block_rows ? whole : NEAR_OCTETS;
+    int64_t near = !kept ? 1 : g->m <= bk->most_rows ? whole : NEAR_OCTETS;
     if (g->m == 0) return;
-    load_rows(g, g->kernels->dtypes[w.type].blocks->form);
+    load_rows(g, bk->form);
     for (int64_t i = 0; i < whole; i += near)
         run_whole(g, w.type, octet_of(g, w, kept, n, i), min64(near, whole - i),
                   y + i * BLOCK_OCTET, ldy);

@@ -122,7 +122,7 @@ enum {
     BLOCK = 32,          /* numbers of x that share a scale */
     BLOCK_STRETCH = 256, /* columns whose sum joins those before: a block of the largest types */
     BLOCK_OCTET = 8,     /* rows of w that are read together */
-    BLOCK_ROWS_MAX = 8,  /* no set takes more rows of x together */
+    BLOCK_ROWS_MAX = 32, /* no kernel takes more rows of x together */
     FINE_X = 2047,       /* the largest q in 12 bits */
     FINE_FACTOR = 4096,  /* what the largest scale of a stretch becomes, */
     FINE_ONE = 32,       /* and a code of 1 with that scale */
@@ -146,11 +146,11 @@ typedef struct x_home {
  * the set's own, so that one load brings a few columns of all eight. */
 typedef struct block_kernels {
     block_form form;
+    int most_rows; /* of x that `rows` takes */
     /* One octet of eight rows of k columns. */
     void (*interleave)(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet);
     /* y[i·ldy + BLOCK_OCTET·o + j] = x_i · (row j of octet o) for n octets, one after the other, and m
-     * rows of x, at most the set's block_rows. Weights go from memory to registers, once. A row of x has
-     * the same bits in any company. */
+     * rows of x. Weights go from memory to registers, once. A row of x has the same bits in any company. */
     void (*rows)(int m, const block_x *x, const void *octets, int64_t n, int64_t k, float *y,
                  int64_t ldy);
 } block_kernels;
@@ -219,8 +219,6 @@ typedef struct kernels {
     dtype_kernels dtypes[N_DTYPES]; /* by dsmoe_dtype */
     const cache_kernels *caches;    /* the same: [N_DTYPES] */
 
-    /* The most rows of x that `rows` of block types takes. */
-    int block_rows;
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_x. A block with a NaN or an infinity gets
      * the scale NaN. In which order the q lie is the set's own; scales and sums have the order of blocks. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);

@@ -269,7 +269,6 @@ const kernels kernels_scalar = {
                [DSMOE_Q4_K] = {.widen = widen_q4_k, .blocks = &blocks_scalar[DSMOE_Q4_K]},
                [DSMOE_Q5_K] = {.widen = widen_q5_k, .blocks = &blocks_scalar[DSMOE_Q5_K]},
                [DSMOE_Q6_K] = {.widen = widen_q6_k, .blocks = &blocks_scalar[DSMOE_Q6_K]}},
-    .block_rows = SCALAR_BLOCK_ROWS,
     .quantize = quantize_scalar,
     .quantize_fine = quantize_fine_scalar,
     .caches = caches_scalar,

@@ -4,8 +4,6 @@
 
 #include "kernels/kernels.h"
 
-enum { SCALAR_BLOCK_ROWS = 4 };
-
 /* Products with block types, by dsmoe_dtype. */
 extern const block_kernels blocks_scalar[N_DTYPES];
 void quantize_scalar(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);

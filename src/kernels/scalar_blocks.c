@@ -8,6 +8,8 @@
 #include "kernels/blocks.h"
 #include "kernels/scalar.h"
 
+enum { SCALAR_BLOCK_ROWS = 4 };
+
 /* ---- what a block says ---------------------------------------------------------------------- */
 
 /* x = scale·code - min */
@@ -278,11 +280,11 @@ BLOCKS(q5_k, DSMOE_Q5_K)
 BLOCKS(q6_k, DSMOE_Q6_K)
 
 const block_kernels blocks_scalar[N_DTYPES] = {
-    [DSMOE_Q4_0] = {BLOCK_BYTES, interleave_q4_0, rows_q4_0},
-    [DSMOE_Q5_0] = {BLOCK_BYTES, interleave_q5_0, rows_q5_0},
-    [DSMOE_Q5_1] = {BLOCK_BYTES, interleave_q5_1, rows_q5_1},
-    [DSMOE_Q8_0] = {BLOCK_FINE, interleave_q8_0, rows_q8_0},
-    [DSMOE_Q4_K] = {BLOCK_BYTES, interleave_q4_k, rows_q4_k},
-    [DSMOE_Q5_K] = {BLOCK_BYTES, interleave_q5_k, rows_q5_k},
-    [DSMOE_Q6_K] = {BLOCK_BYTES, interleave_q6_k, rows_q6_k},
+    [DSMOE_Q4_0] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q4_0, rows_q4_0},
+    [DSMOE_Q5_0] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q5_0, rows_q5_0},
+    [DSMOE_Q5_1] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q5_1, rows_q5_1},
+    [DSMOE_Q8_0] = {BLOCK_FINE, SCALAR_BLOCK_ROWS, interleave_q8_0, rows_q8_0},
+    [DSMOE_Q4_K] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q4_k, rows_q4_k},
+    [DSMOE_Q5_K] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q5_k, rows_q5_k},
+    [DSMOE_Q6_K] = {BLOCK_BYTES, SCALAR_BLOCK_ROWS, interleave_q6_k, rows_q6_k},
 };

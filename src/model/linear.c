@@ -10,7 +10,7 @@
 typedef struct linear_job {
     const product *products;
     int n_products;
-    cut cuts[LINEAR_MOST];
+    cut_product cuts[LINEAR_MOST];
     x_home homes[LINEAR_MOST]; /* x in integers, of products with the same x the first one's */
     const x_home *home[LINEAR_MOST];
     thread_scratch *threads;
@@ -29,13 +29,13 @@ static void linear_task(void *context, int64_t task, int thread)
         for (int64_t j = 0; j < t.n_columns; j++) y[r * p->n_out + j] += p->bias[t.column + j];
 }
 
-int64_t linear_cut(const product *products, int n_products, int n_threads, cut *cuts)
+int64_t linear_cut(const product *products, int n_products, int n_threads, cut_product *cuts)
 {
     for (int i = 0; i < n_products; i++)
-        cuts[i] = (cut){.n_rows = products[i].n_rows,
-                        .n_columns = products[i].n_out,
-                        .k = products[i].n_in,
-                        .type = products[i].weight.type};
+        cuts[i] = (cut_product){.n_rows = products[i].n_rows,
+                                .n_columns = products[i].n_out,
+                                .k = products[i].n_in,
+                                .type = products[i].weight.type};
     return cut_tasks(cuts, n_products, n_threads);
 }
 

@@ -17,7 +17,7 @@ typedef struct product {
 enum { LINEAR_MOST = 4 };
 
 /* How they are cut into tasks, one after the other; the number of tasks. */
-int64_t linear_cut(const product *products, int n_products, int n_threads, cut *cuts);
+int64_t linear_cut(const product *products, int n_products, int n_threads, cut_product *cuts);
 
 /* Several products that do not depend on each other, at once: so that no thread waits between them.
  * In the scratch there is room for their x in integers (see ints.h). */

@@ -5,11 +5,11 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static int64_t n_parts(const cut *c) { return ceil_div(c->n_columns, c->part); }
+static int64_t n_parts(const cut_product *c) { return ceil_div(c->n_columns, c->part); }
 
-static int64_t n_tasks(const cut *c) { return c->n_blocks * n_parts(c); }
+static int64_t n_tasks(const cut_product *c) { return c->n_blocks * n_parts(c); }
 
-static int64_t total_cost(const cut *list, int64_t n)
+static int64_t total_cost(const cut_product *list, int64_t n)
 {
     int64_t sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -20,7 +20,7 @@ static int64_t total_cost(const cut *list, int64_t n)
 
 /* As many columns as cost at most `most`, in multiples of `unit`; and no last part that is much smaller
  * than the others. */
-static int64_t part_of(const cut *c, int64_t most, int64_t unit)
+static int64_t part_of(const cut_product *c, int64_t most, int64_t unit)
 {
     int64_t rows_here = ceil_div(c->n_rows, max64(1, c->n_blocks));
     int64_t widest = rows_here > CUT_FEW_ROWS ? CUT_WIDEST : CUT_WIDEST_FEW;
@@ -30,7 +30,7 @@ static int64_t part_of(const cut *c, int64_t most, int64_t unit)
     return max64(unit, min64(part, even));
 }
 
-static int64_t cut_with(cut *list, int64_t n, int64_t most, int64_t unit)
+static int64_t cut_with(cut_product *list, int64_t n, int64_t most, int64_t unit)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -42,7 +42,7 @@ static int64_t cut_with(cut *list, int64_t n, int64_t most, int64_t unit)
     return count;
 }
 
-int64_t cut_tasks(cut *list, int64_t n, int n_threads)
+int64_t cut_tasks(cut_product *list, int64_t n, int n_threads)
 {
     for (int64_t i = 0; i < n; i++) list[i].n_blocks = ceil_div(list[i].n_rows, GEMM_ROWS);
     int64_t most = total_cost(list, n) / ((int64_t)CUT_PER_THREAD * n_threads);
@@ -54,7 +54,7 @@ int64_t cut_tasks(cut *list, int64_t n, int n_threads)
     return count;
 }
 
-cut_task cut_task_at(const cut *list, int64_t n, int64_t task)
+cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task)
 {
     int64_t low = 0, high = n; /* the last product that begins before the task, or with it */
     while (high - low > 1) {
@@ -64,7 +64,7 @@ cut_task cut_task_at(const cut *list, int64_t n, int64_t task)
         else
             high = middle;
     }
-    const cut *c = &list[low];
+    const cut_product *c = &list[low];
     /* Blocks of rows come one after the other, while the weights of a part are near. */
     int64_t block = (task - c->first_task) % c->n_blocks;
     int64_t column = (task - c->first_task) / c->n_blocks * c->part;

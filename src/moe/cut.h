@@ -20,14 +20,14 @@ enum {
 };
 
 /* One product. */
-typedef struct cut {
+typedef struct cut_product {
     int64_t n_rows, n_columns, k;
     dsmoe_dtype type; /* of the weight */
     /* What cut_tasks makes of it: */
     int64_t n_blocks; /* of rows, about equal */
     int64_t part;     /* columns of a task; its last one may have fewer */
     int64_t first_task;
-} cut;
+} cut_product;
 
 /* Some rows and columns of product `item`. */
 typedef struct cut_task {
@@ -35,8 +35,8 @@ typedef struct cut_task {
 } cut_task;
 
 /* Cuts n products that run together; the number of tasks. */
-int64_t cut_tasks(cut *list, int64_t n, int n_threads);
-cut_task cut_task_at(const cut *list, int64_t n, int64_t task);
+int64_t cut_tasks(cut_product *list, int64_t n, int n_threads);
+cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task);
 
 /* About how long some columns of n_rows rows take: reading a weight takes as long as multiplying it with
  * CUT_READING rows. */

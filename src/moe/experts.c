@@ -21,7 +21,7 @@ experts experts_place(arena *a, const kernels *kn, int64_t hidden_size, int64_t 
         .kernels = kn,
         .hidden_size = hidden_size,
         .groups = arena_take(a, n_groups, sizeof(group)),
-        .cuts = arena_take(a, n_groups, sizeof(cut)),
+        .cuts = arena_take(a, n_groups, sizeof(cut_product)),
         .blocks = arena_take(a, n_groups + n_rows / GEMM_ROWS, sizeof(block)),
     };
 }
@@ -139,10 +139,10 @@ int64_t experts_cut_hidden(const experts *e)
 {
     for (int64_t i = 0; i < e->n_groups; i++) {
         const group *g = &e->groups[i];
-        e->cuts[i] = (cut){.n_rows = g->n_rows,
-                           .n_columns = g->width,
-                           .k = e->hidden_size,
-                           .type = g->weights.gate_proj.type};
+        e->cuts[i] = (cut_product){.n_rows = g->n_rows,
+                                   .n_columns = g->width,
+                                   .k = e->hidden_size,
+                                   .type = g->weights.gate_proj.type};
     }
     return cut_tasks(e->cuts, e->n_groups, e->n_threads);
 }
@@ -151,10 +151,10 @@ int64_t experts_cut_output(const experts *e)
 {
     for (int64_t i = 0; i < e->n_groups; i++) {
         const group *g = &e->groups[i];
-        e->cuts[i] = (cut){.n_rows = g->n_rows,
-                           .n_columns = e->hidden_size,
-                           .k = g->width,
-                           .type = g->weights.down_proj.type};
+        e->cuts[i] = (cut_product){.n_rows = g->n_rows,
+                                   .n_columns = e->hidden_size,
+                                   .k = g->width,
+                                   .type = g->weights.down_proj.type};
     }
     return cut_tasks(e->cuts, e->n_groups, e->n_threads);
 }

@@ -43,7 +43,7 @@ typedef struct experts {
     const kernels *kernels;
     int64_t hidden_size;
     group *groups;
-    cut *cuts; /* of each group, for one step of forward */
+    cut_product *cuts; /* of each group, for one step of forward */
     block *blocks;
     int64_t n_tokens, n_groups, n_blocks;
     int64_t widest, widest_group; /* of the groups that have rows; of all */
