@@ -25,27 +25,34 @@ INLINE void ask_ahead(__m512i *sum, const void *line)
     __asm__("prefetcht0 %1" : "+v"(*sum) : "m"(*((const char *)line + AHEAD)));
 }
 
+/* The same for some lines before sums begin. */
+INLINE void ask_lines_ahead(const void *from, const int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
+        _mm_prefetch((const char *)from + AHEAD + i, _MM_HINT_T0);
+}
+
 /* ---- what there is of x ------------------------------------------------------------------------ */
+
+/* Eight or four bytes for all lanes: straight from memory, which takes none of the ports of arithmetic. */
+INLINE __m512i spread(const void *at, const bool single)
+{
+    int32_t four;
+    if (!single) return _mm512_broadcastq_epi64(_mm_loadl_epi64(at));
+    memcpy(&four, at, sizeof four);
+    return _mm512_set1_epi32(four);
+}
 
 /* The q that step s of a pair from block b on meets, or of that block alone. */
 INLINE __m512i x_step(const block_x *x, const int i, int64_t b, const int s, const bool single)
 {
-    const char *at = x->row[i] + b * BLOCK;
-    int32_t four;
-    if (!single) return _mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(at + 8 * s)));
-    memcpy(&four, at + 4 * s, sizeof four);
-    return _mm512_set1_epi32(four);
+    return spread(x->row[i] + b * BLOCK + (single ? 4 : 8) * s, single);
 }
 
 /* Two floats of the blocks of a pair, or one. */
 INLINE __m512 x_floats(const char *at, const bool single)
 {
-    float one;
-    if (!single)
-        return _mm512_castpd_ps(
-            _mm512_broadcastsd_pd(_mm_castsi128_pd(_mm_loadl_epi64((const __m128i *)at))));
-    memcpy(&one, at, sizeof one);
-    return _mm512_set1_ps(one);
+    return _mm512_castsi512_ps(spread(at, single));
 }
 INLINE __m512 x_scale(const block_x *x, const int i, int64_t b, const bool single)
 {
@@ -64,9 +71,7 @@ typedef struct offsets {
 
 INLINE __m512i x_offset(const offsets *o, const int i, const int at, const bool single)
 {
-    const int32_t *from = &o->of[i][at];
-    if (single) return _mm512_set1_epi32(*from);
-    return _mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)from));
+    return spread(&o->of[i][at], single);
 }
 
 INLINE const char *half_sums(const block_x *x, const int i, int64_t b)
@@ -138,6 +143,17 @@ INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], const int pair)
     return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
 }
 
+INLINE void no_sums(const int m, __m512 sums[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
+}
+INLINE void no_dots(const int m, __m512i dot[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
+}
+
 /* One step more for m rows of x. */
 INLINE void add_step(const int m, const block_x *x, int64_t b, const int s, const bool single,
                      __m512i codes, __m512i dot[ROWS])
@@ -199,8 +215,7 @@ INLINE void add_single(const dsmoe_dtype type, const int m, const block_x *x, in
                        const int at, __m512 sums[ROWS])
 {
     __m512 single[ROWS];
-    UNROLL
-    for (int i = 0; i < m; i++) single[i] = _mm512_setzero_ps();
+    no_sums(m, single);
     add_small(type, m, x, b, scales, codes, true, offset, at, single);
     UNROLL
     for (int i = 0; i < m; i++)
@@ -216,6 +231,7 @@ INLINE void add_stretch_small(const dsmoe_dtype type, const int m, const block_x
     int64_t b = column / BLOCK, n = width / BLOCK, at = 0;
     const uint8_t *codes = (const uint8_t *)scales + n * scale_bytes;
     offsets offset;
+    ask_lines_ahead(scales, n * scale_bytes);
     if (type != DSMOE_Q5_1) block_offsets(m, x, b, n, type == DSMOE_Q4_0 ? 8 : 16, &offset);
     NO_UNROLL
     for (; at + 2 <= n; at += 2)
@@ -253,6 +269,9 @@ INLINE __m256 factors_of(const uint16_t (*d)[8], const int n, __m512i factor[2 *
     return _mm256_castsi256_ps(max);
 }
 
+/* Few rows have several sums each, as one waits five cycles for the one before it. */
+INLINE int chains(const int m) { return m == 1 ? 4 : m <= 4 ? 2 : 1; }
+
 INLINE void add_block_q8_0(const int m, const block_x *x, int64_t b, const uint8_t *codes,
                            __m512i factor, __m512i dot[ROWS])
 {
@@ -260,14 +279,15 @@ INLINE void add_block_q8_0(const int m, const block_x *x, int64_t b, const uint8
     UNROLL
     for (int t = 0; t < BLOCK / 8; t++) {
         __m512i eight = load_step(codes + t * STEP, false);
-        __m512i even = _mm512_mulhrs_epi16(_mm512_slli_epi16(eight, 8), factor);
-        __m512i odd = _mm512_mulhrs_epi16(_mm512_and_si512(eight, upper), factor);
+        __m512i half[2] = {_mm512_mulhrs_epi16(_mm512_slli_epi16(eight, 8), factor),
+                           _mm512_mulhrs_epi16(_mm512_and_si512(eight, upper), factor)};
         UNROLL
-        for (int i = 0; i < m; i++)
-            dot[i] = _mm512_dpwssd_epi32(dot[i], even, x_step(x, i, 2 * b, 2 * t, false));
-        UNROLL
-        for (int i = 0; i < m; i++)
-            dot[i] = _mm512_dpwssd_epi32(dot[i], odd, x_step(x, i, 2 * b, 2 * t + 1, false));
+        for (int s = 2 * t; s < 2 * t + 2; s++) {
+            __m512i *to = dot + s % chains(m) * m;
+            UNROLL
+            for (int i = 0; i < m; i++)
+                to[i] = _mm512_dpwssd_epi32(to[i], half[s % 2], x_step(x, i, 2 * b, s, false));
+        }
         ask_ahead(&dot[0], codes + t * STEP);
     }
 }
@@ -287,11 +307,13 @@ INLINE void add_blocks_q8_0(const int m, const block_x *x, int64_t column, const
     const uint8_t *codes = (const uint8_t *)d[n];
     __m512i dot[ROWS], factor[2 * PAIRS];
     __m256 largest = factors_of(d, n, factor);
-    UNROLL
-    for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
+    ask_lines_ahead(d, n * (int)sizeof *d);
+    no_dots(m * chains(m), dot);
     NO_UNROLL
     for (int b = 0; b < n; b++)
         add_block_q8_0(m, x, column / BLOCK + b, codes + b * (BLOCK / 8) * STEP, factor[b], dot);
+    UNROLL
+    for (int i = m; i < m * chains(m); i++) dot[i % m] = _mm512_add_epi32(dot[i % m], dot[i]);
     __m512 scale = twice(_mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE)));
     UNROLL
     for (int i = 0; i < m; i++) {
@@ -354,17 +376,6 @@ INLINE void add_parts(const int m, const block_x *x, int64_t b, const scales_k *
     }
 }
 
-INLINE void no_sums(const int m, __m512 sums[ROWS])
-{
-    UNROLL
-    for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
-}
-INLINE void no_dots(const int m, __m512i dot[ROWS])
-{
-    UNROLL
-    for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
-}
-
 /* One pair of Q4_K, in the lower or the upper halves of bytes. */
 INLINE void add_pair_q4_k(const int m, const block_x *x, int64_t b, const uint8_t (*q)[STEP],
                           const bool upper, __m512 scale, __m512 parts[ROWS])
@@ -385,6 +396,7 @@ INLINE void add_stretch_q4_k(const int m, const block_x *x, int64_t column, cons
                              __m512 sums[ROWS])
 {
     const int64_t b = column / BLOCK;
+    ask_lines_ahead(&w->scales, sizeof w->scales);
     scales_k of = scales_of(&w->scales);
     __m512 parts[ROWS];
     no_sums(m, parts);
@@ -400,6 +412,7 @@ INLINE void add_stretch_q5_k(const int m, const block_x *x, int64_t column, cons
                              __m512 sums[ROWS])
 {
     const int64_t b = column / BLOCK;
+    ask_lines_ahead(&w->scales, sizeof w->scales);
     scales_k of = scales_of(&w->scales);
     __m512 parts[ROWS];
     no_sums(m, parts);
@@ -438,7 +451,7 @@ INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretc
         UNROLL
         for (int s = 4 * half; s < 4 * half + 4; s++) {
             add_step(m, x, b + 2 * pair, s, false, split_6(w->q[s], pair), dot);
-            if (pair < SIX_STEPS) ask_ahead(&dot[0], w->q[0][pair * STEPS + s]);
+            if (pair < SIX_STEPS) ask_ahead(&dot[0], (const char *)w + (pair * STEPS + s) * STEP);
         }
         UNROLL
         for (int i = 0; i < m; i++) {
@@ -470,24 +483,46 @@ INLINE void add_stretch_q6_k(const int m, const block_x *x, int64_t column, cons
 
 /* ---- all octets ---------------------------------------------------------------------------------- */
 
-/* Columns [column, column + width) of an octet of k, at most a stretch. */
+/* Columns [column, column + width) of an octet of k, at most a stretch. They are added up and then join
+ * the sums before: a NaN or a large number in one stretch changes nothing about how others are rounded. */
 INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, int64_t column,
                         int64_t width, int64_t k, const char *octet, __m512 sums[ROWS])
 {
     int64_t stretch = column / BLOCK_STRETCH;
+    __m512 more[ROWS];
+    no_sums(m, more);
     if (type == DSMOE_Q4_K)
-        add_stretch_q4_k(m, x, column, (const stretch_q4_k *)octet + stretch, sums);
+        add_stretch_q4_k(m, x, column, (const stretch_q4_k *)octet + stretch, more);
     else if (type == DSMOE_Q5_K)
-        add_stretch_q5_k(m, x, column, (const stretch_q5_k *)octet + stretch, sums);
+        add_stretch_q5_k(m, x, column, (const stretch_q5_k *)octet + stretch, more);
     else if (type == DSMOE_Q6_K) {
         const stretch_q6_k *w = (const stretch_q6_k *)octet;
         const scales_q6_k *scales = (const scales_q6_k *)(w + k / SUPER_BLOCK);
-        add_stretch_q6_k(m, x, column, w + stretch, scales + stretch, sums);
+        /* those of the next octet */
+        ask_lines_ahead((const char *)(scales + stretch) + BLOCK_OCTET * dtype_bytes(type, k) -
+                            AHEAD,
+                        sizeof *scales);
+        add_stretch_q6_k(m, x, column, w + stretch, scales + stretch, more);
     } else if (type == DSMOE_Q8_0)
-        add_blocks_q8_0(m, x, column, (int)(width / BLOCK), octet, sums);
+        add_blocks_q8_0(m, x, column, (int)(width / BLOCK), octet, more);
     else
-        add_stretch_small(type, m, x, column, width, octet, sums);
+        add_stretch_small(type, m, x, column, width, octet, more);
+    UNROLL
+    for (int i = 0; i < m; i++) sums[i] = _mm512_add_ps(sums[i], more[i]);
 }
+
+/* A function for each type and number of rows, never a part of another: all registers for addresses are
+ * needed for the rows of x. */
+typedef void stretch_fn(const block_x *x, int64_t column, int64_t width, int64_t k,
+                        const char *octet, __m512 sums[ROWS]);
+
+#define STRETCH(type, TYPE, m)                                                                     \
+    static                                                                                         \
+        __attribute__((noinline)) void type##_##m(const block_x *x, int64_t column, int64_t width, \
+                                                  int64_t k, const char *octet, __m512 sums[ROWS]) \
+    {                                                                                              \
+        add_stretch(TYPE, m, x, column, width, k, octet, sums);                                    \
+    }
 
 /* The two lanes of each row. */
 INLINE __m256 fold_lanes(__m512 v)
@@ -499,68 +534,60 @@ INLINE __m256 fold_lanes(__m512 v)
 /* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
  * y_apart from each other. */
 typedef struct streams {
-    const char *at;
+    int n;
     int64_t apart, y_apart;
 } streams;
 
-/* Sums run over a stretch and then join those before: a NaN or a large number in one of them changes
- * nothing about how the others are rounded. */
-INLINE void run_octets(const dsmoe_dtype type, const int m, const int n, const block_x *x,
-                       streams w, int64_t k, float *y, int64_t ldy)
+static void run_octets(stretch_fn *stretch, int m, const block_x *x, const char *w, streams from,
+                       int64_t k, float *y, int64_t ldy)
 {
     __m512 sums[STREAMS][ROWS];
-    UNROLL
-    for (int i = 0; i < n * m; i++) sums[i / m][i % m] = _mm512_setzero_ps();
+    for (int j = 0; j < from.n; j++)
+        for (int i = 0; i < m; i++) sums[j][i] = _mm512_setzero_ps();
     for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
         int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
-        NO_UNROLL
-        for (int j = 0; j < n; j++) {
-            __m512 more[ROWS];
-            no_sums(m, more);
-            add_stretch(type, m, x, column, width, k, w.at + j * w.apart, more);
-            UNROLL
-            for (int i = 0; i < m; i++) sums[j][i] = _mm512_add_ps(sums[j][i], more[i]);
-        }
+        for (int j = 0; j < from.n; j++) stretch(x, column, width, k, w + j * from.apart, sums[j]);
     }
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < from.n; j++)
         for (int i = 0; i < m; i++)
-            _mm256_storeu_ps(y + i * ldy + j * w.y_apart, fold_lanes(sums[j][i]));
+            _mm256_storeu_ps(y + i * ldy + j * from.y_apart, fold_lanes(sums[j][i]));
 }
 
 /* The beginnings of all streams, which ask_ahead comes too late for. */
-INLINE void ask_first(const int n, const char *first, int64_t apart)
+static void ask_first(const char *w, streams from)
 {
-    if (apart == 0) return;
     for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
-        for (int j = 0; j < n; j++) _mm_prefetch(first + j * apart + i, _MM_HINT_T0);
+        for (int j = 0; j < from.n; j++) _mm_prefetch(w + j * from.apart + i, _MM_HINT_T0);
 }
 
-INLINE void run_rows(const dsmoe_dtype type, const int m, const int n_streams, const block_x *x,
-                     const char *w, int64_t n, int64_t k, float *y, int64_t ldy)
+static void run_rows(stretch_fn *stretch, dsmoe_dtype type, int m, const block_x *x, const char *w,
+                     int64_t n, int64_t k, float *y, int64_t ldy)
 {
-    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / n_streams, i = 0;
-    streams several = {w, length * bytes, length * BLOCK_OCTET};
-    ask_first(n_streams, w, several.apart);
-    for (; i < length; i++, several.at += bytes)
-        run_octets(type, m, n_streams, x, several, k, y + i * BLOCK_OCTET, ldy);
-    for (i = length * n_streams; i < n; i++)
-        run_octets(type, m, 1, x, (streams){.at = w + i * bytes}, k, y + i * BLOCK_OCTET, ldy);
+    int n_streams = m <= 4 ? STREAMS : 2;
+    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / n_streams;
+    streams several = {n_streams, length * bytes, length * BLOCK_OCTET}, one = {.n = 1};
+    if (length > 0) ask_first(w, several);
+    for (int64_t i = 0; i < length; i++)
+        run_octets(stretch, m, x, w + i * bytes, several, k, y + i * BLOCK_OCTET, ldy);
+    for (int64_t i = length * n_streams; i < n; i++)
+        run_octets(stretch, m, x, w + i * bytes, one, k, y + i * BLOCK_OCTET, ldy);
 }
 
 #define RUN_ROWS(type, TYPE)                                                                       \
+    STRETCH(type, TYPE, 1)                                                                         \
+    STRETCH(type, TYPE, 2)                                                                         \
+    STRETCH(type, TYPE, 3)                                                                         \
+    STRETCH(type, TYPE, 4)                                                                         \
+    STRETCH(type, TYPE, 5)                                                                         \
+    STRETCH(type, TYPE, 6)                                                                         \
+    STRETCH(type, TYPE, 7)                                                                         \
+    STRETCH(type, TYPE, 8)                                                                         \
     static void rows_##type(int m, const block_x *x, const void *w, int64_t n, int64_t k,          \
                             float *y, int64_t ldy)                                                 \
     {                                                                                              \
-        switch (m) {                                                                               \
-        case 1: run_rows(TYPE, 1, 3, x, w, n, k, y, ldy); break;                                   \
-        case 2: run_rows(TYPE, 2, 2, x, w, n, k, y, ldy); break;                                   \
-        case 3: run_rows(TYPE, 3, 2, x, w, n, k, y, ldy); break;                                   \
-        case 4: run_rows(TYPE, 4, 1, x, w, n, k, y, ldy); break;                                   \
-        case 5: run_rows(TYPE, 5, 1, x, w, n, k, y, ldy); break;                                   \
-        case 6: run_rows(TYPE, 6, 1, x, w, n, k, y, ldy); break;                                   \
-        case 7: run_rows(TYPE, 7, 1, x, w, n, k, y, ldy); break;                                   \
-        default: run_rows(TYPE, 8, 1, x, w, n, k, y, ldy); break;                                  \
-        }                                                                                          \
+        static stretch_fn *const of[ROWS] = {type##_1, type##_2, type##_3, type##_4,               \
+                                             type##_5, type##_6, type##_7, type##_8};              \
+        run_rows(of[m - 1], TYPE, m, x, w, n, k, y, ldy);                                          \
     }
 RUN_ROWS(q4_0, DSMOE_Q4_0)
 RUN_ROWS(q5_0, DSMOE_Q5_0)
@@ -572,7 +599,7 @@ RUN_ROWS(q6_k, DSMOE_Q6_K)
 
 #define KERNELS(type, form)                                                                        \
     {                                                                                              \
-        form, interleave_##type##_avx512, rows_##type                                              \
+        form, ROWS, interleave_##type##_avx512, rows_##type                                        \
     }
 const block_kernels blocks_avx512[N_DTYPES] = {
     [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
