@@ -69,7 +69,7 @@ typedef struct offsets {
     int32_t of[ROWS][HALVES];
 } offsets;
 
-INLINE __m512i x_offset(const offsets *o, const int i, const int at, const bool single)
+INLINE __m512i x_offset(const offsets *o, const int i, int at, const bool single)
 {
     return spread(&o->of[i][at], single);
 }
@@ -134,10 +134,10 @@ INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
     code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
 }
 
-/* The codes of 6 bits of a pair. */
-INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], const int pair)
+/* The codes of 6 bits of a pair, the last of four or not. */
+INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], int pair, const bool last)
 {
-    if (pair < SIX_STEPS) return move_bits(load_step(at[pair], false), 0, 0, 63);
+    if (!last) return move_bits(load_step(at[pair], false), 0, 0, 63);
     __m512i a = load_step(at[0], false), b = load_step(at[1], false), c = load_step(at[2], false);
     __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
     return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
@@ -437,8 +437,8 @@ INLINE __m512 scales_of_half(const int8_t scale[8][2])
 }
 
 /* One pair of Q6_K: halves of its blocks have their own scales. */
-INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretch_q6_k *w,
-                          const int pair, const scales_q6_k *scales, const offsets *offset,
+INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretch_q6_k *w, int pair,
+                          const bool last, const scales_q6_k *scales, const offsets *offset,
                           __m512 parts[ROWS])
 {
     __m512 first = scales_of_half(scales->scale[pair][0]);
@@ -450,8 +450,8 @@ INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretc
         for (int i = 0; i < m; i++) dot[i] = x_offset(offset, i, 4 * pair + 2 * half, false);
         UNROLL
         for (int s = 4 * half; s < 4 * half + 4; s++) {
-            add_step(m, x, b + 2 * pair, s, false, split_6(w->q[s], pair), dot);
-            if (pair < SIX_STEPS) ask_ahead(&dot[0], (const char *)w + (pair * STEPS + s) * STEP);
+            add_step(m, x, b + 2 * pair, s, false, split_6(w->q[s], pair, last), dot);
+            if (!last) ask_ahead(&dot[0], (const char *)w + (pair * STEPS + s) * STEP);
         }
         UNROLL
         for (int i = 0; i < m; i++) {
@@ -473,9 +473,10 @@ INLINE void add_stretch_q6_k(const int m, const block_x *x, int64_t column, cons
     offsets offset;
     no_sums(m, parts);
     half_offsets(m, x, b, 5, &offset);
-    UNROLL
-    for (int pair = 0; pair < PAIRS; pair++)
-        add_pair_q6_k(m, x, b, w, pair, scales, &offset, parts);
+    NO_UNROLL
+    for (int pair = 0; pair < SIX_STEPS; pair++)
+        add_pair_q6_k(m, x, b, w, pair, false, scales, &offset, parts);
+    add_pair_q6_k(m, x, b, w, SIX_STEPS, true, scales, &offset, parts);
     __m512 d = twice(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)scales->d)));
     UNROLL
     for (int i = 0; i < m; i++) sums[i] = _mm512_fmadd_ps(parts[i], d, sums[i]);
