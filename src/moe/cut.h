@@ -12,8 +12,8 @@
 
 enum {
     CUT_PER_THREAD = 10,
-    CUT_UNIT = 16,       /* columns are cut at multiples of this, of blocks that share no packing */
-    CUT_FLOAT_UNIT = 32, /* and where every task packs its rows of x, of this */
+    CUT_UNIT = 16,       /* columns are cut at multiples of this, and of single octets at worst; */
+    CUT_FLOAT_UNIT = 32, /* of plain types, where every task packs its rows of x, of this */
     CUT_WIDEST = 704, /* most columns of a task: half of the released model's experts, in a cache */
     CUT_FEW_ROWS = 8, /* up to so many rows read weights once: then they may have */
     CUT_WIDEST_FEW = 8 * CUT_WIDEST, /* so many columns */
