@@ -10,107 +10,11 @@
  *
  * One row is limited by how fast memory brings the weights, and two or three nearly so: they read from
  * several places at once, which keeps memory busier. */
-#include "kernels/avx512_blocks.h"
+#include "kernels/avx512_block_sums.h"
 
-enum {
-    STREAMS = 3,             /* at most */
-    AHEAD = 27 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
-    HALVES = 2 * PAIRS * 2,  /* of all blocks of a stretch */
-};
-
-/* Asks for the line AHEAD of this one. It is tied to a sum that is in work: a compiler would rather ask
- * for all at once, and then whatever is read waits for the queue to the caches. */
-INLINE void ask_ahead(__m512i *sum, const void *line)
-{
-    __asm__("prefetcht0 %1" : "+v"(*sum) : "m"(*((const char *)line + AHEAD)));
-}
-
-/* The same for some lines before sums begin. */
-INLINE void ask_lines_ahead(const void *from, const int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
-        _mm_prefetch((const char *)from + AHEAD + i, _MM_HINT_T0);
-}
-
-/* ---- what there is of x ------------------------------------------------------------------------ */
-
-/* Eight or four bytes for all lanes: straight from memory, which takes none of the ports of arithmetic. */
-INLINE __m512i spread(const void *at, const bool single)
-{
-    int32_t four;
-    if (!single) return _mm512_broadcastq_epi64(_mm_loadl_epi64(at));
-    memcpy(&four, at, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* The q that step s of a pair from block b on meets, or of that block alone. */
-INLINE __m512i x_step(const block_x *x, const int i, int64_t b, const int s, const bool single)
-{
-    return spread(x->row[i] + b * BLOCK + (single ? 4 : 8) * s, single);
-}
-
-/* Two floats of the blocks of a pair, or one. */
-INLINE __m512 x_floats(const char *at, const bool single)
-{
-    return _mm512_castsi512_ps(spread(at, single));
-}
-INLINE __m512 x_scale(const block_x *x, const int i, int64_t b, const bool single)
-{
-    return x_floats(x->row[i] + x->scale + b * (int64_t)sizeof(float), single);
-}
-INLINE __m512 x_sum(const block_x *x, const int i, int64_t b, const bool single)
-{
-    return x_floats(x->row[i] + x->sum + b * (int64_t)sizeof(float), single);
-}
-
-/* What sums of integers begin with: -zero·Σ q. Of each block in their order, or, where halves of blocks
- * have their own scales, of the first halves of both blocks of a pair and then of the second. */
-typedef struct offsets {
-    int32_t of[ROWS][HALVES];
-} offsets;
-
-INLINE __m512i x_offset(const offsets *o, const int i, int at, const bool single)
-{
-    return spread(&o->of[i][at], single);
-}
-
-INLINE const char *half_sums(const block_x *x, const int i, int64_t b)
-{
-    return x->row[i] + x->half_sum + b * 2 * (int64_t)sizeof(int16_t);
-}
-
-/* Of n blocks from block b on. */
-INLINE void block_offsets(const int m, const block_x *x, int64_t b, int64_t n, const int zero,
-                          offsets *to)
-{
-    const __mmask16 there = (__mmask16)((1u << 2 * n) - 1);
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        __m256i halves = _mm256_maskz_loadu_epi16(there, half_sums(x, i, b));
-        __m256i sums = _mm256_madd_epi16(halves, _mm256_set1_epi16((short)-zero));
-        _mm256_storeu_si256((__m256i *)to->of[i], sums);
-    }
-}
-
-/* Of a whole stretch. */
-INLINE void half_offsets(const int m, const block_x *x, int64_t b, const int log_zero, offsets *to)
-{
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        __m256i halves = _mm256_loadu_si256((const __m256i *)half_sums(x, i, b));
-        __m512i wide = _mm512_slli_epi32(_mm512_cvtepi16_epi32(halves), log_zero);
-        wide = _mm512_shuffle_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), wide), 0xd8);
-        _mm512_storeu_si512(to->of[i], wide);
-    }
-}
+enum { STREAMS = 3 }; /* at most */
 
 /* ---- codes ------------------------------------------------------------------------------------- */
-
-INLINE __m512i load_step(const uint8_t *at, const bool single)
-{
-    if (single) return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)at));
-    return _mm512_loadu_si512(at);
-}
 
 /* Bits of `a` where the mask has ones, and of b elsewhere. */
 INLINE __m512i choose(__m512i a, __m512i b, const char mask)
@@ -141,26 +45,6 @@ INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], int pair, const bool l
     __m512i a = load_step(at[0], false), b = load_step(at[1], false), c = load_step(at[2], false);
     __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
     return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
-}
-
-INLINE void no_sums(const int m, __m512 sums[ROWS])
-{
-    UNROLL
-    for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
-}
-INLINE void no_dots(const int m, __m512i dot[ROWS])
-{
-    UNROLL
-    for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
-}
-
-/* One step more for m rows of x. */
-INLINE void add_step(const int m, const block_x *x, int64_t b, const int s, const bool single,
-                     __m512i codes, __m512i dot[ROWS])
-{
-    UNROLL
-    for (int i = 0; i < m; i++)
-        dot[i] = _mm512_dpbusd_epi32(dot[i], codes, x_step(x, i, b, s, single));
 }
 
 /* ---- small types: a pair, or a single last block -------------------------------------------------- */
@@ -269,29 +153,6 @@ INLINE __m256 factors_of(const uint16_t (*d)[8], const int n, __m512i factor[2 *
     return _mm256_castsi256_ps(max);
 }
 
-/* Few rows have several sums each, as one waits five cycles for the one before it. */
-INLINE int chains(const int m) { return m == 1 ? 4 : m <= 4 ? 2 : 1; }
-
-INLINE void add_block_q8_0(const int m, const block_x *x, int64_t b, const uint8_t *codes,
-                           __m512i factor, __m512i dot[ROWS])
-{
-    const __m512i upper = _mm512_set1_epi16((short)0xff00);
-    UNROLL
-    for (int t = 0; t < BLOCK / 8; t++) {
-        __m512i eight = load_step(codes + t * STEP, false);
-        __m512i half[2] = {_mm512_mulhrs_epi16(_mm512_slli_epi16(eight, 8), factor),
-                           _mm512_mulhrs_epi16(_mm512_and_si512(eight, upper), factor)};
-        UNROLL
-        for (int s = 2 * t; s < 2 * t + 2; s++) {
-            __m512i *to = dot + s % chains(m) * m;
-            UNROLL
-            for (int i = 0; i < m; i++)
-                to[i] = _mm512_dpwssd_epi32(to[i], half[s % 2], x_step(x, i, 2 * b, s, false));
-        }
-        ask_ahead(&dot[0], codes + t * STEP);
-    }
-}
-
 /* Each number twice. */
 INLINE __m512 twice(__m256 v)
 {
@@ -299,27 +160,82 @@ INLINE __m512 twice(__m256 v)
     return _mm512_permutexvar_ps(lanes, _mm512_castps256_ps512(v));
 }
 
+INLINE __m512 scale_q8_0(__m256 largest)
+{
+    return twice(_mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE)));
+}
+
+/* All blocks of a stretch are added up: scale_x and the scale remain. */
+INLINE void add_sums_q8_0(const int m, const block_x *x, int64_t column, const __m512i dot[ROWS],
+                          __m512 scale, __m512 sums[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        __m512 by = x_scale(x, i, column / BLOCK_STRETCH, true);
+        sums[i] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[i]), by), scale, sums[i]);
+    }
+}
+
+INLINE const uint16_t (*scales_q8_0(const char *octet, int64_t column))[8]
+{
+    return (const uint16_t(*)[8])(octet + BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, column));
+}
+
+/* Eight codes of each row times their factor, as words: those in even bytes, and in odd ones. */
+INLINE void words_q8_0(const uint8_t *codes, __m512i factor, __m512i words[2])
+{
+    __m512i eight = load_step(codes, false), upper = _mm512_set1_epi16((short)0xff00);
+    words[0] = _mm512_mulhrs_epi16(_mm512_slli_epi16(eight, 8), factor);
+    words[1] = _mm512_mulhrs_epi16(_mm512_and_si512(eight, upper), factor);
+}
+
+/* A row has several sums, as one waits five cycles for the one before it. */
+enum { CHAINS = 2 };
+INLINE int chains(const int m) { return m == 1 ? 2 * CHAINS : CHAINS; }
+
+INLINE void join_chains(const int m, __m512i *dot)
+{
+    UNROLL
+    for (int i = m; i < m * chains(m); i++) dot[i % m] = _mm512_add_epi32(dot[i % m], dot[i]);
+}
+
+/* Step s of block b more: two columns of each lane. */
+INLINE void add_words_step(const int m, const block_x *x, int64_t b, const int s, __m512i words,
+                           __m512i dot[CHAINS * ROWS])
+{
+    __m512i *to = dot + s % chains(m) * m;
+    UNROLL
+    for (int i = 0; i < m; i++)
+        to[i] = _mm512_dpwssd_epi32(to[i], words, x_step(x, i, 2 * b, s, false));
+}
+
+INLINE void add_block_q8_0(const int m, const block_x *x, int64_t b, const uint8_t *codes,
+                           __m512i factor, __m512i dot[CHAINS * ROWS])
+{
+    UNROLL
+    for (int t = 0; t < BLOCK / 8; t++) {
+        __m512i words[2];
+        words_q8_0(codes + t * STEP, factor, words);
+        add_words_step(m, x, b, 2 * t, words[0], dot);
+        add_words_step(m, x, b, 2 * t + 1, words[1], dot);
+        ask_ahead(&dot[0], codes + t * STEP);
+    }
+}
+
 INLINE void add_blocks_q8_0(const int m, const block_x *x, int64_t column, const int n,
                             const char *octet, __m512 sums[ROWS])
 {
-    const uint16_t(*d)[8] =
-        (const uint16_t(*)[8])(octet + BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, column));
+    const uint16_t(*d)[8] = scales_q8_0(octet, column);
     const uint8_t *codes = (const uint8_t *)d[n];
-    __m512i dot[ROWS], factor[2 * PAIRS];
+    __m512i dot[CHAINS * ROWS], factor[2 * PAIRS];
     __m256 largest = factors_of(d, n, factor);
     ask_lines_ahead(d, n * (int)sizeof *d);
     no_dots(m * chains(m), dot);
     NO_UNROLL
     for (int b = 0; b < n; b++)
         add_block_q8_0(m, x, column / BLOCK + b, codes + b * (BLOCK / 8) * STEP, factor[b], dot);
-    UNROLL
-    for (int i = m; i < m * chains(m); i++) dot[i % m] = _mm512_add_epi32(dot[i % m], dot[i]);
-    __m512 scale = twice(_mm256_mul_ps(largest, _mm256_set1_ps(1.0f / FINE_ONE)));
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        __m512 by = x_scale(x, i, column / BLOCK_STRETCH, true);
-        sums[i] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot[i]), by), scale, sums[i]);
-    }
+    join_chains(m, dot);
+    add_sums_q8_0(m, x, column, dot, scale_q8_0(largest), sums);
 }
 
 /* ---- large types --------------------------------------------------------------------------------- */
@@ -376,20 +292,22 @@ INLINE void add_parts(const int m, const block_x *x, int64_t b, const scales_k *
     }
 }
 
-/* One pair of Q4_K, in the lower or the upper halves of bytes. */
-INLINE void add_pair_q4_k(const int m, const block_x *x, int64_t b, const uint8_t (*q)[STEP],
-                          const bool upper, __m512 scale, __m512 parts[ROWS])
+/* Two pairs of Q4_K, in the lower and the upper halves of bytes. */
+INLINE void add_pairs_q4_k(const int m, const block_x *x, int64_t b, const uint8_t (*q)[STEP],
+                           __m512 low_scale, __m512 high_scale, __m512 parts[ROWS])
 {
-    const __m512i mask = _mm512_set1_epi8(upper ? (char)0xf0 : 15);
-    __m512i dot[ROWS];
-    no_dots(m, dot);
+    const __m512i low_mask = _mm512_set1_epi8(15), high_mask = _mm512_set1_epi8((char)0xf0);
+    __m512i low[ROWS], high[ROWS];
+    no_dots(m, low);
+    no_dots(m, high);
     UNROLL
     for (int s = 0; s < STEPS; s++) {
-        add_step(m, x, b, s, false, _mm512_and_si512(load_step(q[s], false), mask), dot);
-        if (!upper) ask_ahead(&dot[0], q[s]);
+        add_step(m, x, b, s, false, _mm512_and_si512(load_step(q[s], false), low_mask), low);
+        add_step(m, x, b + 2, s, false, _mm512_and_si512(load_step(q[s], false), high_mask), high);
+        ask_ahead(&low[0], q[s]);
     }
-    if (upper) scale = _mm512_mul_ps(scale, _mm512_set1_ps(1.0f / 16));
-    add_pair(m, x, b, dot, scale, parts);
+    add_pair(m, x, b, low, low_scale, parts);
+    add_pair(m, x, b + 2, high, _mm512_mul_ps(high_scale, _mm512_set1_ps(1.0f / 16)), parts);
 }
 
 INLINE void add_stretch_q4_k(const int m, const block_x *x, int64_t column, const stretch_q4_k *w,
@@ -401,10 +319,8 @@ INLINE void add_stretch_q4_k(const int m, const block_x *x, int64_t column, cons
     __m512 parts[ROWS];
     no_sums(m, parts);
     NO_UNROLL
-    for (int i = 0; i < 2; i++) {
-        add_pair_q4_k(m, x, b + 4 * i, w->q[i], false, of.scale[2 * i], parts);
-        add_pair_q4_k(m, x, b + 4 * i + 2, w->q[i], true, of.scale[2 * i + 1], parts);
-    }
+    for (int i = 0; i < 2; i++)
+        add_pairs_q4_k(m, x, b + 4 * i, w->q[i], of.scale[2 * i], of.scale[2 * i + 1], parts);
     add_parts(m, x, b, &of, parts, sums);
 }
 
@@ -525,13 +441,6 @@ typedef void stretch_fn(const block_x *x, int64_t column, int64_t width, int64_t
         add_stretch(TYPE, m, x, column, width, k, octet, sums);                                    \
     }
 
-/* The two lanes of each row. */
-INLINE __m256 fold_lanes(__m512 v)
-{
-    __m512 sums = _mm512_add_ps(v, _mm512_movehdup_ps(v));
-    return _mm512_castps512_ps256(_mm512_maskz_compress_ps(0x5555, sums));
-}
-
 /* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
  * y_apart from each other. */
 typedef struct streams {
@@ -598,13 +507,113 @@ RUN_ROWS(q4_k, DSMOE_Q4_K)
 RUN_ROWS(q5_k, DSMOE_Q5_K)
 RUN_ROWS(q6_k, DSMOE_Q6_K)
 
+/* ---- many rows of Q8_0 --------------------------------------------------------------------------- */
+
+/* The codes of a stretch as words, made once for all rows: no other codes take as much work. */
+typedef struct words_stretch {
+    __m512i words[2 * PAIRS][STEPS];
+    __m512 scale;
+    int n_blocks;
+} words_stretch;
+
+static void split_stretch_q8_0(const char *octet, int64_t column, int n, words_stretch *to)
+{
+    const uint16_t(*d)[8] = scales_q8_0(octet, column);
+    const uint8_t *codes = (const uint8_t *)d[n];
+    __m512i factor[2 * PAIRS];
+    ask_lines_ahead(d, n * BLOCK_OCTET * (int)sizeof(block_q8_0));
+    to->scale = scale_q8_0(factors_of(d, n, factor));
+    to->n_blocks = n;
+    for (int b = 0; b < n; b++) {
+        UNROLL
+        for (int t = 0; t < BLOCK / 8; t++, codes += STEP)
+            words_q8_0(codes, factor[b], &to->words[b][2 * t]);
+    }
+}
+
+INLINE void add_words(const int m, const block_x *x, int64_t column, const words_stretch *w,
+                      __m512 sums[ROWS])
+{
+    __m512i dot[CHAINS * ROWS];
+    __m512 more[ROWS];
+    no_dots(m * chains(m), dot);
+    no_sums(m, more);
+    NO_UNROLL
+    for (int b = 0; b < w->n_blocks; b++) {
+        UNROLL
+        for (int s = 0; s < STEPS; s++)
+            add_words_step(m, x, column / BLOCK + b, s, w->words[b][s], dot);
+    }
+    join_chains(m, dot);
+    add_sums_q8_0(m, x, column, dot, w->scale, more);
+    UNROLL
+    for (int i = 0; i < m; i++) sums[i] = _mm512_add_ps(sums[i], more[i]);
+}
+
+typedef void words_fn(const block_x *x, int64_t column, const words_stretch *w, __m512 sums[ROWS]);
+
+#define WORDS(m)                                                                                   \
+    static __attribute__((noinline)) void words_##m(const block_x *x, int64_t column,              \
+                                                    const words_stretch *w, __m512 sums[ROWS])     \
+    {                                                                                              \
+        add_words(m, x, column, w, sums);                                                          \
+    }
+WORDS(1)
+WORDS(2)
+WORDS(3)
+WORDS(4)
+WORDS(5)
+WORDS(6)
+WORDS(7)
+WORDS(8)
+
+/* All groups of rows against one octet. */
+static void run_groups_q8_0(int m, int group, const block_x *x, const char *octet, int64_t k,
+                            float *y, int64_t ldy)
+{
+    static words_fn *const of[ROWS] = {words_1, words_2, words_3, words_4,
+                                       words_5, words_6, words_7, words_8};
+    __m512 sums[BLOCK_ROWS_MAX];
+    words_stretch w;
+    for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
+    for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
+        int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
+        split_stretch_q8_0(octet, column, (int)(width / BLOCK), &w);
+        for (int i = 0; i < m; i += group)
+            of[(m - i < group ? m - i : group) - 1](&x[i / group], column, &w, sums + i);
+    }
+    for (int i = 0; i < m; i++) _mm256_storeu_ps(y + i * ldy, fold_lanes(sums[i]));
+}
+
+static void many_rows_q8_0(int m, const block_x *x, const void *w, int64_t n, int64_t k, float *y,
+                           int64_t ldy)
+{
+    if (m <= ROWS) {
+        rows_q8_0(m, x, w, n, k, y, ldy);
+        return;
+    }
+    int n_groups = (m + ROWS - 1) / ROWS, group = (m + n_groups - 1) / n_groups;
+    block_x groups[BLOCK_ROWS_MAX / ROWS];
+    for (int i = 0; i < m; i++) {
+        if (i % group == 0) groups[i / group] = *x;
+        groups[i / group].row[i % group] = x->row[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        run_groups_q8_0(m, group, groups,
+                        (const char *)w + i * BLOCK_OCTET * dtype_bytes(DSMOE_Q8_0, k), k,
+                        y + i * BLOCK_OCTET, ldy);
+}
+
 #define KERNELS(type, form)                                                                        \
     {                                                                                              \
         form, ROWS, interleave_##type##_avx512, rows_##type                                        \
     }
 const block_kernels blocks_avx512[N_DTYPES] = {
-    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES), [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
-    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES), [DSMOE_Q8_0] = KERNELS(q8_0, BLOCK_FINE),
-    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES), [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
+    [DSMOE_Q4_0] = KERNELS(q4_0, BLOCK_BYTES),
+    [DSMOE_Q5_0] = KERNELS(q5_0, BLOCK_BYTES),
+    [DSMOE_Q5_1] = KERNELS(q5_1, BLOCK_BYTES),
+    [DSMOE_Q8_0] = {BLOCK_FINE, BLOCK_ROWS_MAX, interleave_q8_0_avx512, many_rows_q8_0},
+    [DSMOE_Q4_K] = KERNELS(q4_k, BLOCK_BYTES),
+    [DSMOE_Q5_K] = KERNELS(q5_k, BLOCK_BYTES),
     [DSMOE_Q6_K] = KERNELS(q6_k, BLOCK_BYTES),
 };

@@ -205,8 +205,7 @@ typedef struct kernels {
     int few;            /* the most rows that few_rows takes */
 
     /* `width` columns of n rows, n being the sum: [⌈width/group⌉][n][group], zeros beyond. A panel
-     * may be written up to 8 floats past its end. Groups are tiles' sides: at most 8, or a multiple
-     * of 8. */
+     * may be written up to 8 floats past its end. Groups are the sides of the set's own tile. */
     void (*pack)(float *panel, rows src, int64_t n, int64_t width, int group);
     /* The transpose of that source: n rows, `width` columns being the sum:
      * [⌈n/group⌉][width][group]. */
