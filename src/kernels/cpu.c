@@ -11,16 +11,22 @@
 #include "base/status.h"
 #include "dsmoe.h"
 
+#if defined(__x86_64__)
+static kernels avx512; /* AVX2's, with what AVX-512 does better: see make_avx512 */
+#endif
+
 /* Each set after the first needs what the one before it does, and more. */
 static const kernels *const sets[] = {
     &kernels_scalar,
 #if defined(__x86_64__)
     &kernels_avx2,
+    &avx512,
 #endif
 };
 
 /* All that a set's files are compiled for: see their flags in CMakeLists.txt. */
-static const unsigned needs[] = {0, CPU_AVX2 | CPU_FMA | CPU_F16C};
+static const unsigned needs[] = {0, CPU_AVX2 | CPU_FMA | CPU_F16C,
+                                 CPU_AVX2 | CPU_FMA | CPU_F16C | CPU_AVX512};
 
 #if defined(__x86_64__)
 /* Whether the system keeps the wide registers is among what the compiler's function looks at. Not every
@@ -31,7 +37,20 @@ static unsigned ask_features(void)
     if (__builtin_cpu_supports("avx2")) features |= CPU_AVX2;
     if (__builtin_cpu_supports("fma")) features |= CPU_FMA;
     if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C)) features |= CPU_F16C;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512vnni"))
+        features |= CPU_AVX512;
     return features;
+}
+
+/* Before main, so that threads find it ready; and only where its own code can run. */
+__attribute__((constructor)) static void make_avx512(void)
+{
+    __builtin_cpu_init();
+    if (!(ask_features() & CPU_AVX512)) return;
+    avx512 = kernels_avx2;
+    kernels_add_avx512(&avx512);
 }
 #else
 static unsigned ask_features(void) { return 0; }

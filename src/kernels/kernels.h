@@ -220,8 +220,7 @@ typedef struct kernels {
     int few;            /* the most rows that few_rows takes */
 
     /* `width` columns of n rows, n being the sum: [⌈width/group⌉][n][group], zeros beyond. A panel
-     * may be written up to 8 floats past its end. Groups are tiles' sides: at most 8, or a multiple
-     * of 8. */
+     * may be written up to 8 floats past its end. Groups are the sides of the set's own tile. */
     void (*pack)(float *panel, rows src, int64_t n, int64_t width, int group);
     /* The transpose of that source: n rows, `width` columns being the sum:
      * [⌈n/group⌉][width][group]. */
@@ -235,7 +234,7 @@ typedef struct kernels {
     const cache_kernels *caches;    /* the same: [N_DTYPES] */
 
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_x. A block with a NaN or an infinity gets
-     * the scale NaN. */
+     * the scale NaN. In which order the q lie is the set's own; scales and sums have the order of blocks. */
     void (*quantize)(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
     /* The same in 12 bits, with one scale for each stretch. Of four columns 0 and 2 come first. */
     void (*quantize_fine)(int64_t n, const float *x, int16_t *q, float *scale);
@@ -283,6 +282,8 @@ typedef struct kernels {
 extern const kernels kernels_scalar;
 #if defined(__x86_64__)
 extern const kernels kernels_avx2;
+/* Turns a copy of AVX2's set into AVX-512's. */
+void kernels_add_avx512(kernels *set);
 #endif
 
 /* The best set this processor runs. */
@@ -291,7 +292,12 @@ const kernels *kernels_get(void);
 int kernels_all(const kernels *const **list);
 
 /* What a processor may be able to do beyond what every one of its kind can. */
-enum { CPU_AVX2 = 1, CPU_FMA = 2, CPU_F16C = 4 };
+enum {
+    CPU_AVX2 = 1,
+    CPU_FMA = 2,
+    CPU_F16C = 4,
+    CPU_AVX512 = 8
+}; /* the last with BW, DQ, VL and VNNI */
 /* How many of the sets, weakest first, one with these features runs. */
 int kernels_with(unsigned features);
 

@@ -1,0 +1,135 @@
+/* avx512_block_sums.h - how rows of x meet the codes of an octet: what there is of x, and sums of
+ * integers. Its functions are for a number of rows that a compiler knows. */
+#ifndef DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
+#define DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
+
+#include "kernels/avx512_blocks.h"
+
+enum {
+    AHEAD = 27 * CACHE_LINE, /* how far ahead memory is asked, in each stream */
+    HALVES = 2 * PAIRS * 2,  /* of all blocks of a stretch */
+};
+
+/* Asks for the line AHEAD of this one. It is tied to a sum that is in work: a compiler would rather ask
+ * for all at once, and then whatever is read waits for the queue to the caches. */
+INLINE void ask_ahead(__m512i *sum, const void *line)
+{
+    __asm__("prefetcht0 %1" : "+v"(*sum) : "m"(*((const char *)line + AHEAD)));
+}
+
+/* The same for some lines before sums begin. */
+INLINE void ask_lines_ahead(const void *from, const int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
+        _mm_prefetch((const char *)from + AHEAD + i, _MM_HINT_T0);
+}
+
+/* ---- what there is of x ------------------------------------------------------------------------ */
+
+/* Eight or four bytes for all lanes: straight from memory, which takes none of the ports of arithmetic. */
+INLINE __m512i spread(const void *at, const bool single)
+{
+    int32_t four;
+    if (!single) return _mm512_broadcastq_epi64(_mm_loadl_epi64(at));
+    memcpy(&four, at, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* The q that step s of a pair from block b on meets, or of that block alone. */
+INLINE __m512i x_step(const block_x *x, const int i, int64_t b, const int s, const bool single)
+{
+    return spread(x->row[i] + b * BLOCK + (single ? 4 : 8) * s, single);
+}
+
+/* Two floats of the blocks of a pair, or one. */
+INLINE __m512 x_floats(const char *at, const bool single)
+{
+    return _mm512_castsi512_ps(spread(at, single));
+}
+INLINE __m512 x_scale(const block_x *x, const int i, int64_t b, const bool single)
+{
+    return x_floats(x->row[i] + x->scale + b * (int64_t)sizeof(float), single);
+}
+INLINE __m512 x_sum(const block_x *x, const int i, int64_t b, const bool single)
+{
+    return x_floats(x->row[i] + x->sum + b * (int64_t)sizeof(float), single);
+}
+
+/* What sums of integers begin with: -zero·Σ q. Of each block in their order, or, where halves of blocks
+ * have their own scales, of the first halves of both blocks of a pair and then of the second. */
+typedef struct offsets {
+    int32_t of[ROWS][HALVES];
+} offsets;
+
+INLINE __m512i x_offset(const offsets *o, const int i, int at, const bool single)
+{
+    return spread(&o->of[i][at], single);
+}
+
+INLINE const char *half_sums(const block_x *x, const int i, int64_t b)
+{
+    return x->row[i] + x->half_sum + b * 2 * (int64_t)sizeof(int16_t);
+}
+
+/* Of n blocks from block b on. */
+INLINE void block_offsets(const int m, const block_x *x, int64_t b, int64_t n, const int zero,
+                          offsets *to)
+{
+    const __mmask16 there = (__mmask16)((1u << 2 * n) - 1);
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        __m256i halves = _mm256_maskz_loadu_epi16(there, half_sums(x, i, b));
+        __m256i sums = _mm256_madd_epi16(halves, _mm256_set1_epi16((short)-zero));
+        _mm256_storeu_si256((__m256i *)to->of[i], sums);
+    }
+}
+
+/* Of a whole stretch. */
+INLINE void half_offsets(const int m, const block_x *x, int64_t b, const int log_zero, offsets *to)
+{
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        __m256i halves = _mm256_loadu_si256((const __m256i *)half_sums(x, i, b));
+        __m512i wide = _mm512_slli_epi32(_mm512_cvtepi16_epi32(halves), log_zero);
+        wide = _mm512_shuffle_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), wide), 0xd8);
+        _mm512_storeu_si512(to->of[i], wide);
+    }
+}
+
+/* ---- sums ------------------------------------------------------------------------------------- */
+
+/* 64 bytes of codes, or 32 of a single block. */
+INLINE __m512i load_step(const uint8_t *at, const bool single)
+{
+    if (single) return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)at));
+    return _mm512_loadu_si512(at);
+}
+
+INLINE void no_sums(const int m, __m512 sums[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
+}
+INLINE void no_dots(const int m, __m512i *dot)
+{
+    UNROLL
+    for (int i = 0; i < m; i++) dot[i] = _mm512_setzero_si512();
+}
+
+/* One step more for m rows of x. */
+INLINE void add_step(const int m, const block_x *x, int64_t b, const int s, const bool single,
+                     __m512i codes, __m512i dot[ROWS])
+{
+    UNROLL
+    for (int i = 0; i < m; i++)
+        dot[i] = _mm512_dpbusd_epi32(dot[i], codes, x_step(x, i, b, s, single));
+}
+
+/* The two lanes of each row. */
+INLINE __m256 fold_lanes(__m512 v)
+{
+    __m512 sums = _mm512_add_ps(v, _mm512_movehdup_ps(v));
+    return _mm512_castps512_ps256(_mm512_maskz_compress_ps(0x5555, sums));
+}
+
+#endif
