@@ -1,14 +1,18 @@
 #!/usr/bin/python3
 """GGUF files: dsmoe and llama.cpp taking turns on the same file in one run.
 
-    bench/gguf.py build/dsmoe moe-16b-q4_k.gguf moe-16b-q8_0.gguf
+    bench/gguf.py --llama-bench PATH --llama-batched-bench PATH build/dsmoe moe-16b-q4_k.gguf moe-16b-q8_0.gguf
 
-Each round times a prompt and decoding behind it, by dsmoe and then by llama.cpp, each in a process of its
-own that has the machine to itself. The ratio is shown of both's best rounds, and the median of the rounds'
-own ratios. The peer is the npm package node-llama-cpp. Its sampling and its hop to JavaScript count into a
-decoded token; "corrected" is the speed without them, as measured once, and the ratio is to that.
---library calls the library inside the package without JavaScript, --llama-bench runs llama.cpp's own tool:
-their figures stand as they are.
+The peer is llama.cpp as its users measure it: its own tools, which do not belong to dsmoe. llama-bench times
+prompts and decoding after an empty or a filled context, llama-batched-bench decoding of several sequences that
+share nothing. Either can be left out. In each round every measurement is made by both, each in a process of its
+own that has the machine to itself; who begins changes with the round. Shown are the best and the median of all
+rounds, the ratio of the best, and the median of the rounds' own ratios.
+
+Without these tools the peer is the npm package node-llama-cpp, which has llama.cpp prebuilt, for prompts and
+decoding. It counts its sampling and a hop to JavaScript into every decoded token, which is a tenth to more than a
+third of its time, differently for each file: its decoding is slower than llama.cpp's own. --library calls
+the library inside the package without JavaScript and without sampling.
 
 A file to try it with (10 GB, of random weights; --layers 4 makes it 1.4 GB):
     dsmoe init --preset 16b --type q4_k --tokenizer deepseek-moe-16b-base moe-16b-q4_k.gguf
@@ -22,67 +26,185 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the sources
 import llama  # noqa: E402
+import llama_tools  # noqa: E402
+
+
+def numbers(text):
+    found = [int(word) for word in text.split(",") if word]
+    if any(n < 0 for n in found):
+        raise ValueError(text)
+    return found
 
 
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("program", metavar="DSMOE", help="the command, build/dsmoe")
     p.add_argument("files", nargs="+", metavar="FILE.gguf")
+    p.add_argument("--llama-bench", metavar="PATH", help="llama.cpp's tool for prompts and decoding")
+    p.add_argument("--llama-batched-bench", metavar="PATH", help="llama.cpp's tool for several sequences")
     p.add_argument("--peer-folder", default=llama.DEFAULT_FOLDER,
-                   help="where node_modules/node-llama-cpp lies (build/peer)")
+                   help="without the tools: where node_modules/node-llama-cpp lies (build/peer)")
     p.add_argument("--library", action="store_true", help="call the package's library itself")
-    p.add_argument("--llama-bench", metavar="PATH", help="llama.cpp's own tool instead of the package")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("-t", "--threads", type=int, default=2)
-    p.add_argument("-p", "--n-prompt", type=int, default=512)
-    p.add_argument("-n", "--n-gen", type=int, default=32)
-    p.add_argument("--seconds", type=float, default=10, help="of each in a round, and at least three repetitions (10)")
+    p.add_argument("-p", "--n-prompt", type=numbers, default="512,4096", metavar="LIST",
+                   help="tokens of prompts (512,4096)")
+    p.add_argument("-d", "--n-depth", type=numbers, default="0,512", metavar="LIST",
+                   help="tokens before those that are decoded (0,512)")
+    p.add_argument("-n", "--n-gen", type=int, default=32, help="tokens to decode (32)")
+    p.add_argument("--sequences", type=numbers, default="1,2,4,8,16,32,64", metavar="LIST",
+                   help="sequences decoded together (1,2,4,8,16,32,64)")
+    p.add_argument("--seconds", type=float, default=5,
+                   help="of dsmoe or the package for a measurement, and at least three repetitions (5)")
+    p.add_argument("--repetitions", type=int, default=3, help="of llama-bench for a measurement (3)")
     p.add_argument("--json", action="store_true")
     return p.parse_args()
 
 
-def time_dsmoe(a, file):
-    words = [a.program, "bench", "model", "-m", file, "-p", str(a.n_prompt), "-n", str(a.n_gen), "-t", str(a.threads),
-             "--seconds", str(a.seconds), "--json"]
-    run = subprocess.run(words, stdout=subprocess.PIPE)
-    if run.returncode:
-        sys.exit(f"dsmoe failed with {file}: see above")
-    return json.loads(run.stdout)
+# ---- measurements --------------------------------------------------------------------------------------
+# A step is what both do before the other has its turn: a length, as a prompt and as the context of decoding, or
+# None for several sequences. Its results are {case: {"tps": …}}, a case being (one of WORKS, n).
+WORKS = ("prompt", "decode", "sequences")
 
 
-def time_peer(a, file):
-    if a.llama_bench:
-        return llama.bench_speed(a.llama_bench, file, a.n_prompt, a.n_gen, a.threads)
-    speed = llama.library_speed if a.library else llama.speed
-    return speed(a.peer_folder, file, a.n_prompt, a.n_gen, a.threads, a.seconds)
+def plan(a):
+    lengths = sorted({*filter(None, a.n_prompt), *a.n_depth})
+    steps = lengths if a.llama_bench or not a.llama_batched_bench else []
+    return steps + [None] if a.llama_batched_bench and a.sequences else steps
 
 
-def work(ours, theirs, speed, share, correction):
-    """One line of the table from all rounds; `speed` and `share` are keys."""
-    best = max(ours, key=lambda r: r[speed])
-    peer = max(r[speed] for r in theirs)
-    return {"dsmoe_tps": best[speed], "peer_tps": peer, "peer_corrected_tps": peer * correction,
-            "ratio": best[speed] / (peer * correction),
-            "ratio_median": statistics.median(o[speed] / (t[speed] * correction) for o, t in zip(ours, theirs)),
-            "share": best[share], "share_median": statistics.median(r[share] for r in ours)}
+def cases(a, length):
+    if length is None:
+        return [("sequences", n) for n in a.sequences]
+    prompt = [("prompt", length)] if length and length in a.n_prompt else []
+    return prompt + ([("decode", length)] if length in a.n_depth else [])
+
+
+class Dsmoe:
+    def __init__(self, a):
+        self.a, self.reports = a, []
+
+    def run(self, file, *options):
+        a = self.a
+        words = [a.program, "bench", "model", "-m", file, "-t", str(a.threads), "--seconds", str(a.seconds), "--json"]
+        done = subprocess.run([*words, *options], stdout=subprocess.PIPE)
+        if done.returncode:
+            sys.exit(f"dsmoe failed with {file}: see above")
+        self.reports.append(json.loads(done.stdout))
+        return self.reports[-1]
+
+    def measure(self, file, length):
+        if length is None:
+            return self.sequences(file)
+        wanted = cases(self.a, length)
+        n_gen = self.a.n_gen if ("decode", length) in wanted else 1
+        r = self.run(file, "-p", str(max(length, 1)), "-n", str(n_gen))
+        found = {"prompt": dict(tps=r["prefill_tps"], fma_share=r["prefill_fma_share"]),
+                 "decode": dict(tps=r["decode_tps"], bandwidth_share=r["decode_bandwidth_share"])}
+        return {case: found[case[0]] for case in wanted}
+
+    def sequences(self, file):
+        r = self.run(file, "-p", "512", "-n", "1", "--sequences", ",".join(map(str, self.a.sequences)))
+        return {("sequences", s["n"]): dict(tps=s["tokens_per_s"], bandwidth_share=s["bandwidth_share"],
+                                            fma_share=s["fma_share"]) for s in r["sequences"]}
+
+    def most(self, key):
+        return max(r.get(key, 0) for r in self.reports)
+
+
+class Tools:
+    """llama.cpp's own ones."""
+    name = "llama.cpp's own tools"
+
+    def __init__(self, a):
+        self.a, self.build, self.peak = a, None, 0
+
+    def measure(self, file, length):
+        a = self.a
+        if length is None:
+            found = llama_tools.sequences(a.llama_batched_bench, file, a.threads, a.sequences)
+            return {("sequences", n): dict(tps=speed) for n, speed in found.items()}
+        return {case: self.bench(file, case) for case in cases(a, length)}
+
+    def bench(self, file, case):
+        a, (work, length) = self.a, case
+        common = (a.llama_bench, file, a.threads, a.repetitions)
+        if work == "prompt":
+            r = llama_tools.prompt(*common, length)
+        else:
+            r = llama_tools.decode(*common, a.n_gen, length)
+        self.build, self.peak = r["build"], max(self.peak, r["peak_rss_bytes"])
+        return dict(tps=r["tps"])
+
+
+class Package:
+    """node-llama-cpp, or the library inside it."""
+
+    def __init__(self, a):
+        llama.need_package(a.peer_folder)
+        self.a, self.build, self.peak = a, None, 0
+        self.name = "the library of node-llama-cpp" if a.library else "node-llama-cpp"
+
+    def measure(self, file, length):
+        a = self.a
+        speed = llama.library_speed if a.library else llama.speed
+        r = speed(a.peer_folder, file, max(length, 1), a.n_gen, a.threads, a.seconds)
+        self.peak = max(self.peak, r["peak_rss_bytes"])
+        found = {"prompt": r["prefill_tps"], "decode": r["decode_tps"]}
+        return {case: dict(tps=found[case[0]]) for case in cases(a, length)}
+
+
+# ---- what is compared ----------------------------------------------------------------------------------
+
+def summary(case, ours, theirs):
+    """One line of the table; of each side a list with the results of all rounds."""
+    mine, peer = [r["tps"] for r in ours], [r["tps"] for r in theirs]
+    line = dict(work=case[0], n=case[1], dsmoe_tps=max(mine), dsmoe_tps_median=statistics.median(mine),
+                peer_tps=max(peer), peer_tps_median=statistics.median(peer), ratio=max(mine) / max(peer),
+                ratio_median=statistics.median(o / t for o, t in zip(mine, peer)))
+    for share in ("fma_share", "bandwidth_share"):
+        if share in ours[0]:
+            line[share] = statistics.median(r[share] for r in ours)
+    return line
 
 
 def compare(a, file):
-    ours, theirs = [], []
+    """Both in turn; who begins changes with the round."""
+    sides = [Dsmoe(a), Tools(a) if a.llama_bench or a.llama_batched_bench else Package(a)]
+    results = {case: ([], []) for length in plan(a) for case in cases(a, length)}
     for i in range(a.rounds):
         print(f"{os.path.basename(file)}: round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
-        ours.append(time_dsmoe(a, file))
-        theirs.append(time_peer(a, file))
-    peer = "llama-bench" if a.llama_bench else "library" if a.library else "node-llama-cpp"
-    hop = llama.HOP if peer == "node-llama-cpp" else 1
-    return {"file": file, "rounds": a.rounds, "threads": a.threads, "n_prompt": a.n_prompt, "n_gen": a.n_gen,
-            "peer": peer, "correction": hop,
-            "prompt": work(ours, theirs, "prefill_tps", "prefill_fma_share", 1),
-            "decode": work(ours, theirs, "decode_tps", "decode_bandwidth_share", hop),
-            "peak_rss_bytes": max(r["peak_rss_bytes"] for r in ours),
-            "peer_peak_rss_bytes": max(r.get("peak_rss_bytes", 0) for r in theirs) or None,
-            "fma_gflops": max(r["fma_gflops"] for r in ours), "read_gbs": max(r["read_gbs"] for r in ours)}
+        for length in plan(a):
+            for side in (0, 1) if i % 2 == 0 else (1, 0):
+                for case, result in sides[side].measure(file, length).items():
+                    results[case][side].append(result)
+    ours, peer = sides
+    order = sorted(results, key=lambda case: (WORKS.index(case[0]), case[1]))
+    return {"file": file, "peer": peer.name, "peer_build": peer.build,
+            "cases": [summary(case, *results[case]) for case in order],
+            "prompt_logits_tps": ours.most("prompt_logits_tps") or None,
+            "peak_rss_bytes": ours.most("peak_rss_bytes"), "peer_peak_rss_bytes": peer.peak or None,
+            "fma_gflops": ours.most("fma_gflops"), "read_gbs": ours.most("read_gbs")}
 
+
+def meaning(a, peer):
+    """What stands beside what, a sentence for each kind of work."""
+    tools = peer == Tools.name
+    by = {"prompt": "llama-bench -p N", "decode": f"llama-bench -n {a.n_gen} -d D"} if tools else {}
+    hop = "; its sampling and a hop to JavaScript count" if peer == "node-llama-cpp" else ""
+    works = {case[0] for length in plan(a) for case in cases(a, length)}
+    told = {
+        "prompt": "N random tokens in pieces of 512, logits of the last one: dsmoe bench model -p N beside "
+                  f"{by.get('prompt', peer)}",
+        "decode": f"{a.n_gen} random tokens one by one after D others (empty: dsmoe after one): dsmoe bench model "
+                  f"-p D -n {a.n_gen} beside {by.get('decode', peer)}{hop}",
+        "sequences": f"{llama_tools.STEPS} random tokens for each of B sequences together, each after a random prompt of "
+                     f"its own of {llama_tools.PROMPT}, prompts not counted: dsmoe bench model --sequences B beside "
+                     f"llama-batched-bench -npp {llama_tools.PROMPT} -ntg {llama_tools.STEPS} -npl B"}
+    return {work: text for work, text in told.items() if work in works}
+
+
+# ---- showing -------------------------------------------------------------------------------------------
 
 def size(n):
     if not n:
@@ -90,37 +212,52 @@ def size(n):
     return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"
 
 
-def show(report, width):
-    limits = {"prompt": "multiply-adds", "decode": "reading"}
-    for name, limit in limits.items():
-        w = report[name]
-        file = os.path.basename(report["file"]) if name == "prompt" else ""
-        print(f"{file:<{width}}  {name}{w['dsmoe_tps']:>10.2f}{w['peer_tps']:>11.2f}{w['peer_corrected_tps']:>11.2f}"
-              f"{w['ratio']:>8.2f} x{w['ratio_median']:>8.2f} x{w['share']:>8.0%}{w['share_median']:>8.0%} of {limit}")
-    print(f"{'':<{width}}  memory {size(report['peak_rss_bytes'])}, llama.cpp "
-          f"{size(report['peer_peak_rss_bytes'])}", flush=True)
+def label(line):
+    if line["work"] == "prompt":
+        return f"prompt {line['n']}"
+    if line["work"] == "decode":
+        return f"decode after {line['n']}" if line["n"] else "decode, empty"
+    return f"{line['n']} sequence{'s' if line['n'] > 1 else ''}"
+
+
+def show(report):
+    print(f"{os.path.basename(report['file'])}")
+    print(f"{'':<20}{'dsmoe':>10}{'median':>10}{'llama.cpp':>11}{'median':>10}{'ratio':>10}{'median':>10}  dsmoe has")
+    for line in report["cases"]:
+        shares = [f"{line[key]:.0%} of {limit}" for key, limit in
+                  (("bandwidth_share", "reading"), ("fma_share", "multiply-adds")) if key in line]
+        print(f"{label(line):<20}{line['dsmoe_tps']:>10.2f}{line['dsmoe_tps_median']:>10.2f}{line['peer_tps']:>11.2f}"
+              f"{line['peer_tps_median']:>10.2f}{line['ratio']:>8.2f} x{line['ratio_median']:>8.2f} x  "
+              f"{', '.join(shares)}")
+    if report["prompt_logits_tps"]:
+        print(f"dsmoe, a prompt of 512 with logits of every token: {report['prompt_logits_tps']:.2f}")
+    print(f"memory {size(report['peak_rss_bytes'])}, llama.cpp {size(report['peer_peak_rss_bytes'])}\n", flush=True)
+
+
+def show_all(a, reports):
+    build = next((f", build {r['peer_build']}" for r in reports if r["peer_build"]), "")
+    print(f"\ntokens/s, {a.threads} threads, {a.rounds} rounds; llama.cpp is {reports[0]['peer']}{build}\n")
+    for report in reports:
+        show(report)
+    for work, text in meaning(a, reports[0]["peer"]).items():
+        print(f"{work}: {text}")
+    print(f"\nthis machine, best of all rounds: {max(r['fma_gflops'] for r in reports):.1f} GFLOP/s of float32 "
+          f"multiply-adds, {max(r['read_gbs'] for r in reports):.1f} GB/s of reading")
 
 
 def main():
     a = parse()
-    for file in [a.program, *a.files]:
+    for file in filter(None, [a.program, a.llama_bench, a.llama_batched_bench, *a.files]):
         if not os.path.exists(file):
             sys.exit(f"{file}: no such file")
-    if not a.llama_bench:
-        llama.need_package(a.peer_folder)
+    if not plan(a) or a.rounds < 1:
+        sys.exit("nothing to measure")
     reports = [compare(a, file) for file in a.files]
     if a.json:
-        print(json.dumps(reports, indent=1))
-        return
-    width = max(len(os.path.basename(file)) for file in a.files)
-    print(f"\ntokens/s, {a.threads} threads, {a.n_prompt} tokens of prompt, {a.n_gen} decoded behind it; "
-          f"{a.rounds} rounds\n")
-    print(f"{'':<{width}}        {'dsmoe':>10}{'llama.cpp':>11}{'corrected':>11}{'ratio':>10}{'median':>10}"
-          f"{'share':>8}{'median':>8}")
-    for report in reports:
-        show(report, width)
-    print(f"\nthis machine, best of all rounds: {max(r['fma_gflops'] for r in reports):.1f} GFLOP/s of float32 "
-          f"multiply-adds, {max(r['read_gbs'] for r in reports):.1f} GB/s of reading")
+        print(json.dumps({"threads": a.threads, "rounds": a.rounds, "compared": meaning(a, reports[0]["peer"]),
+                          "files": reports}, indent=1))
+    else:
+        show_all(a, reports)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""llama.cpp as bench/gguf.py and bench/interop.py meet it: prebuilt, inside the npm package node-llama-cpp.
+"""llama.cpp prebuilt, inside the npm package node-llama-cpp, for bench/interop.py and bench/gguf.py.
 
 Speed, tokens and logits come through bench/llama.mjs. The library that lies in the package can be called
 without JavaScript too: for its quantiser, which the package does not offer, and for speed. That happens in
@@ -22,10 +22,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_FOLDER = os.path.normpath(os.path.join(HERE, "..", "build", "peer"))
 
-# Of a decoded token the package also counts sampling and a hop to JavaScript and back: the same library
-# is about so many times as fast when its own bench tool times it.
-HOP = 1.25
 MIN_ROUNDS = 3
+PIECE = 512  # of a prompt, as in dsmoe and llama-bench
 
 
 def need_package(folder):
@@ -49,6 +47,7 @@ def ask(folder, command, file, options=None, text=""):
 
 
 def speed(folder, file, prompt, generate, threads, seconds):
+    """Tokens/s. Of a decoded token the package also counts sampling and a hop to JavaScript and back."""
     return json.loads(ask(folder, "speed", file, dict(prompt=prompt, generate=generate, threads=threads,
                                                       seconds=seconds)))
 
@@ -61,18 +60,6 @@ def scores(folder, file, prompts, threads):
     """Logits of all prompts, row after row."""
     lines = "\n".join(" ".join(map(str, ids)) for ids in prompts)
     return array.array("f", ask(folder, "scores", file, dict(threads=threads), lines + "\n"))
-
-
-def bench_speed(program, file, prompt, generate, threads):
-    """The same as speed() by llama.cpp's own tool."""
-    common = [program, "-m", file, "-t", str(threads), "-r", "3", "-o", "json"]
-
-    def best(*options):
-        report = json.loads(subprocess.run([*common, *options], check=True, stdout=subprocess.PIPE).stdout)
-        return max(report[0]["samples_ts"])
-
-    return dict(prefill_tps=best("-p", str(prompt), "-n", "0"),
-                decode_tps=best("-p", "0", "-n", str(generate), "-d", str(prompt)))
 
 
 # ---- the library itself -------------------------------------------------------------------------------
@@ -160,7 +147,7 @@ class Context:
         library.ggml_backend_load_all_from_path(place.encode())
         model = library.llama_model_load_from_file(file.encode(), library.llama_model_default_params())
         options = library.llama_context_default_params()
-        options.n_ctx, options.n_batch, options.n_ubatch = n_ctx, n_batch, n_batch
+        options.n_ctx, options.n_batch, options.n_ubatch = n_ctx, n_batch, min(n_batch, PIECE)
         self.context = ctypes.c_void_p(model and library.llama_init_from_model(ctypes.c_void_p(model), options))
         if not self.context:
             sys.exit(f"{file}: llama.cpp cannot open it")

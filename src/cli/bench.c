@@ -2,6 +2,7 @@
 #include "cli/bench.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -61,6 +62,18 @@ dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe
     best->fma_gflops = fmax(best->fma_gflops, now.fma_gflops);
     best->read_gbs = fmax(best->read_gbs, now.read_gbs);
     return DSMOE_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_size);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 /* The options that shape a benchmark, by the keys that messages of the library name. */

@@ -32,6 +32,9 @@ void bench_probe_free(bench_probe *probe);
 dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe_machine *best,
                                  dsmoe_error *error);
 
+/* Of n values, which it sorts. */
+double bench_median(double *values, int n);
+
 /* Prints an error of a shape with the options that make it; returns the exit code. */
 int bench_shape_error(const char *command, const dsmoe_error *error);
 

@@ -194,18 +194,6 @@ static void add_share(shares *s, double reached, double before, double after)
     if (s->n < MAX_SHARES) s->at[s->n++] = 2 * reached / (before + after);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(shares *s)
-{
-    qsort(s->at, (size_t)s->n, sizeof *s->at, by_size);
-    return (s->at[(s->n - 1) / 2] + s->at[s->n / 2]) / 2;
-}
-
 /* Keys and values of one position. */
 static double cache_bytes(const bench_state *s)
 {
@@ -305,7 +293,7 @@ static bench_summary summarise(const bench_state *s, bench_result *r)
     sum.prefill_gflops = sum.prefill_flops / r->prefill_s * 1e-9;
     sum.decode_gbs = sum.bytes_per_token * sum.decode_tps * 1e-9;
     sum.prefill_fma_share = sum.prefill_gflops / r->machine.fma_gflops;
-    sum.decode_bandwidth_share = median(&r->decode_shares);
+    sum.decode_bandwidth_share = bench_median(r->decode_shares.at, r->decode_shares.n);
     return sum;
 }
 

@@ -269,18 +269,6 @@ static dsmoe_status run_rounds(bench *b, dsmoe_error *error)
 
 /* ---- what it comes to -------------------------------------------------------------------------- */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_size);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 static void summarise(bench *b, bench_sequences_result *result)
 {
     double n_layers = 0;
@@ -291,8 +279,8 @@ static void summarise(bench *b, bench_sequences_result *result)
         double n_experts = m->n_experts / m->n_steps, n = (double)b->options->n[i];
         result->cases[i] = (bench_sequences_case){
             .tokens_per_s = m->best,
-            .bandwidth_share = median(m->bandwidth, b->n_rounds),
-            .fma_share = median(m->fma, b->n_rounds),
+            .bandwidth_share = bench_median(m->bandwidth, b->n_rounds),
+            .fma_share = bench_median(m->fma, b->n_rounds),
             .experts = n_layers > 0 ? n_experts / n_layers : 0,
             .bytes = step_bytes(b, b->options->n[i], n_experts) / n,
         };

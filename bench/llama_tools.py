@@ -1,0 +1,55 @@
+"""llama.cpp's own tools as bench/gguf.py runs them: llama-bench and llama-batched-bench, built by whoever has them.
+
+Both feed random tokens and never sample, as `dsmoe bench model` does, so their figures stand as they are.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+PROMPT = STEPS = 32  # of each sequence, as in dsmoe bench model --sequences
+PASSES = 2  # over all numbers of sequences in a process: the first meets weights that were never used
+
+
+def run(words):
+    """What a tool prints, and the most memory that it had, in bytes. Its messages are shown only when it fails."""
+    with tempfile.TemporaryFile() as messages:
+        child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=messages)
+        out = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)  # Popen need not wait for it again
+        if child.returncode:
+            messages.seek(0)
+            tail = messages.read()[-2000:].decode(errors="replace")
+            sys.exit(f"{' '.join(words)}\nended with {child.returncode}:\n{tail}")
+    return out.decode(), 1024 * usage.ru_maxrss
+
+
+def bench(program, file, threads, repetitions, *test):
+    """llama-bench's report of one test, with its peak memory."""
+    out, peak = run([program, "-m", file, "-t", str(threads), "-r", str(repetitions), "-o", "json", *test])
+    report = json.loads(out)[0]
+    return dict(tps=max(report["samples_ts"]), peak_rss_bytes=peak,
+                build=f"{report['build_number']} ({report['build_commit']}), {report['backends']}")
+
+
+def prompt(program, file, threads, repetitions, n):
+    return bench(program, file, threads, repetitions, "-p", str(n), "-n", "0")
+
+
+def decode(program, file, threads, repetitions, n_gen, depth):
+    return bench(program, file, threads, repetitions, "-p", "0", "-n", str(n_gen), "-d", str(depth))
+
+
+def sequences(program, file, threads, numbers):
+    """Tokens/s of each of the numbers of sequences, each with a prompt of its own; the best of all passes."""
+    out, _ = run([program, "-m", file, "-t", str(threads), "-c", str(max(numbers) * (PROMPT + STEPS)),
+                  "-npp", str(PROMPT), "-ntg", str(STEPS), "-npl", ",".join(map(str, numbers * PASSES)),
+                  "--output-format", "jsonl"])
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    best = {n: max((row["speed_tg"] for row in rows if row["pl"] == n), default=None) for n in numbers}
+    missing = [n for n, speed in best.items() if speed is None]
+    if missing:
+        sys.exit(f"{program} has no result for {missing} sequences of {file}")
+    return best
