@@ -180,24 +180,6 @@ static void dot_width(const kernels *set, dsmoe_dtype type, int64_t width)
 
 static void test_dot_rows(void **state) { (void)state, for_each_width(dot_width); }
 
-/* Float32 gives the very bits of few_rows, as every product of few rows does. */
-static void dot_f32_width(const kernels *set, dsmoe_dtype type, int64_t width)
-{
-    enum { N = 23 };
-    if (type != DSMOE_F32) return;
-    kept_rows keys = kept_make(type, N, width, 0, 43);
-    floats q = floats_random(width, 0, 44);
-    float ours[N], product[N], packed[168] = {0};
-    memcpy(packed, q.at, (size_t)width * sizeof *packed);
-    set->caches[type].dot_rows(1, q.at, keys.at, N, width, ours, N, NULL);
-    set->dtypes[type].few_rows(1, packed, matrix_f32(keys.numbers.at, width), N, width, product, N);
-    assert_same_bits(ours, product, N, "scores and products");
-    floats_free(q);
-    kept_free(&keys);
-}
-
-static void test_dot_rows_f32(void **state) { (void)state, for_each_width(dot_f32_width); }
-
 /* ---- weighted values ------------------------------------------------------------------------ */
 
 static void add_case(const kernels *set, dsmoe_dtype type, int64_t n, int64_t width)
@@ -468,11 +450,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),        cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_narrow_error), cmocka_unit_test(test_narrow_nan),
-        cmocka_unit_test(test_dot_rows),     cmocka_unit_test(test_dot_rows_f32),
-        cmocka_unit_test(test_add_rows),     cmocka_unit_test(test_near_float32),
-        cmocka_unit_test(test_odd_heads),    cmocka_unit_test(test_rewind),
-        cmocka_unit_test(test_mixed_pass),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_dot_rows),     cmocka_unit_test(test_add_rows),
+        cmocka_unit_test(test_near_float32), cmocka_unit_test(test_odd_heads),
+        cmocka_unit_test(test_rewind),       cmocka_unit_test(test_mixed_pass),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_not_finite),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

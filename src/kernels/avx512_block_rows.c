@@ -14,39 +14,6 @@
 
 enum { STREAMS = 3 }; /* at most */
 
-/* ---- codes ------------------------------------------------------------------------------------- */
-
-/* Bits of `a` where the mask has ones, and of b elsewhere. */
-INLINE __m512i choose(__m512i a, __m512i b, const char mask)
-{
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(mask), a, b, 0xca);
-}
-
-/* Codes of 5 bits: those of the first five steps, and above them those of the last three. */
-INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
-{
-    __m512i v[FIVE_STEPS];
-    UNROLL
-    for (int i = 0; i < FIVE_STEPS; i++) {
-        v[i] = load_step(at + i * (single ? STEP / 2 : STEP), single);
-        code[i] = move_bits(v[i], 0, 0, 31);
-    }
-    UNROLL
-    for (int i = 0; i < 2; i++)
-        code[5 + i] = choose(_mm512_srli_epi16(v[i], 5), move_bits(v[3 + i], 6, 3, 24), 7);
-    __m512i top = choose(move_bits(v[3], 5, 3, 8), move_bits(v[4], 5, 4, 16), 8);
-    code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
-}
-
-/* The codes of 6 bits of a pair, the last of four or not. */
-INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], int pair, const bool last)
-{
-    if (!last) return move_bits(load_step(at[pair], false), 0, 0, 63);
-    __m512i a = load_step(at[0], false), b = load_step(at[1], false), c = load_step(at[2], false);
-    __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
-    return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
-}
-
 /* ---- small types: a pair, or a single last block -------------------------------------------------- */
 
 INLINE __m512 small_floats(const char *at, const bool single)
