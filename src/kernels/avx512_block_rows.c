@@ -333,8 +333,8 @@ INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretc
         for (int i = 0; i < m; i++) dot[i] = x_offset(offset, i, 4 * pair + 2 * half, false);
         UNROLL
         for (int s = 4 * half; s < 4 * half + 4; s++) {
-            add_step(m, x, b + 2 * pair, s, false, split_6(w->q[s], pair, last), dot);
-            if (!last) ask_ahead(&dot[0], (const char *)w + (pair * STEPS + s) * STEP);
+            add_step(m, x, b + 2 * pair, s, false, split_6(w, pair, s, last), dot);
+            if (!last) ask_ahead(&dot[0], w->q[pair][s]);
         }
         UNROLL
         for (int i = 0; i < m; i++) {
@@ -382,10 +382,10 @@ INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, i
     else if (type == DSMOE_Q6_K) {
         const stretch_q6_k *w = (const stretch_q6_k *)octet;
         const scales_q6_k *scales = (const scales_q6_k *)(w + k / SUPER_BLOCK);
-        /* those of the next octet */
-        ask_lines_ahead((const char *)(scales + stretch) + BLOCK_OCTET * dtype_bytes(type, k) -
-                            AHEAD,
-                        sizeof *scales);
+        /* what codes do not ask for: first codes of the next octet, and its scales */
+        const char *at = (const char *)(scales + stretch);
+        ask_lines_ahead(at, sizeof *scales);
+        ask_lines_ahead(at + BLOCK_OCTET * dtype_bytes(type, k) - AHEAD, sizeof *scales);
         add_stretch_q6_k(m, x, column, w + stretch, scales + stretch, more);
     } else if (type == DSMOE_Q8_0)
         add_blocks_q8_0(m, x, column, (int)(width / BLOCK), octet, more);

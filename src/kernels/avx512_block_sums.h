@@ -127,11 +127,12 @@ INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
     code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
 }
 
-/* The codes of 6 bits of a pair, the last of four or not. */
-INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], int pair, const bool last)
+/* The codes of 6 bits of step s of a pair, the last of four or not. */
+INLINE __m512i split_6(const stretch_q6_k *w, int pair, const int s, const bool last)
 {
-    if (!last) return move_bits(load_step(at[pair], false), 0, 0, 63);
-    __m512i a = load_step(at[0], false), b = load_step(at[1], false), c = load_step(at[2], false);
+    if (!last) return move_bits(load_step(w->q[pair][s], false), 0, 0, 63);
+    __m512i a = load_step(w->q[0][s], false), b = load_step(w->q[1][s], false);
+    __m512i c = load_step(w->q[2][s], false);
     __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
     return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
 }
