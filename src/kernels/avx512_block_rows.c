@@ -14,39 +14,6 @@
 
 enum { STREAMS = 3 }; /* at most */
 
-/* ---- codes ------------------------------------------------------------------------------------- */
-
-/* Bits of `a` where the mask has ones, and of b elsewhere. */
-INLINE __m512i choose(__m512i a, __m512i b, const char mask)
-{
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(mask), a, b, 0xca);
-}
-
-/* Codes of 5 bits: those of the first five steps, and above them those of the last three. */
-INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
-{
-    __m512i v[FIVE_STEPS];
-    UNROLL
-    for (int i = 0; i < FIVE_STEPS; i++) {
-        v[i] = load_step(at + i * (single ? STEP / 2 : STEP), single);
-        code[i] = move_bits(v[i], 0, 0, 31);
-    }
-    UNROLL
-    for (int i = 0; i < 2; i++)
-        code[5 + i] = choose(_mm512_srli_epi16(v[i], 5), move_bits(v[3 + i], 6, 3, 24), 7);
-    __m512i top = choose(move_bits(v[3], 5, 3, 8), move_bits(v[4], 5, 4, 16), 8);
-    code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
-}
-
-/* The codes of 6 bits of a pair, the last of four or not. */
-INLINE __m512i split_6(const uint8_t at[SIX_STEPS][STEP], int pair, const bool last)
-{
-    if (!last) return move_bits(load_step(at[pair], false), 0, 0, 63);
-    __m512i a = load_step(at[0], false), b = load_step(at[1], false), c = load_step(at[2], false);
-    __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
-    return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
-}
-
 /* ---- small types: a pair, or a single last block -------------------------------------------------- */
 
 INLINE __m512 small_floats(const char *at, const bool single)
@@ -366,8 +333,8 @@ INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretc
         for (int i = 0; i < m; i++) dot[i] = x_offset(offset, i, 4 * pair + 2 * half, false);
         UNROLL
         for (int s = 4 * half; s < 4 * half + 4; s++) {
-            add_step(m, x, b + 2 * pair, s, false, split_6(w->q[s], pair, last), dot);
-            if (!last) ask_ahead(&dot[0], (const char *)w + (pair * STEPS + s) * STEP);
+            add_step(m, x, b + 2 * pair, s, false, split_6(w, pair, s, last), dot);
+            if (!last) ask_ahead(&dot[0], w->q[pair][s]);
         }
         UNROLL
         for (int i = 0; i < m; i++) {
@@ -415,10 +382,10 @@ INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, i
     else if (type == DSMOE_Q6_K) {
         const stretch_q6_k *w = (const stretch_q6_k *)octet;
         const scales_q6_k *scales = (const scales_q6_k *)(w + k / SUPER_BLOCK);
-        /* those of the next octet */
-        ask_lines_ahead((const char *)(scales + stretch) + BLOCK_OCTET * dtype_bytes(type, k) -
-                            AHEAD,
-                        sizeof *scales);
+        /* what codes do not ask for: first codes of the next octet, and its scales */
+        const char *at = (const char *)(scales + stretch);
+        ask_lines_ahead(at, sizeof *scales);
+        ask_lines_ahead(at + BLOCK_OCTET * dtype_bytes(type, k) - AHEAD, sizeof *scales);
         add_stretch_q6_k(m, x, column, w + stretch, scales + stretch, more);
     } else if (type == DSMOE_Q8_0)
         add_blocks_q8_0(m, x, column, (int)(width / BLOCK), octet, more);

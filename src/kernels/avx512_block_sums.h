@@ -1,5 +1,5 @@
-/* avx512_block_sums.h - how rows of x meet the codes of an octet: what there is of x, and sums of
- * integers. Its functions are for a number of rows that a compiler knows. */
+/* avx512_block_sums.h - how rows of x meet the codes of an octet: what there is of x, codes split
+ * into bytes, and sums of integers. Its functions are for a number of rows that a compiler knows. */
 #ifndef DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
 #define DSMOE_KERNELS_AVX512_BLOCK_SUMS_H
 
@@ -96,7 +96,7 @@ INLINE void half_offsets(const int m, const block_x *x, int64_t b, const int log
     }
 }
 
-/* ---- sums ------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------- */
 
 /* 64 bytes of codes, or 32 of a single block. */
 INLINE __m512i load_step(const uint8_t *at, const bool single)
@@ -104,6 +104,40 @@ INLINE __m512i load_step(const uint8_t *at, const bool single)
     if (single) return _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)at));
     return _mm512_loadu_si512(at);
 }
+
+/* Bits of `a` where the mask has ones, and of b elsewhere. */
+INLINE __m512i choose(__m512i a, __m512i b, const char mask)
+{
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8(mask), a, b, 0xca);
+}
+
+/* Codes of 5 bits: those of the first five steps, and above them those of the last three. */
+INLINE void split_5(const uint8_t *at, const bool single, __m512i code[STEPS])
+{
+    __m512i v[FIVE_STEPS];
+    UNROLL
+    for (int i = 0; i < FIVE_STEPS; i++) {
+        v[i] = load_step(at + i * (single ? STEP / 2 : STEP), single);
+        code[i] = move_bits(v[i], 0, 0, 31);
+    }
+    UNROLL
+    for (int i = 0; i < 2; i++)
+        code[5 + i] = choose(_mm512_srli_epi16(v[i], 5), move_bits(v[3 + i], 6, 3, 24), 7);
+    __m512i top = choose(move_bits(v[3], 5, 3, 8), move_bits(v[4], 5, 4, 16), 8);
+    code[7] = choose(_mm512_srli_epi16(v[2], 5), top, 7);
+}
+
+/* The codes of 6 bits of step s of a pair, the last of four or not. */
+INLINE __m512i split_6(const stretch_q6_k *w, int pair, const int s, const bool last)
+{
+    if (!last) return move_bits(load_step(w->q[pair][s], false), 0, 0, 63);
+    __m512i a = load_step(w->q[0][s], false), b = load_step(w->q[1][s], false);
+    __m512i c = load_step(w->q[2][s], false);
+    __m512i low = choose(_mm512_srli_epi16(a, 6), _mm512_srli_epi16(b, 4), 3);
+    return move_bits(choose(low, _mm512_srli_epi16(c, 2), 15), 0, 0, 63);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------- */
 
 INLINE void no_sums(const int m, __m512 sums[ROWS])
 {

@@ -335,7 +335,7 @@ INLINE void interleave_q6_k_steps(eight e, const int t, stretch_q6_k *to)
         UNROLL
         for (int i = 0; i < SIX_STEPS; i++) {
             __m512i above = move_bits(code[3][s], 2 * i, 6, (char)0xc0);
-            _mm512_storeu_si512(to->q[2 * t + s][i], _mm512_or_si512(code[i][s], above));
+            _mm512_storeu_si512(to->q[i][2 * t + s], _mm512_or_si512(code[i][s], above));
         }
     }
 }

@@ -53,7 +53,7 @@ typedef struct stretch_q5_k {
 
 /* Codes of the first three pairs, with two bits each of those of the fourth above them. */
 typedef struct stretch_q6_k {
-    uint8_t q[STEPS][SIX_STEPS][STEP];
+    uint8_t q[SIX_STEPS][STEPS][STEP];
 } stretch_q6_k;
 
 /* All of an octet after all codes, as these would not begin with cache lines otherwise. */
