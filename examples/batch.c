@@ -48,7 +48,6 @@ static void begin(text *t, int n_tokens)
     t->n_left = n_tokens;
 }
 
-/* Greedy, to keep this short. */
 static void choose(void *context, int64_t row, const float *logits)
 {
     text *t = context;
