@@ -7,13 +7,13 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t n_parts(const cut_product *c) { return ceil_div(c->n_columns, c->part); }
 
-static int64_t n_tasks(const cut_product *c) { return c->n_blocks * n_parts(c); }
+static int64_t n_tasks(const cut_product *c) { return c->n_slices * n_parts(c); }
 
 static int64_t total_cost(const cut_product *list, int64_t n)
 {
     int64_t sum = 0;
     for (int64_t i = 0; i < n; i++)
-        sum += list[i].n_blocks * cut_cost(ceil_div(list[i].n_rows, max64(1, list[i].n_blocks)),
+        sum += list[i].n_slices * cut_cost(ceil_div(list[i].n_rows, max64(1, list[i].n_slices)),
                                            list[i].n_columns, list[i].k);
     return sum;
 }
@@ -22,7 +22,7 @@ static int64_t total_cost(const cut_product *list, int64_t n)
  * than the others. */
 static int64_t part_of(const cut_product *c, int64_t most, int64_t unit)
 {
-    int64_t rows_here = ceil_div(c->n_rows, max64(1, c->n_blocks));
+    int64_t rows_here = ceil_div(c->n_rows, max64(1, c->n_slices));
     int64_t widest = rows_here > CUT_FEW_ROWS ? CUT_WIDEST : CUT_WIDEST_FEW;
     int64_t part = most / max64(1, cut_cost(rows_here, 1, c->k));
     part = max64(unit, min64(part, widest) / unit * unit);
@@ -44,7 +44,7 @@ static int64_t cut_with(cut_product *list, int64_t n, int64_t most, int64_t unit
 
 int64_t cut_tasks(cut_product *list, int64_t n, int n_threads)
 {
-    for (int64_t i = 0; i < n; i++) list[i].n_blocks = ceil_div(list[i].n_rows, GEMM_ROWS);
+    for (int64_t i = 0; i < n; i++) list[i].n_slices = ceil_div(list[i].n_rows, GEMM_ROWS);
     int64_t most = total_cost(list, n) / ((int64_t)CUT_PER_THREAD * n_threads);
     int64_t count = cut_with(list, n, most, CUT_UNIT);
     /* Few tasks, and the last round of them leaves many threads without one: single octets. */
@@ -65,9 +65,9 @@ cut_task cut_task_at(const cut_product *list, int64_t n, int64_t task)
             high = middle;
     }
     const cut_product *c = &list[low];
-    /* Blocks of rows come one after the other, while the weights of a part are near. */
-    int64_t block = (task - c->first_task) % c->n_blocks;
-    int64_t column = (task - c->first_task) / c->n_blocks * c->part;
-    int64_t row = c->n_rows * block / c->n_blocks, end = c->n_rows * (block + 1) / c->n_blocks;
+    /* Slices of rows come one after the other, while the weights of a part are near. */
+    int64_t slice = (task - c->first_task) % c->n_slices;
+    int64_t column = (task - c->first_task) / c->n_slices * c->part;
+    int64_t row = c->n_rows * slice / c->n_slices, end = c->n_rows * (slice + 1) / c->n_slices;
     return (cut_task){low, row, end - row, column, min64(c->part, c->n_columns - column)};
 }

@@ -24,7 +24,7 @@ typedef struct cut_product {
     int64_t n_rows, n_columns, k;
     dsmoe_dtype type; /* of the weight */
     /* What cut_tasks makes of it: */
-    int64_t n_blocks; /* of rows, about equal */
+    int64_t n_slices; /* of rows, about equal */
     int64_t part;     /* columns of a task; its last one may have fewer */
     int64_t first_task;
 } cut_product;

@@ -10,7 +10,7 @@ enum {
     ANSWER_HOLDS = 256 << 20, /* bytes of octets; asking takes a tenth of a millisecond */
 };
 
-/* Of the memory that programs could have: the rest is for sessions, and for the file on its way. */
+/* Of the memory that programs could have: the rest is for engines, and for the file on its way. */
 static const double largest_share = 0.85;
 
 static int64_t task_count(const octet_store *store)
