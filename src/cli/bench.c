@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/suggest.h"
@@ -26,7 +27,6 @@ static const char help[] =
 
 const double bench_window = 0.03;
 static const double longest_window = 0.2;
-static const size_t probed_size = (size_t)256 << 20;
 
 void bench_fill(float *values, int64_t n, uint32_t seed)
 {
@@ -37,11 +37,21 @@ void bench_fill(float *values, int64_t n, uint32_t seed)
     }
 }
 
+/* Twice the largest cache, so that it is memory whose reading is measured. */
+static size_t probed_size(void)
+{
+    const size_t least = (size_t)256 << 20, most = (size_t)1 << 30;
+    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    size_t size = cache > 0 ? 2 * (size_t)cache : least;
+    return size < least ? least : size > most ? most : size;
+}
+
 bool bench_probe_create(bench_probe *probe, int n_threads)
 {
-    *probe = (bench_probe){dsmoe_memory_alloc(probed_size), n_threads};
+    size_t size = probed_size();
+    *probe = (bench_probe){dsmoe_memory_alloc(size), size, n_threads};
     if (!probe->memory) return false;
-    bench_fill(probe->memory, (int64_t)(probed_size / sizeof *probe->memory), 11);
+    bench_fill(probe->memory, (int64_t)(size / sizeof *probe->memory), 11);
     return true;
 }
 
@@ -57,7 +67,7 @@ dsmoe_status bench_probe_measure(const bench_probe *probe, double seconds, dsmoe
     dsmoe_machine now;
     double window = fmin(fmax(seconds, bench_window), longest_window);
     dsmoe_status status =
-        dsmoe_machine_measure(probe->n_threads, window, probe->memory, probed_size, &now, error);
+        dsmoe_machine_measure(probe->n_threads, window, probe->memory, probe->size, &now, error);
     if (status != DSMOE_OK) return status;
     best->fma_gflops = fmax(best->fma_gflops, now.fma_gflops);
     best->read_gbs = fmax(best->read_gbs, now.read_gbs);

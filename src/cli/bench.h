@@ -5,6 +5,7 @@
 #define DSMOE_CLI_BENCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "dsmoe.h"
@@ -22,6 +23,7 @@ void bench_fill(float *values, int64_t n, uint32_t seed);
 /* What the machine's limits are measured with. */
 typedef struct bench_probe {
     float *memory; /* whose reading is measured */
+    size_t size;   /* of it, in bytes */
     int n_threads;
 } bench_probe;
 
