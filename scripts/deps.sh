@@ -10,7 +10,7 @@ packages=
 for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev cmake make pkg-config
-        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev" ;;
+        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libmicrohttpd-dev libcurl4-gnutls-dev" ;;
     test) packages="$packages libcmocka-dev" ;;
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;
