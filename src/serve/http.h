@@ -20,8 +20,9 @@ typedef struct http_options {
     int n_threads;
     int max_connections; /* more wait in the kernel's queue */
     size_t max_body;     /* bytes of a request; more is answered with 413 */
-    size_t max_bodies;   /* of all requests that are being read or answered; more is answered with 503 */
-    int idle_seconds;    /* that a connection may pass without a byte while a request is read */
+    size_t
+        max_bodies; /* of all requests that are being read or answered; more is answered with 503 */
+    int idle_seconds; /* that a connection may pass without a byte while a request is read */
     /* Called when the head of a request is in, before its body: true if the request was answered
      * already (refused) and its body is of no interest. Then, when all of it is in, `handle`. Both on
      * one of the server's threads. */
@@ -53,7 +54,7 @@ const char *http_path(const http_exchange *exchange); /* as it was sent, without
 const char *http_header(const http_exchange *exchange, const char *name);    /* NULL: not there */
 const char *http_parameter(const http_exchange *exchange, const char *name); /* after "?"; NULL */
 const char *http_body(const http_exchange *exchange, size_t *length);        /* ends with a NUL */
-const char *http_id(const http_exchange *exchange); /* of this request alone: x-request-id */
+const char *http_id(const http_exchange *exchange);   /* of this request alone: x-request-id */
 const char *http_peer(const http_exchange *exchange); /* the client's address */
 
 /* ---- the answer: from any thread, one thread at a time ---------------------------------------------- */
@@ -78,10 +79,10 @@ void http_answer(http_exchange *exchange, int status, const char *content_type, 
 /* ---- for `finished` ---------------------------------------------------------------------------- */
 
 typedef struct http_summary {
-    int status;           /* 0: the client left before one was sent */
-    size_t n_sent;        /* bytes of the body that left */
-    bool complete;        /* all of the answer did */
-    double seconds;       /* since the head of the request was in */
+    int status;     /* 0: the client left before one was sent */
+    size_t n_sent;  /* bytes of the body that left */
+    bool complete;  /* all of the answer did */
+    double seconds; /* since the head of the request was in */
 } http_summary;
 http_summary http_summarise(const http_exchange *exchange);
 

@@ -26,8 +26,8 @@ typedef enum request_kind {
 /* What requests are read against. */
 typedef struct request_limits {
     const dsmoe_tokenizer *tokenizer;
-    int64_t vocab_size, n_ctx; /* of the model, of a sequence */
-    const char *model;         /* its name */
+    int64_t vocab_size, n_ctx;      /* of the model, of a sequence */
+    const char *model;              /* its name */
     dsmoe_sampler_options sampling; /* where a request says nothing */
 } request_limits;
 
@@ -52,9 +52,9 @@ typedef struct request {
     bool ignore_eos;
     bool logprobs;
     int n_top_logprobs;
-    bool return_tokens;  /* /completion: ids beside the text */
-    bool routing;        /* each token with the experts that it met */
-    bool base64;         /* embeddings: encoding_format */
+    bool return_tokens; /* /completion: ids beside the text */
+    bool routing;       /* each token with the experts that it met */
+    bool base64;        /* embeddings: encoding_format */
 } request;
 
 /* Why a request is refused: OpenAI's error object. */
