@@ -203,6 +203,7 @@ server_options server_options_default(void)
                             .sampling = dsmoe_sampler_options_default(),
                             .max_waiting = 128,
                             .max_seconds = 600,
+                            .hang_seconds = 60,
                             .max_connections = 512,
                             .n_http_threads = 2};
 }
@@ -294,7 +295,7 @@ dsmoe_status server_give_model(server *s, const dsmoe_model *model,
                                  .engine = s->o.engine,
                                  .max_waiting = s->o.max_waiting,
                                  .max_seconds = s->o.max_seconds,
-                                 .hang_seconds = 60,
+                                 .hang_seconds = s->o.hang_seconds,
                                  .max_unsent = (size_t)256 << 10,
                                  .metrics = &s->metrics};
     STATUS_TRY(scheduler_create(&o, &s->scheduler, error));

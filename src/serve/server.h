@@ -24,7 +24,8 @@ typedef struct server_options {
     dsmoe_engine_options engine; /* n_sequences: texts at a time; n_ctx: of each */
     dsmoe_sampler_options sampling; /* where a request says nothing */
     int64_t max_waiting;
-    double max_seconds; /* of a request */
+    double max_seconds;  /* of a request */
+    double hang_seconds; /* of a layer, before /health says no */
     int max_connections, n_http_threads;
     const char *log_path; /* a line of JSON for each request; "-": standard output; NULL: none */
 } server_options;
