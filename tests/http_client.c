@@ -365,3 +365,11 @@ bool client_is_closed(http_client *c, double seconds)
         if (c->first < c->last || !more(c, until)) break;
     return c->ended && c->first == c->last;
 }
+
+bool client_is_cut_off(http_client *c, double seconds)
+{
+    double until = clock_seconds() + seconds;
+    do c->first = c->last;
+    while (!c->ended && more(c, until));
+    return c->ended;
+}

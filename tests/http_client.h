@@ -10,7 +10,7 @@ typedef struct http_client {
     int descriptor;  /* -1: not connected */
     double patience; /* seconds that one call may wait for bytes (10) */
     char problem[160];
-    bool ended; /* the server has closed its half */
+    bool ended;      /* the server has closed its half */
     bool asked_head; /* by client_ask: the answer to HEAD has no body */
 
     char *bytes; /* that came and that nobody has read yet: from `first` to `last` */
@@ -66,5 +66,7 @@ const char *client_event(http_client *client);
 
 /* Whether the server closes the connection, with nothing more to say, in that time. */
 bool client_is_closed(http_client *client, double seconds);
+/* The same, whatever it still says. */
+bool client_is_cut_off(http_client *client, double seconds);
 
 #endif

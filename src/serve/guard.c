@@ -125,10 +125,10 @@ bool guard_is_public(const char *path)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-/* "name:port" in two: the name in small letters without a dot at its end, the port or "". */
+/* "name:port" in two: the name in small letters without a dot at its end, and the port. */
 typedef struct authority {
     char name[NAME_BYTES];
-    char port[6];
+    int port;       /* -1: none */
     bool bracketed; /* "[::1]", without the brackets in `name` */
 } authority;
 
@@ -137,15 +137,13 @@ static bool read_port(authority *a, const char *text)
     if (!*text) return true;
     size_t length = strspn(text + 1, "0123456789");
     if (*text != ':' || length < 1 || length > 5 || text[1 + length]) return false;
-    long port = strtol(text + 1, NULL, 10);
-    if (port > 65535) return false;
-    snprintf(a->port, sizeof a->port, "%ld", port);
-    return true;
+    a->port = atoi(text + 1);
+    return a->port <= 65535;
 }
 
 static bool read_authority(authority *a, const char *text)
 {
-    *a = (authority){.bracketed = text[0] == '['};
+    *a = (authority){.port = -1, .bracketed = text[0] == '['};
     if (a->bracketed) text++;
     size_t length = strcspn(text, a->bracketed ? "]" : ":");
     if (length < 1 || length >= sizeof a->name) return false;
@@ -196,11 +194,11 @@ static bool host_passes(const guard *g, const guard_request *r)
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static const char *after_scheme(const char *origin, const char **port)
+static const char *after_scheme(const char *origin, int *port)
 {
-    *port = "80";
+    *port = 80;
     if (!strncasecmp(origin, "http://", 7)) return origin + 7;
-    *port = "443";
+    *port = 443;
     if (!strncasecmp(origin, "https://", 8)) return origin + 8;
     return NULL;
 }
@@ -220,13 +218,14 @@ static bool is_loopback(const authority *a, const char *text)
 
 static bool origin_is_ours(const guard_request *r)
 {
-    const char *port, *text = after_scheme(r->origin, &port);
+    int port;
+    const char *text = after_scheme(r->origin, &port);
     authority page, host;
     if (!text || !read_authority(&page, text)) return false;
     if (is_loopback(&page, text)) return true;
     if (!r->host || !read_authority(&host, r->host)) return false;
     return page.bracketed == host.bracketed && !strcmp(page.name, host.name) &&
-           !strcmp(*page.port ? page.port : port, *host.port ? host.port : port);
+           (page.port < 0 ? port : page.port) == (host.port < 0 ? port : host.port);
 }
 
 const char *guard_allowed_origin(const guard *g, const guard_request *r)

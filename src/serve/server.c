@@ -204,6 +204,7 @@ server_options server_options_default(void)
                             .max_waiting = 128,
                             .max_seconds = 600,
                             .hang_seconds = 60,
+                            .max_unsent = (size_t)256 << 10,
                             .max_connections = 512,
                             .n_http_threads = 2};
 }
@@ -296,7 +297,7 @@ dsmoe_status server_give_model(server *s, const dsmoe_model *model,
                                  .max_waiting = s->o.max_waiting,
                                  .max_seconds = s->o.max_seconds,
                                  .hang_seconds = s->o.hang_seconds,
-                                 .max_unsent = (size_t)256 << 10,
+                                 .max_unsent = s->o.max_unsent,
                                  .metrics = &s->metrics};
     STATUS_TRY(scheduler_create(&o, &s->scheduler, error));
     s->model = model;

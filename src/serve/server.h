@@ -26,6 +26,7 @@ typedef struct server_options {
     int64_t max_waiting;
     double max_seconds;  /* of a request */
     double hang_seconds; /* of a layer, before /health says no */
+    size_t max_unsent;   /* bytes that a client may leave untaken before its text waits */
     int max_connections, n_http_threads;
     const char *log_path; /* a line of JSON for each request; "-": standard output; NULL: none */
 } server_options;
