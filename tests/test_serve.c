@@ -209,31 +209,163 @@ static void several_choices_and_prompts(void **state)
 static void stops_before_a_stop_text(void **state)
 {
     (void)state;
-    char *whole = text_of("{\"prompt\": \"a\", \"max_tokens\": 40, \"temperature\": 0, "
-                          "\"ignore_eos\": true, " NO_NUL "}");
+#define STOPPED                                                                                    \
+    "{\"prompt\": \"a\", \"max_tokens\": 40, \"temperature\": 0, \"ignore_eos\": true, " NO_NUL
+    char *whole = text_of(STOPPED "}");
     /* a letter of its middle: what is not ASCII may stand for bytes that are no text */
     const char *letter = whole + strlen(whole) / 3;
     while (*letter && !(*letter > ' ' && *letter < 127 && !strchr("\"\\", *letter))) letter++;
     assert_true(*letter);
     char stop[2] = {*letter}, body[320];
-    snprintf(body, sizeof body,
-             "{\"max_tokens\": 24, \"temperature\": 1, \"seed\": 3, \"ignore_eos\": true, "
-             "\"cache_prompt\": %s, \"prompt\": [9",
-             i == 2 ? "false" : "true");
-    for (int k = 1; k < 150; k++) snprintf(body + strlen(body), 16, ",%d", 1 + k * 37 % 200);
-    strcat(body, "]}");
+    snprintf(body, sizeof body, STOPPED ", \"stop\": [\"never there\", \"%s\"]}", stop);
     json_node *a = ask(served, 200, "POST", "/v1/completions", body);
-    texts[i] = strdup(string_at(a, "choices.0.text"));
-    cached[i] = integer_at(a, "usage.prompt_tokens_details.cached_tokens");
-    assert_int_equal(integer_at(a, "timings.prompt_n") + integer_at(a, "timings.cache_n"), 150);
+    const char *text = string_at(a, "choices.0.text");
+    size_t first = (size_t)(strstr(whole, stop) - whole);
+    assert_string_equal(string_at(a, "choices.0.finish_reason"), "stop");
+    assert_int_equal(strlen(text), first);
+    assert_int_equal(strncmp(whole, text, first), 0);
+    json_node_free(a);
+    json_node *native = ask(served, 200, "POST", "/completion", body);
+    assert_string_equal(string_at(native, "stop_type"), "word");
+    assert_string_equal(string_at(native, "stopping_word"), stop);
+    json_node_free(native);
+    free(whole);
+}
+
+static void logprobs_tell_the_text(void **state)
+{
+    (void)state;
+    json_node *a = ask(served, 200, "POST", "/v1/chat/completions",
+                       "{" CHAT ", \"max_tokens\": 16, \"temperature\": 0, \"logprobs\": true, "
+                       "\"top_logprobs\": 3}");
+    const json_node *content = value_at(a, "choices.0.logprobs.content");
+    size_t n = json_node_count(content);
+    unsigned char bytes[512];
+    size_t length = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_node *token = json_node_item(content, i);
+        assert_true(number_at(token, "logprob") <= 0);
+        assert_int_equal(json_node_count(value_at(token, "top_logprobs")), 3);
+        /* at temperature 0 the likeliest is taken */
+        assert_int_equal(integer_at(token, "id"), integer_at(token, "top_logprobs.0.id"));
+        const json_node *piece = value_at(token, "bytes");
+        for (size_t b = 0; b < json_node_count(piece); b++)
+            bytes[length++] = (unsigned char)json_node_integer(json_node_item(piece, b));
+    }
+    /* what is text in those bytes is the content */
+    const char *text = string_at(a, "choices.0.message.content");
+    if (!strstr(text, "\xef\xbf\xbd")) {
+        assert_int_equal(strlen(text), length);
+        assert_memory_equal(text, bytes, length);
+    }
+    json_node_free(a);
+    a = ask(served, 200, "POST", "/v1/completions",
+            "{\"prompt\": \"a\", \"max_tokens\": 4, \"logprobs\": 2, \"ignore_eos\": true}");
+    assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.token_logprobs")), 4);
+    assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.text_offset")), 4);
     json_node_free(a);
 }
-assert_int_equal(cached[0], 0);
-assert_int_equal(cached[1], 128); /* two full pages */
-assert_int_equal(cached[2], 0);
-assert_string_equal(texts[0], texts[1]);
-assert_string_equal(texts[0], texts[2]);
-for (int i = 0; i < 3; i++) free(texts[i]);
+
+static void evaluates_a_prompt_only(void **state)
+{
+    (void)state;
+    json_node *a =
+        ask(served, 200, "POST", "/completion", "{\"prompt\": [1, \"and\", 2], \"n_predict\": 0}");
+    assert_string_equal(string_at(a, "content"), "");
+    assert_int_equal(integer_at(a, "tokens_predicted"), 0);
+    assert_string_equal(string_at(a, "stop_type"), "limit");
+    json_node_free(a);
+}
+
+static void native_answers(void **state)
+{
+    (void)state;
+    json_node *a =
+        ask(served, 200, "POST", "/completion",
+            "{\"prompt\": \"a\", \"n_predict\": 6, \"return_tokens\": true, \"n_probs\": 2, "
+            "\"ignore_eos\": true}");
+    assert_int_equal(json_node_count(value_at(a, "tokens")), 6);
+    assert_int_equal(json_node_count(value_at(a, "completion_probabilities")), 6);
+    assert_int_equal(json_node_count(value_at(a, "completion_probabilities.0.top_logprobs")), 2);
+    assert_true(json_node_bool(value_at(a, "stop")));
+    json_node_free(a);
+    a = ask(served, 200, "POST", "/completion", "{\"prompt\": [\"a\", \"b\"], \"n_predict\": 2}");
+    json_node_free(a);
+}
+
+static void context_is_a_limit(void **state)
+{
+    (void)state;
+    char body[4096] = "{\"max_tokens\": 500, \"ignore_eos\": true, \"prompt\": [1";
+    for (int i = 1; i < 250; i++) strcat(body, ",2");
+    strcat(body, "]}");
+    json_node *a = ask(served, 200, "POST", "/v1/completions", body);
+    assert_int_equal(integer_at(a, "usage.completion_tokens"), 6);
+    assert_string_equal(string_at(a, "choices.0.finish_reason"), "length");
+    json_node_free(a);
+    for (int stream = 0; stream < 2; stream++) {
+        strcpy(body, stream ? "{\"stream\": true, \"prompt\": [1" : "{\"prompt\": [1");
+        for (int i = 1; i < 300; i++) strcat(body, ",2");
+        strcat(body, "]}");
+        a = ask(served, 400, "POST", "/v1/completions", body);
+        assert_non_null(strstr(string_at(a, "error.message"), "300"));
+        assert_non_null(strstr(string_at(a, "error.message"), "256"));
+        json_node_free(a);
+    }
+}
+
+static void embeds(void **state)
+{
+    (void)state;
+    json_node *both = ask(served, 200, "POST", "/v1/embeddings",
+                          "{\"input\": [\"the cat\", \"a much longer text than that\"]}");
+    json_node *one = ask(served, 200, "POST", "/v1/embeddings", "{\"input\": \"the cat\"}");
+    double length = 0;
+    assert_int_equal(json_node_count(value_at(one, "data.0.embedding")), 64);
+    for (int i = 0; i < 64; i++) {
+        char at[48];
+        snprintf(at, sizeof at, "data.0.embedding.%d", i);
+        double x = number_at(one, at);
+        length += x * x;
+        assert_true(x == number_at(both, at)); /* the same bits in company */
+    }
+    assert_true(fabs(length - 1) < 1e-5);
+    assert_int_equal(integer_at(one, "usage.prompt_tokens"), integer_at(one, "usage.total_tokens"));
+    json_node *packed = ask(served, 200, "POST", "/v1/embeddings",
+                            "{\"input\": \"the cat\", \"encoding_format\": \"base64\"}");
+    assert_int_equal(strlen(string_at(packed, "data.0.embedding")), (64 * 4 + 2) / 3 * 4);
+    json_node_free(both);
+    json_node_free(one);
+    json_node_free(packed);
+}
+
+/* ---- beginnings that were there ------------------------------------------------------------------- */
+
+static void cache_changes_nothing(void **state)
+{
+    (void)state;
+    char body[2048];
+    char *texts[3];
+    int64_t cached[3];
+    for (int i = 0; i < 3; i++) {
+        snprintf(body, sizeof body,
+                 "{\"max_tokens\": 24, \"temperature\": 1, \"seed\": 3, \"ignore_eos\": true, "
+                 "\"cache_prompt\": %s, \"prompt\": [9",
+                 i == 2 ? "false" : "true");
+        for (int k = 1; k < 150; k++) snprintf(body + strlen(body), 16, ",%d", 1 + k * 37 % 200);
+        strcat(body, "]}");
+        json_node *a = ask(served, 200, "POST", "/v1/completions", body);
+        texts[i] = strdup(string_at(a, "choices.0.text"));
+        cached[i] = integer_at(a, "usage.prompt_tokens_details.cached_tokens");
+        assert_int_equal(integer_at(a, "timings.prompt_n") + integer_at(a, "timings.cache_n"), 150);
+        json_node_free(a);
+    }
+    assert_int_equal(cached[0], 0);
+    assert_int_equal(cached[1], 128); /* two full pages */
+    assert_int_equal(cached[2], 0);
+    assert_string_equal(texts[0], texts[1]);
+    assert_string_equal(texts[0], texts[2]);
+    for (int i = 0; i < 3; i++) free(texts[i]);
 }
 
 /* ---- streams ------------------------------------------------------------------------------------ */
