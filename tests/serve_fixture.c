@@ -53,8 +53,12 @@ int remove_served_model(void **state)
 
 server_options served_options(void)
 {
+    /* Byte 0 is text for the model, but not for the reader of JSON here. */
+    static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
     server_options o = server_options_default();
     o.port = 0;
+    o.sampling.logit_bias = &no_nul;
+    o.sampling.n_logit_bias = 1;
     o.model_path = path;
     o.engine = (dsmoe_engine_options){
         .n_ctx = 256, .n_sequences = 4, .n_batch = 64, .n_threads = 2, .kv_type = DSMOE_F16};

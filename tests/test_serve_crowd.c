@@ -40,7 +40,7 @@ static void request_of(int number, char *body, size_t size)
 {
     snprintf(body, size,
              "{\"max_tokens\": %d, \"temperature\": 1, \"seed\": %d, \"ignore_eos\": true, "
-             "\"logit_bias\": {\"0\": false}, \"prompt\": [%d",
+             "\"prompt\": [%d",
              10 + 3 * number, number, 1 + number);
     for (int i = 0; i < 17 * number; i++)
         snprintf(body + strlen(body), size - strlen(body), ",%d", 1 + (number + i * 31) % 250);
