@@ -53,12 +53,8 @@ int remove_served_model(void **state)
 
 server_options served_options(void)
 {
-    /* Byte 0 is text for the model, but not for the reader of JSON here. */
-    static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
     server_options o = server_options_default();
     o.port = 0;
-    o.sampling.logit_bias = &no_nul;
-    o.sampling.n_logit_bias = 1;
     o.model_path = path;
     o.engine = (dsmoe_engine_options){
         .n_ctx = 256, .n_sequences = 4, .n_batch = 64, .n_threads = 2, .kv_type = DSMOE_F16};
@@ -70,7 +66,12 @@ server *start_server(const server_options *options)
     server *s;
     dsmoe_error error;
     must(server_start(options, &s, &error), &error);
-    must(server_give_model(s, model, tokenizer, &error), &error);
+    server_model served = {model, tokenizer, dsmoe_sampler_options_default()};
+    /* Byte 0 is text for the model, but not for the reader of JSON here. */
+    static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
+    served.sampling.logit_bias = &no_nul;
+    served.sampling.n_logit_bias = 1;
+    must(server_give_model(s, &served, &error), &error);
     return s;
 }
 
