@@ -123,7 +123,7 @@ test("mean of nothing is zero", () => assert.equal(mean([]), 0));
 test("a token lights its experts, light fades, use stays as a glow", () => {
   const levels = new LiveLevels(2, 4);
   const log = exampleLog();
-  levels.light(log, 0);
+  levels.light(log, 0, 1000);
   const lit = [...levels.toSteps()];
   assert.ok(lit[0] > lit[1] && lit[1] > 0, "the larger gate is brighter");
   assert.equal(lit[2], 0);
@@ -137,11 +137,22 @@ test("a token lights its experts, light fades, use stays as a glow", () => {
   assert.equal(levels.toSteps()[0], 0);
 });
 
+test("fast tokens fade faster, so that they do not light everything", () => {
+  const slow = new LiveLevels(2, 4);
+  const fast = new LiveLevels(2, 4);
+  for (let i = 1; i < 100; i++) {
+    slow.light(exampleLog(), 0, i * 200);
+    fast.light(exampleLog(), 0, i * 16);
+  }
+  assert.ok(slow.halfLife > 300);
+  assert.ok(fast.halfLife < 70);
+});
+
 test("without motion only the last token is lit", () => {
   const levels = new LiveLevels(2, 4);
   const log = exampleLog();
-  levels.light(log, 0, false);
-  levels.light(log, 1, false);
+  levels.light(log, 0, 1000, false);
+  levels.light(log, 1, 1100, false);
   assert.equal(levels.levels[1], 0);
   assert.ok(levels.levels[2] > 0);
 });

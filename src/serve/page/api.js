@@ -1,5 +1,6 @@
 // api.js - the server as functions: JSON answers, streams of events, and the key if the server wants one.
 import { readEvents } from "./sse.js";
+import { remember, session } from "./storage.js";
 
 const KEY = "dsmoe.key";
 
@@ -38,7 +39,7 @@ export class Api {
   }
 
   async #request(path, body, signal) {
-    let key = sessionStorage.getItem(KEY);
+    let key = session.getItem(KEY);
     for (;;) {
       const answer = await this.#send(path, body, signal, key);
       if (answer.ok) return answer;
@@ -68,13 +69,13 @@ export class Api {
 
   // Several requests may be refused at the same time; the person is asked once for all of them.
   async #nextKey(refused) {
-    const stored = sessionStorage.getItem(KEY);
+    const stored = session.getItem(KEY);
     if (stored && stored !== refused) return stored;
     this.#asking ??= this.#askKey(Boolean(refused)).finally(() => {
       this.#asking = null;
     });
     const key = await this.#asking;
-    if (key) sessionStorage.setItem(KEY, key);
+    if (key) remember(session, KEY, key);
     return key;
   }
 }

@@ -8,6 +8,7 @@ import { receive, requestFor } from "./answer.js";
 import { askKey, notify } from "./dialogs.js";
 import { RoutingMemory } from "./routing_log.js";
 import { loadSettings, saveSettings } from "./settings.js";
+import { local, remember, session } from "./storage.js";
 import { addMessage, choose, findMessage, newConversation, newId, pathOf, Shelf } from "./store.js";
 
 const SAVE_EVERY_MS = 1000;
@@ -15,12 +16,12 @@ const CURRENT = "dsmoe.current";
 
 export class App extends EventTarget {
   api = new Api(askKey);
-  settings = loadSettings(localStorage);
-  routing = new RoutingMemory(localStorage);
+  settings = loadSettings(local);
+  routing = new RoutingMemory(local);
   props = null;
   wantsRouting = () => false; // the experts panel says whether it is open
   token = null; // {message, index}: the token whose experts are on show
-  #shelf = new Shelf(localStorage);
+  #shelf = new Shelf(local);
   #running = new Map(); // conversation's id → {controller, message}
   #saveTimer = 0;
   #unsaved = new Set();
@@ -29,7 +30,7 @@ export class App extends EventTarget {
   constructor() {
     super();
     this.conversations = this.#shelf.load();
-    const last = sessionStorage.getItem(CURRENT);
+    const last = session.getItem(CURRENT);
     this.conversation = this.conversations.find(({ id }) => id === last) ?? newConversation(this.settings.system);
     this.routing.load(this.conversation.id);
     addEventListener("storage", (event) => this.#changedElsewhere(event.key));
@@ -160,11 +161,7 @@ export class App extends EventTarget {
     this.conversation = conversation;
     this.token = null;
     this.routing.load(conversation.id);
-    try {
-      sessionStorage.setItem(CURRENT, conversation.id);
-    } catch {
-      // Then a reload begins with a new conversation.
-    }
+    remember(session, CURRENT, conversation.id);
     this.emit("conversation");
     this.emit("list");
     this.emit("running");
@@ -199,7 +196,7 @@ export class App extends EventTarget {
   }
 
   settingsChanged() {
-    saveSettings(localStorage, this.settings);
+    saveSettings(local, this.settings);
     this.emit("settings");
     if (this.conversations.includes(this.conversation)) this.#store(this.conversation);
   }
@@ -207,11 +204,7 @@ export class App extends EventTarget {
   // A conversation joins the list with its first message.
   #keep() {
     if (!this.conversations.includes(this.conversation)) this.conversations.unshift(this.conversation);
-    try {
-      sessionStorage.setItem(CURRENT, this.conversation.id);
-    } catch {
-      // As in open().
-    }
+    remember(session, CURRENT, this.conversation.id);
   }
 
   #changed(conversation) {

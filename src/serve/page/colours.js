@@ -2,7 +2,7 @@
 // same scales as in the training reports.
 
 const STEPS = 64;
-const HEAT = ["--cell", "--s8", "--s10", "--s11", "--s12", "--hot"];
+const HEAT = ["--cell", "--s7", "--s8", "--s10", "--s11", "--s12", "--hot"];
 const DIVERGING = Array.from({ length: 13 }, (_, i) => `--s${i}`);
 
 let cache = null;

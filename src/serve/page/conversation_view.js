@@ -56,6 +56,7 @@ export class ConversationView {
   // Views of messages that stay are kept; the rest is made or dropped.
   #render() {
     const path = this.#app.path;
+    const focused = this.#focusedTool();
     const kept = new Map();
     for (const message of path) {
       const old = this.#views.get(message.id);
@@ -70,8 +71,23 @@ export class ConversationView {
       replace(this.#list, nodes);
       if (!path.length) this.#picture.draw();
     }
+    this.#returnFocus(focused, nodes);
     if (this.#follows) this.#region.scrollTop = this.#region.scrollHeight;
     this.#scrolled();
+  }
+
+  // Which button of which message has the focus: it may be made again, or give way to that of another branch.
+  #focusedTool() {
+    const tool = document.activeElement?.closest("#message-list .tools button");
+    if (!tool) return null;
+    return { place: [...this.#list.children].indexOf(tool.closest(".message")), label: tool.getAttribute("aria-label") };
+  }
+
+  #returnFocus(focused, nodes) {
+    if (!focused || document.activeElement?.closest("#message-list")) return;
+    const tools = [...(nodes[focused.place]?.querySelectorAll(".tools button") ?? [])];
+    const same = tools.find((tool) => tool.getAttribute("aria-label") === focused.label && !tool.disabled);
+    (same ?? byId("input")).focus({ preventScroll: true });
   }
 
   #scrolled() {

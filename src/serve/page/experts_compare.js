@@ -12,14 +12,14 @@ export class CompareView {
   #grid = new GridCanvas("Map of differences; the numbers and the table below say the same in words", (l, e) => this.#describe(l, e));
   #a = choice("A", [], () => this.show());
   #b = choice("B", [], () => this.show());
-  #part = choice("Tokens", [["answer", "answer only"], ["all", "prompt and answer"], ["prompt", "prompt only"]], () => this.show());
+  #part = choice("Tokens", [["answer", "of the answer"], ["prompt", "of the prompt"], ["all", "all"]], () => this.show());
   #numbers = el("div");
 
   constructor(app) {
     this.#app = app;
     this.#grid.setScale("diverging");
     this.element = el("div", { class: "view" },
-      el("p", { class: "about" }, "Two answers side by side: warm cells are experts that B used more, cold cells those that A used more, as a part of an even share."),
+      el("p", { class: "about" }, "Two answers of this conversation, also of different branches: warm cells are experts that B used more, cold cells those that A used more."),
       el("div", { class: "choices" }, this.#a.element, this.#b.element, this.#part.element),
       this.#grid.element,
       el("p", { class: "legend" }, el("span", null, "more in A"), el("i", { class: "scale diverging" }), el("span", null, "more in B")),
@@ -32,7 +32,7 @@ export class CompareView {
     if (!props?.moe || this.element.closest("[hidden]")) return;
     const { n_layers: layers, n_routed_experts: experts, first_layer: first = 0 } = props.moe;
     this.#grid.setModel(props.moe);
-    this.#offer(answerOptions(this.#app));
+    this.#offer(answerOptions(this.#app, this.#app.conversation.messages));
     const logs = [this.#a, this.#b].map((side) => routing.get(side.value));
     if (!logs[0] || !logs[1] || logs[0] === logs[1]) {
       this.#grid.draw(new Uint8Array(layers * experts).fill(stepOf(0.5)));

@@ -85,7 +85,7 @@ export class CrowdView {
     const chance = expectedDistinct(experts, top, perPass);
     replace(this.#numbers,
       facts([["running", String(running)], ["waiting", String(waiting)], ["tokens a pass", perPass.toFixed(1)],
-        ["distinct experts", `${mean(distinct).toFixed(1)} of ${experts}`]]),
+        ["experts met", mean(distinct).toFixed(1), `of ${experts}`]]),
       bars(`Distinct experts that a pass met; the line is what chance would give (${chance.toFixed(1)})`, ["Layer", "Experts", "Of chance"],
         distinct.map((value, l) => ({ name: String(l + first), value, mark: chance, text: value.toFixed(1), note: `${(value / chance).toFixed(2)} ×` })), experts));
   }

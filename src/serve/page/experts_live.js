@@ -52,11 +52,11 @@ export class LiveView {
     this.#request();
   }
 
-  // The end of a prompt comes all at once; its glow is enough.
   #light({ log, index }) {
     this.#last = { log, index };
+    if (!this.#hint.hidden) this.#showHint();
     if (!this.#levels) return;
-    this.#levels.light(log, index, !this.#still.matches);
+    this.#levels.light(log, index, performance.now(), !this.#still.matches);
     this.#request();
   }
 

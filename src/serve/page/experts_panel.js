@@ -6,6 +6,7 @@ import { CrowdView } from "./experts_crowd.js";
 import { LiveView } from "./experts_live.js";
 import { TokenView } from "./experts_token.js";
 import { UseView } from "./experts_use.js";
+import { local, remember } from "./storage.js";
 
 const NAME = "dsmoe.experts";
 const VIEWS = [["live", "Live", LiveView], ["token", "Token", TokenView], ["use", "Use", UseView], ["compare", "Compare", CompareView], ["crowd", "Crowd", CrowdView]];
@@ -34,8 +35,8 @@ export class ExpertsPanel {
     app.on("props", () => {
       this.#button.hidden = !app.props.moe?.n_layers;
     });
-    this.#select(localStorage.getItem(`${NAME}.view`) ?? "live");
-    if (localStorage.getItem(NAME) === "open" && matchMedia("(min-width: 1000px)").matches) this.#open(true, false);
+    this.#select(local.getItem(`${NAME}.view`) ?? "live");
+    if (local.getItem(NAME) === "open" && matchMedia("(min-width: 1000px)").matches) this.#open(true, false);
   }
 
   get isOpen() {
@@ -64,7 +65,7 @@ export class ExpertsPanel {
     this.#panel.hidden = !open;
     document.body.classList.toggle("with-experts", open);
     this.#button.setAttribute("aria-expanded", String(open));
-    localStorage.setItem(NAME, open ? "open" : "closed");
+    remember(local, NAME, open ? "open" : "closed");
     const { view, tab } = this.#tabs.get(this.#current);
     if (open) view.show();
     else view.hide?.();
@@ -80,7 +81,7 @@ export class ExpertsPanel {
   #select(name) {
     if (!this.#tabs.has(name)) name = "live";
     this.#current = name;
-    localStorage.setItem(`${NAME}.view`, name);
+    remember(local, `${NAME}.view`, name);
     for (const [other, { tab, box, view }] of this.#tabs) {
       const chosen = other === name;
       tab.setAttribute("aria-selected", String(chosen));

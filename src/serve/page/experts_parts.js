@@ -23,28 +23,30 @@ export function choice(label, options, onChange) {
   };
 }
 
-// Answers on show that have their routing, as [id, name].
-export function answerOptions(app) {
-  return app.path
+// Answers that have their routing, as [id, name]: those on show, or of all branches.
+export function answerOptions(app, messages = app.path) {
+  return messages
     .filter((message) => message.role === "assistant")
-    .map((message, i) => [message.id, `answer ${i + 1}: ${message.content.trim().replace(/\s+/g, " ").slice(0, 28) || "…"}`])
+    .map((message, i) => [message.id, `${i + 1}. ${message.content.trim().replace(/\s+/g, " ").slice(0, 28) || "…"}`])
     .filter(([id]) => app.routing.get(id)?.length);
 }
 
+// Headline numbers: [name, number, what it is of].
 export function facts(list) {
-  return el("dl", { class: "facts" }, list.map(([name, value]) => el("div", null, el("dt", null, name), el("dd", null, value))));
+  return el("dl", { class: "facts" }, list.map(([name, value, note]) =>
+    el("div", null, el("dt", null, name), el("dd", null, value, note ? el("small", null, ` ${note}`) : null))));
 }
 
 // A table whose second column is drawn as bars; `mark` on a row puts a line into its bar.
 export function bars(caption, heads, rows, most) {
   const cell = ({ value, text, mark }) => {
-    const bar = el("span", { class: "bar" }, el("span", null, text));
+    const bar = el("i", { class: "bar" });
     bar.style.setProperty("--fill", `${Math.max(0, Math.min(100, (value / most) * 100))}%`);
     if (mark !== undefined) {
       bar.classList.add("marked");
       bar.style.setProperty("--mark", `${Math.min(100, (mark / most) * 100)}%`);
     }
-    return el("td", { class: "bar-cell" }, bar);
+    return el("td", { class: "bar-cell" }, el("span", null, el("span", null, text), bar));
   };
   return el("table", { class: "data bars" }, el("caption", null, caption),
     el("thead", null, el("tr", null, heads.map((head) => el("th", { scope: "col" }, head)))),

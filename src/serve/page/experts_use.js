@@ -15,7 +15,7 @@ export class UseView {
   #timer = 0;
   #grid = new GridCanvas("Heat map of the experts; lists and tables below say the same in words", (l, e) => this.#describe(l, e));
   #scope = choice("Of", [], () => this.show());
-  #part = choice("Tokens", [["all", "prompt and answer"], ["answer", "answer only"], ["prompt", "prompt only"]], () => this.show());
+  #part = choice("Tokens", [["all", "all"], ["answer", "of the answer"], ["prompt", "of the prompt"]], () => this.show());
   #measure = choice("By", [["gate", "gate value"], ["choices", "times chosen"]], () => this.show());
   #numbers = el("div");
 
@@ -45,7 +45,7 @@ export class UseView {
     const { n_layers: layers, n_routed_experts: experts, first_layer: first = 0 } = props.moe;
     this.#grid.setModel(props.moe);
     const answers = answerOptions(this.#app);
-    this.#scope.setOptions([["", "the whole conversation"], ...answers]);
+    this.#scope.setOptions([["", "all answers"], ...answers]);
     const ids = this.#scope.value ? [this.#scope.value] : answers.map(([id]) => id);
     const logs = ids.map((id) => this.#app.routing.get(id)).filter(Boolean);
     const part = this.#part.value;
@@ -62,8 +62,8 @@ export class UseView {
     const bits = mean(entropies(this.#shares, layers, experts));
     return facts([
       ["tokens", integer(tokens)],
-      ["experts met", `${integer(used)} of ${integer(layers * experts)}`],
-      ["mean entropy", `${bits.toFixed(2)} of ${Math.log2(experts).toFixed(2)} bits`],
+      ["experts met", integer(used), `of ${integer(layers * experts)}`],
+      ["mean entropy", bits.toFixed(2), `of ${Math.log2(experts).toFixed(2)} bits`],
     ]);
   }
 

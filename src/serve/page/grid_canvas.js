@@ -4,6 +4,7 @@ import { colours } from "./colours.js";
 import { el } from "./dom.js";
 
 const GUTTER = 24;
+const HEAD = 4; // so that the first layer's number is whole
 const FOOT = 18;
 const MAX_CELL = 22;
 const FONT = "11px system-ui, sans-serif";
@@ -71,7 +72,7 @@ export class GridCanvas {
     const cellHeight = Math.max(4, Math.min(MAX_CELL, cellWidth * 1.35, 420 / this.layers));
     this.#cell = { width: cellWidth, height: cellHeight, gap: cellWidth >= 4 ? 1 : 0 };
     this.#ratio = devicePixelRatio || 1;
-    const height = Math.ceil(cellHeight * this.layers) + FOOT;
+    const height = HEAD + Math.ceil(cellHeight * this.layers) + FOOT;
     this.#canvas.width = Math.round(width * this.#ratio);
     this.#canvas.height = Math.round(height * this.#ratio);
     this.#canvas.style.height = `${height}px`;
@@ -98,10 +99,10 @@ export class GridCanvas {
     context.textBaseline = "middle";
     context.textAlign = "right";
     const everyLayer = stride(this.layers, 14 / height);
-    for (let l = 0; l < this.layers; l += everyLayer) context.fillText(l + this.firstLayer, GUTTER - 6, (l + 0.5) * height);
+    for (let l = 0; l < this.layers; l += everyLayer) context.fillText(l + this.firstLayer, GUTTER - 6, HEAD + (l + 0.5) * height);
     context.textAlign = "center";
     const everyExpert = stride(this.experts, 26 / width);
-    for (let e = 0; e < this.experts; e += everyExpert) context.fillText(e, GUTTER + (e + 0.5) * width, this.layers * height + 11);
+    for (let e = 0; e < this.experts; e += everyExpert) context.fillText(e, GUTTER + (e + 0.5) * width, HEAD + this.layers * height + 11);
   }
 
   // Edges lie on whole pixels of the screen, else gaps would differ from column to column.
@@ -120,15 +121,15 @@ export class GridCanvas {
       const l = Math.floor(i / this.experts);
       const e = i - l * this.experts;
       const x = edge(GUTTER + e * width);
-      const y = edge(l * height);
+      const y = edge(HEAD + l * height);
       context.fillStyle = scale[this.#steps[i]];
-      context.fillRect(x, y, edge(GUTTER + (e + 1) * width) - x - space, edge((l + 1) * height) - y - space);
+      context.fillRect(x, y, edge(GUTTER + (e + 1) * width) - x - space, edge(HEAD + (l + 1) * height) - y - space);
     }
   }
 
   #cellAt(x, y) {
     const expert = Math.floor((x - GUTTER) / this.#cell.width);
-    const layer = Math.floor(y / this.#cell.height);
+    const layer = Math.floor((y - HEAD) / this.#cell.height);
     return expert >= 0 && expert < this.experts && layer >= 0 && layer < this.layers ? { layer, expert } : null;
   }
 }

@@ -6,7 +6,7 @@ const PATHS = {
   menu: "M4 7h16M4 12h16M4 17h16",
   close: "M6 6l12 12M18 6L6 18",
   send: "M12 19V5M5.5 11.5L12 5l6.5 6.5",
-  stop: "M7.5 7.5h9v9h-9z",
+  stop: "M7 7h10v10H7zM9 9h6v6H9zM11 11h2v2h-2z",
   copy: "M9 9h10v11H9zM5 15V4h10",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
   again: "M19 12a7 7 0 1 1-2.1-5M19 4v4.5h-4.5",

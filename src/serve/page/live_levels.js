@@ -1,9 +1,13 @@
 // live_levels.js - how bright each cell of the live grid is. A token lights its experts by their gate values; light fades
-// by half in a third of a second; experts met earlier in the answer keep a faint glow. No DOM here.
+// by half within about two tokens, so that slow models leave a trail and fast ones do not light everything;
+// experts met earlier in the answer keep a faint glow. No DOM here.
 
-const HALF_LIFE_MS = 330;
+const TOKENS_TO_HALF = 2;
+const SHORTEST_MS = 60;
+const LONGEST_MS = 350;
 const DARK = 0.012;
-const GLOW = 0.3; // of the scale, for the expert met most
+const DIMMEST = 0.4; // of the scale, for a token's smallest gate value
+const GLOW = 0.22; // for the expert met most
 
 export class LiveLevels {
   constructor(layers, experts) {
@@ -14,6 +18,8 @@ export class LiveLevels {
     this.steps = new Uint8Array(layers * experts);
     this.brightest = 0.05; // gate value that counts as full light
     this.mostUsed = 0;
+    this.halfLife = LONGEST_MS;
+    this.litAt = 0;
   }
 
   clear() {
@@ -22,23 +28,30 @@ export class LiveLevels {
     this.mostUsed = 0;
   }
 
-  // A token's experts. Without `fade` only the last token is lit.
-  light(log, index, fade = true) {
+  // A token's experts, at a time in milliseconds. Without `fade` only the last token is lit.
+  light(log, index, now, fade = true) {
     if (!fade) this.levels.fill(0);
+    this.#keepPace(now);
     this.brightest *= 0.995;
     log.forEach(index, index + 1, (l, e, gate) => {
       if (l >= this.layers || e >= this.experts) return;
       const i = l * this.experts + e;
       this.brightest = Math.max(this.brightest, gate);
-      this.levels[i] = Math.max(this.levels[i], 0.35 + 0.65 * (gate / this.brightest));
+      this.levels[i] = Math.max(this.levels[i], DIMMEST + (1 - DIMMEST) * (gate / this.brightest) ** 2);
       this.used[i] += gate;
       this.mostUsed = Math.max(this.mostUsed, this.used[i]);
     });
   }
 
+  #keepPace(now) {
+    const wanted = Math.max(SHORTEST_MS, Math.min(LONGEST_MS, (now - this.litAt) * TOKENS_TO_HALF));
+    this.halfLife += (wanted - this.halfLife) * 0.1;
+    this.litAt = now;
+  }
+
   // Fades by what `ms` take. True while anything is still lit.
   fade(ms) {
-    const factor = 0.5 ** (ms / HALF_LIFE_MS);
+    const factor = 0.5 ** (ms / this.halfLife);
     let lit = false;
     for (let i = 0; i < this.levels.length; i++) {
       if (this.levels[i] === 0) continue;

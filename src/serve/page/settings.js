@@ -1,5 +1,6 @@
 // settings.js - how answers are sampled, and the dialog that changes it. An empty field leaves the choice to the server.
 import { byId, el, replace } from "./dom.js";
+import { remember } from "./storage.js";
 
 const NAME = "dsmoe.settings";
 
@@ -33,11 +34,7 @@ export function loadSettings(storage) {
 }
 
 export function saveSettings(storage, settings) {
-  try {
-    storage.setItem(NAME, JSON.stringify(settings));
-  } catch {
-    // No room: the settings hold until the page is closed.
-  }
+  remember(storage, NAME, JSON.stringify(settings));
 }
 
 // The fields of a request that the settings name.
@@ -89,12 +86,12 @@ export class SettingsDialog {
     this.#fields.clear();
     replace(byId("settings-numbers"), NUMBERS.map(([field, label, note, min, max, step]) => {
       const id = `settings-${field}`;
-      const known = Number.isFinite(defaults[field]) ? String(Number(defaults[field].toFixed(4))) : "";
+      const known = Number.isFinite(defaults[field]) ? `${Number(defaults[field].toFixed(4))} (the server's)` : "";
       const input = el("input", { id, type: "number", min, max, step: step < 1 ? "any" : 1, inputmode: "decimal",
         placeholder: known, "aria-describedby": `${id}-note` });
       this.#fields.set(field, input);
       return el("div", { class: "field" }, el("label", { for: id }, label), input,
-        el("p", { class: "note", id: `${id}-note` }, known ? `${note} The server's own: ${known}.` : note));
+        el("p", { class: "note", id: `${id}-note` }, note));
     }));
   }
 

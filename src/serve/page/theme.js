@@ -19,8 +19,8 @@
     const choice = document.getElementById("theme");
     choice.value = root.dataset.theme ?? "system";
     choice.addEventListener("change", () => {
-      localStorage.setItem(NAME, choice.value);
       apply(choice.value);
+      localStorage.setItem(NAME, choice.value);
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
   });
