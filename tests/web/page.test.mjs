@@ -138,6 +138,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.keyboard.press("Escape");
     await finished();
     assert.match(await textOf(".message.assistant .foot"), /You stopped this answer/);
+    assert.match(await textOf(".message.assistant .figures"), /\d+ tokens · prompt of \d+ tokens/, "it has its figures all the same");
     assert.ok((await answers())[0].length > 10);
   });
 
@@ -362,7 +363,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.waitForSelector("#view-live tbody tr");
     const { moe } = await getJson(pacer.url, "/props");
     assert.equal((await all("#view-live tbody tr")).length, moe.n_layers, "the table has a row for each layer");
-    assert.match(await textOf("#view-live tbody td"), /\d+ \(0\.\d+\)/);
+    assert.match(await textOf("#view-live tbody td"), /\d+ \([01]\.\d+\)/);
   });
 
   test("without motion the grid shows the last token and does not fade", async () => {

@@ -10,6 +10,7 @@ export function requestFor({ conversation, last, settings, props, routing }) {
     model: props.model,
     stream: true,
     stream_options: { include_usage: true },
+    timings_per_token: true, // so that an answer that is stopped has its figures too
     ...samplingFields(settings),
     ...(routing ? { routing: true } : {}),
   };
@@ -42,14 +43,14 @@ export async function receive(events, message, moe, on) {
         firstAt = now;
         figures.firstTokenMs = now - began;
       } else {
-        // A chunk is about a token; the server's own count replaces this at the end.
+        // A chunk is about a token; where the server counts itself, its count comes after this.
         figures.perSecond = ((count - 1) / (now - firstAt)) * 1000;
       }
       message.content += text;
-      on.text();
     }
     if (choice?.finish_reason) message.finish = choice.finish_reason;
     takeFigures(figures, event);
+    if (text) on.text();
   }
 }
 
@@ -62,6 +63,11 @@ function takeRouting(log, entries, isPrompt, on) {
 }
 
 function takeFigures(figures, { usage, timings }) {
+  if (timings) {
+    figures.promptTokens = timings.prompt_n + timings.cache_n;
+    figures.cachedTokens = timings.cache_n;
+    figures.completionTokens = timings.predicted_n;
+  }
   if (usage) {
     figures.promptTokens = usage.prompt_tokens;
     figures.completionTokens = usage.completion_tokens;

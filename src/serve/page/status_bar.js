@@ -3,6 +3,7 @@ import { byId } from "./dom.js";
 import { count, integer, rate } from "./format.js";
 
 const POLL_MS = 5000;
+const SOON_MS = 400; // after an answer began or ended
 const RETRY_MS = 3000;
 
 export class StatusBar {
@@ -15,7 +16,10 @@ export class StatusBar {
     app.on("text", () => {
       this.#frame ||= requestAnimationFrame(() => this.#speed());
     });
-    app.on("running", () => this.#speed());
+    app.on("running", () => {
+      this.#speed();
+      setTimeout(() => this.#poll(), SOON_MS);
+    });
     setInterval(() => this.#poll(), POLL_MS);
     document.addEventListener("visibilitychange", () => this.#poll());
     this.#start();
@@ -78,6 +82,7 @@ export class StatusBar {
     this.#frame = 0;
     const run = this.#app.running;
     const perSecond = run?.message.figures?.perSecond;
+    this.#context();
     byId("speed").textContent = perSecond ? rate(perSecond) : run ? (run.message.content ? "" : "Reading the prompt…") : "";
   }
 }

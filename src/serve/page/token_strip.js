@@ -39,6 +39,9 @@ export class TokenStrip {
     const text = this.#log.texts[i];
     const shown = text.includes("\n") ? `${visible(text)}\n` : text || "∅";
     if (this.#spans[i].textContent !== shown) this.#spans[i].textContent = shown;
+    // A screen reader says nothing of a space.
+    if (!text.trim()) this.#spans[i].setAttribute("aria-label", text.includes("\n") ? "line end" : text ? "space" : "nothing");
+    else this.#spans[i].removeAttribute("aria-label");
     this.#spans[i].classList.toggle("unrouted", !this.#log.isRouted(i));
   }
 
