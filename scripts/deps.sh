@@ -4,6 +4,7 @@
 #   test    the tests, beside those of build
 #   clang   the second compiler, beside those of test
 #   fuzz    the fuzz targets, beside those of build
+#   web     the tests of the page, beside those of build
 set -eu
 
 packages=
@@ -14,8 +15,13 @@ for purpose in "$@"; do
     test) packages="$packages libcmocka-dev" ;;
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;
+    web)
+        packages="$packages chromium"
+        command -v node >/dev/null 2>&1 || packages="$packages nodejs"
+        command -v npm >/dev/null 2>&1 || packages="$packages npm" # which some builds of Node bring along
+        ;;
     *)
-        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang and fuzz" >&2
+        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang, fuzz and web" >&2
         exit 2
         ;;
     esac

@@ -254,7 +254,7 @@ static dsmoe_status listen_on(server *s, dsmoe_error *error)
                                .key = o->key,
                                .n_threads = o->n_http_threads,
                                .max_connections = o->max_connections,
-                               .max_body = (size_t)8 << 20,
+                               .max_body = (size_t)4 << 20,
                                .max_bodies = (size_t)256 << 20,
                                .idle_seconds = 30,
                                .admit = admit,
