@@ -22,7 +22,7 @@ typedef struct http_options {
     size_t max_body;     /* bytes of a request; more is answered with 413 */
     size_t max_bodies;   /* of all requests in hand together; more is answered with 503 */
     /* That a connection may pass without a byte while a request is read, or while bytes of an answer wait for the
-     * client. All of a request must be in after twice that time, and a second more for each kilobyte of its body. */
+     * client. All of a request must be in after twice that time, and a second more for each kilobyte of its body. 0: no limit. */
     int idle_seconds;
     /* Called when the head of a request is in, before its body: true if the request was answered
      * already (refused) and its body is of no interest. Then, when all of it is in, `handle`. Both on
