@@ -9,16 +9,30 @@
 
 /* ---- clients that dawdle -------------------------------------------------------------------- */
 
+enum { BLOCK = 64 * 1024, N_BLOCKS = 256 };
+static char block[BLOCK];
+
+/* More than the kernel takes for a client that does not read. */
+static void send_blocks(http_exchange *x)
+{
+    for (int i = 0; i < BLOCK; i++) block[i] = (char)('a' + i % 23);
+    for (int i = 0; i < N_BLOCKS; i++) assert_true(http_send(x, block, BLOCK));
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void test_slow_reader(void **state)
 {
     (void)state;
-    enum { BLOCK = 64 * 1024, N_BLOCKS = 256 };
-    static char block[BLOCK];
-    for (int i = 0; i < BLOCK; i++) block[i] = (char)('a' + i % 23);
     http_client c, other;
     http_exchange *x = ask_held(&c, "");
     http_begin(x, 200, "application/octet-stream", true);
-    for (int i = 0; i < N_BLOCKS; i++) assert_true(http_send(x, block, BLOCK));
+    send_blocks(x);
     assert_true(http_unsent(x) > BLOCK * N_BLOCKS / 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(client_fetch(&other, url(), "GET", "/hello", "", NULL), 200);
@@ -32,7 +46,7 @@ static void test_slow_reader(void **state)
 }
 
 /* Silence, and a byte now and then, while the head or the body of a request is awaited, end a connection; an answer
- * may take as long as it likes. */
+ * may take as long as it likes, but not its client. */
 static void test_slow_senders(void **state)
 {
     (void)state;
@@ -44,10 +58,14 @@ static void test_slow_senders(void **state)
         "POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n"};
     enum { N = COUNT(beginnings) };
-    http_client silent[N], slow[N], waiting, streaming;
-    http_exchange *late = ask_held(&waiting, "x"), *half = ask_held(&streaming, "x");
+    http_client silent[N], slow[N], waiting, streaming, deaf;
+    http_exchange *late = ask_held(&waiting, "x"), *half = ask_held(&streaming, "x"),
+                  *unheard = ask_held(&deaf, "x");
     http_begin(half, 200, "text/event-stream", true);
     assert_true(http_send(half, "data: 1\n\n", 9));
+    http_begin(unheard, 200, "text/event-stream", true);
+    send_blocks(unheard);
+    double cpu = cpu_seconds();
     double began = clock_seconds();
     for (int i = 0; i < N; i++) {
         connect_to(&silent[i]);
@@ -69,6 +87,10 @@ static void test_slow_senders(void **state)
         client_close(&slow[i]);
     }
     assert_true(clock_seconds() > began + 2);
+    assert_true(cpu_seconds() < cpu + 1); /* to wait is no work */
+    assert_true(becomes_gone(unheard));
+    http_end(unheard);
+    client_close(&deaf);
     http_answer(late, 200, "text/plain", "late", 4);
     expect(&waiting, 200, "late");
     assert_true(http_send(half, "data: 2\n\n", 9));
