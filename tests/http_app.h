@@ -1,6 +1,6 @@
-/* http_app.h - a server for tests of HTTP: "/hello" says so, "/empty" has nothing to say, "/echo" returns the body, "/nothing"
- * ends without an answer, "/refused" is refused before its body, "/held" waits for a test to take it, and everything
- * else describes the request. */
+/* http_app.h - a server for tests of HTTP: "/hello" says so, "/empty" has nothing to say, "/echo" returns the
+ * body, "/nothing" ends without an answer, "/refused" is refused before its body, "/held" waits for a test to
+ * take it, and everything else describes the request. */
 #ifndef DSMOE_TESTS_HTTP_APP_H
 #define DSMOE_TESTS_HTTP_APP_H
 

@@ -424,9 +424,9 @@ static size_t on_unescape(void *context, struct MHD_Connection *connection, char
 
 static const char too_long[] = "the body of the request is too long";
 
-/* The head of a request is in. A refusal waits until the body is in, too: many clients read nothing before they
- * have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if there is no telling where
- * the body ends, if it is too long to wait for, or if the client itself waits. */
+/* The head of a request is in. A refusal waits until the body is in, too: many clients read nothing before
+ * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
+ * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
                                      const char *path, const char *method, void **memory)
 {
