@@ -94,7 +94,7 @@ static void keep_row(void *context, int64_t row, const float *logits)
 static void forward_all(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n, all_rows *kept)
 {
     dsmoe_error error = {0};
-    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, kept, NULL, NULL, {0}};
+    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, kept, NULL, NULL, false, {0}};
     kept->n = 0;
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          "forward");

@@ -69,19 +69,24 @@ int runner_options_check(const char *command, runner_options *o)
     return model_path_find(command, &o->model, &o->found);
 }
 
+dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config, int64_t capacity)
+{
+    dsmoe_sampler_options s = dsmoe_sampler_options_default();
+    if (!config->do_sample) return s;
+    s.temperature = config->temperature;
+    s.top_k = config->top_k;
+    s.top_p = config->top_p;
+    s.min_p = 0;
+    s.repeat_penalty = config->repetition_penalty;
+    s.repeat_last_n = capacity; /* the public meaning of repetition_penalty */
+    return s;
+}
+
 /* The options of the command line over those of the model over the usual ones. */
 static dsmoe_sampler_options
 sampler_options(const runner_options *o, const dsmoe_generation_config *config, int64_t capacity)
 {
-    dsmoe_sampler_options s = dsmoe_sampler_options_default();
-    if (config->do_sample) {
-        s.temperature = config->temperature;
-        s.top_k = config->top_k;
-        s.top_p = config->top_p;
-        s.min_p = 0;
-        s.repeat_penalty = config->repetition_penalty;
-        s.repeat_last_n = capacity; /* the public meaning of repetition_penalty */
-    }
+    dsmoe_sampler_options s = runner_model_sampling(config, capacity);
     if (o->temp >= 0) s.temperature = o->temp;
     if (o->top_k >= 0) s.top_k = o->top_k;
     if (o->top_p >= 0) s.top_p = o->top_p;

@@ -29,33 +29,37 @@ typedef struct runner_options {
 } runner_options;
 
 /* The part of --help that belongs to these options. */
-#define RUNNER_HELP                                                                                \
-    "      --ignore-eos         go on after the token that ends a text\n"                          \
-    "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"  \
-    "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
-    "  -t, --threads N          threads (all processors)\n"                                        \
-    "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"        \
+#define RUNNER_HELP                                                                                   \
+    "      --ignore-eos         go on after the token that ends a text\n"                             \
+    "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"     \
+    "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"               \
+    "  -t, --threads N          threads (all processors)\n"                                           \
+    "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"           \
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
-    "                           but processes that run the same file share its memory\n"          \
-    "\n"                                                                                           \
-    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"      \
-    "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"           \
-    "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                \
-    "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"    \
-    "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"       \
-    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                    \
-    "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                        \
-    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"      \
-    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                 \
-    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"       \
-    "                           several times, and be written ID+X or ID-X\n"                      \
-    "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"     \
-    "      --stop TEXT          end the text before this one; may be given several times\n"        \
+    "                           but processes that run the same file share its memory\n"              \
+    "\n"                                                                                              \
+    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"         \
+    "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"              \
+    "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                   \
+    "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"       \
+    "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"          \
+    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                       \
+    "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                           \
+    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"         \
+    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                    \
+    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"          \
+    "                           several times, and be written ID+X or ID-X\n"                         \
+    "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"        \
+    "      --stop TEXT          end the text before this one; may be given several times\n"           \
     "  -h, --help               this text\n"
 
 /* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must stay
  * where it is. */
 void runner_options_rows(runner_options *options, option_row *rows);
+
+/* How a model wants to be sampled: as its generation_config.json says if it samples, else as usual. */
+dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config,
+                                            int64_t capacity);
 
 /* Whether they make sense together, and which model is meant: CLI_OK, or an exit code after a message. */
 int runner_options_check(const char *command, runner_options *options);
