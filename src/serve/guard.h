@@ -9,7 +9,7 @@
 #include "dsmoe.h"
 
 typedef struct guard {
-    char **keys; /* none: nobody needs one */
+    char **keys; /* from guard_add_key; none: nobody needs one */
     size_t n_keys;
     const char *const *hosts; /* names beside this machine's own and addresses */
     size_t n_hosts;
@@ -17,7 +17,8 @@ typedef struct guard {
     size_t n_origins;
 } guard;
 
-/* Adds a key, or those of a file, one a line; empty lines and those that begin with # are none. */
+/* Adds a key of 1 to 512 bytes without control characters, or those of a file, one a line; empty lines and
+ * those that begin with # are none, but there must be one. */
 dsmoe_status guard_add_key(guard *g, const char *key, dsmoe_error *error);
 dsmoe_status guard_add_key_file(guard *g, const char *path, dsmoe_error *error);
 void guard_free(guard *g);

@@ -10,6 +10,7 @@
 #include "serve/http.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,12 +22,12 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "formats/whole_file.h"
 #include "serve/http_bytes.h"
 #include "serve/http_fields.h"
 #include "serve/http_links.h"
 #include "serve/http_request.h"
 #include "serve/http_socket.h"
+#include "serve/http_tls.h"
 
 enum {
     HEAD_BYTES = 32 * 1024,  /* of memory for a connection: what bounds the head of a request */
@@ -38,6 +39,7 @@ struct http_server {
     http_options options;
     struct MHD_Daemon *daemon;
     http_socket listener;
+    int left_over; /* the descriptor that MHD listened on until it was told to stop; -1: it still does */
     atomic_int references; /* the server's own and one of each exchange */
     http_bodies bodies;
     atomic_bool stopping, quiet;
@@ -134,9 +136,11 @@ static void exchange_leave_list(http_exchange *x)
 
 /* ---- connections, and requests that take for ever --------------------------------------------- */
 
-static double reading_limit(const http_server *server)
+/* When a request that begins now must be in; 0: never. */
+static double reading_deadline(const http_server *server)
 {
-    return 2.0 * server->options.idle_seconds;
+    int idle = server->options.idle_seconds;
+    return idle > 0 ? clock_seconds() + 2.0 * idle : 0;
 }
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **memory,
@@ -147,8 +151,8 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *memory = http_links_add(&server->links, info ? info->connect_fd : -1,
-                                 clock_seconds() + reading_limit(server));
+        *memory =
+            http_links_add(&server->links, info ? info->connect_fd : -1, reading_deadline(server));
     } else { /* its descriptor is still open */
         http_links_remove(&server->links, *memory);
     }
@@ -162,13 +166,13 @@ static http_link *link_of(struct MHD_Connection *connection)
     return info ? info->socket_context : NULL;
 }
 
-/* The next request must be in within so many seconds from now; 0: it is in. */
-static void set_deadline(http_server *server, struct MHD_Connection *connection, double seconds)
+/* Until when the next request must be in; 0: it is in. */
+static void set_deadline(http_server *server, struct MHD_Connection *connection, double deadline)
 {
     http_link *link = link_of(connection);
     if (!link) return;
     pthread_mutex_lock(&server->lock);
-    link->deadline = seconds > 0 ? clock_seconds() + seconds : 0;
+    link->deadline = deadline;
     pthread_mutex_unlock(&server->lock);
 }
 
@@ -373,7 +377,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 {
     http_server *server = context;
     http_exchange *x = *memory;
-    set_deadline(server, connection, reading_limit(server));
+    set_deadline(server, connection, reading_deadline(server));
     if (!x) return;
     *memory = NULL;
     exchange_leave_list(x);
@@ -420,9 +424,9 @@ static size_t on_unescape(void *context, struct MHD_Connection *connection, char
 
 static const char too_long[] = "the body of the request is too long";
 
-/* The head of a request is in. A refusal waits until the body is in, too: many clients read nothing before they
- * have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if there is no telling where
- * the body ends, if it is too long to wait for, or if the client itself waits. */
+/* The head of a request is in. A refusal waits until the body is in, too: many clients read nothing before
+ * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
+ * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
                                      const char *path, const char *method, void **memory)
 {
@@ -515,43 +519,34 @@ http_summary http_summarise(http_exchange *x)
 
 /* ---- the server ----------------------------------------------------------------------------- */
 
-/* A PEM file as a string. */
-static dsmoe_status read_pem(const char *path, char **text, dsmoe_error *error)
+/* MHD closes the descriptor that it listens on, but after an error only sometimes: it has one of its own. */
+static void start_daemon(http_server *server, const http_tls *tls)
 {
-    whole_file file;
-    STATUS_TRY(whole_file_read(&file, path, 1 << 20, error));
-    *text = strndup(file.bytes, file.size);
-    whole_file_free(&file);
-    if (!*text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-    if (!strstr(*text, "-----BEGIN "))
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: not a PEM file", path);
-    return DSMOE_OK;
-}
-
-static void start_daemon(http_server *server, char *key, char *cert)
-{
+    int descriptor = fcntl(server->listener.descriptor, F_DUPFD_CLOEXEC, 0);
+    if (descriptor < 0) return;
     const http_options *o = &server->options;
     struct MHD_OptionItem more[] = {{MHD_OPTION_END, 0, NULL},
                                     {MHD_OPTION_END, 0, NULL},
                                     {MHD_OPTION_END, 0, NULL},
                                     {MHD_OPTION_END, 0, NULL}};
     int n = 0;
-    if (o->n_threads > 1)
-        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, o->n_threads, NULL};
-    if (key) {
-        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, key};
-        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, cert};
+    int n_threads = o->n_threads < o->max_connections ? o->n_threads : o->max_connections;
+    if (n_threads > 1) /* they divide the connections among themselves */
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, n_threads, NULL};
+    if (tls->key) {
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, tls->key};
+        more[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, tls->cert};
     }
-    unsigned flags = MHD_ALLOW_SUSPEND_RESUME | (key ? MHD_USE_TLS : 0);
+    unsigned flags = MHD_ALLOW_SUSPEND_RESUME | (tls->key ? MHD_USE_TLS : 0);
     flags |= MHD_is_feature_supported(MHD_FEATURE_EPOLL) ? MHD_USE_EPOLL_INTERNAL_THREAD
                                                          : MHD_USE_AUTO_INTERNAL_THREAD;
     server->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET,
-        server->listener.descriptor, MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_seconds,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, server, MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,
-        MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+        flags, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET, descriptor,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)o->idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, server, MHD_OPTION_UNESCAPE_CALLBACK, on_unescape, NULL, MHD_OPTION_ARRAY,
+        more, MHD_OPTION_END);
 }
 
 static http_server *server_new(const http_options *options)
@@ -561,7 +556,7 @@ static http_server *server_new(const http_options *options)
     server->options = *options;
     server->bodies.max = options->max_body;
     server->bodies.max_all = options->max_bodies;
-    server->listener.descriptor = -1;
+    server->listener.descriptor = server->left_over = -1;
     atomic_init(&server->references, 1);
     pthread_mutex_init(&server->lock, NULL);
     pthread_condattr_t attributes;
@@ -573,24 +568,19 @@ static http_server *server_new(const http_options *options)
 }
 
 /* Everything but the memory of the server; after an error some of it is there. */
-static dsmoe_status server_open(http_server *server, char **key, char **cert, dsmoe_error *error)
+static dsmoe_status server_open(http_server *server, http_tls *tls, dsmoe_error *error)
 {
     const http_options *o = &server->options;
-    if (!o->cert != !o->key)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "TLS needs both a certificate and its key");
-    if (o->cert) {
-        if (!MHD_is_feature_supported(MHD_FEATURE_TLS))
-            return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: the HTTP library was built without TLS", o->cert);
-        STATUS_TRY(read_pem(o->cert, cert, error));
-        STATUS_TRY(read_pem(o->key, key, error));
-    }
+    STATUS_TRY(http_tls_read(tls, o->cert, o->key, error));
+    if (tls->cert && !MHD_is_feature_supported(MHD_FEATURE_TLS))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: the HTTP library was built without TLS", o->cert);
     if (o->socket_path)
         STATUS_TRY(http_socket_open_file(&server->listener, o->socket_path, error));
     else
         STATUS_TRY(http_socket_open(&server->listener, o->cert ? "https" : "http",
                                     o->host ? o->host : "127.0.0.1", o->port, error));
-    start_daemon(server, *key, *cert);
+    start_daemon(server, tls);
     if (!server->daemon && o->cert)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s and %s: not a certificate and its key",
                            o->cert, o->key);
@@ -607,10 +597,9 @@ dsmoe_status http_server_start(const http_options *options, http_server **result
     *result = NULL;
     http_server *server = server_new(options);
     if (!server) return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory");
-    char *key = NULL, *cert = NULL;
-    dsmoe_status status = server_open(server, &key, &cert, error);
-    free(key);
-    free(cert);
+    http_tls tls = {0};
+    dsmoe_status status = server_open(server, &tls, error);
+    http_tls_free(&tls);
     if (status == DSMOE_OK)
         *result = server;
     else
@@ -624,8 +613,8 @@ void http_server_quiesce(http_server *server)
 {
     if (atomic_exchange(&server->quiet, true)) return;
     /* MHD looks away but lets it be; the kernel would go on to greet clients. */
-    int descriptor = MHD_quiesce_daemon(server->daemon);
-    if (descriptor >= 0) shutdown(descriptor, SHUT_RDWR);
+    server->left_over = MHD_quiesce_daemon(server->daemon);
+    shutdown(server->listener.descriptor, SHUT_RDWR);
 }
 
 int http_server_connections(http_server *server)
@@ -657,9 +646,8 @@ void http_server_stop(http_server *server)
     resume_all(server);
     if (server->has_watcher) pthread_join(server->watcher, NULL);
     if (server->daemon) MHD_stop_daemon(server->daemon);
-    /* One that it still listens on MHD closes by itself. */
-    bool ours = !server->daemon || atomic_load(&server->quiet);
-    if (ours && server->listener.descriptor >= 0) close(server->listener.descriptor);
+    if (server->left_over >= 0) close(server->left_over);
+    if (server->listener.descriptor >= 0) close(server->listener.descriptor);
     http_socket_forget(&server->listener);
     server_release(server);
 }

@@ -21,18 +21,20 @@ typedef struct http_options {
     int max_connections; /* more wait in the kernel's queue */
     size_t max_body;     /* bytes of a request; more is answered with 413 */
     size_t max_bodies;   /* of all requests in hand together; more is answered with 503 */
-    /* That a connection may pass without a byte while a request is read, or while bytes of an answer wait for the
-     * client. All of a request must be in after twice that time, and a second more for each kilobyte of its body. */
+    /* That a connection may pass without a byte while a request is read, or while bytes of an answer
+     * wait for the client. All of a request must be in after twice that time, and a second more for
+     * each kilobyte of its body. 0: no limit. */
     int idle_seconds;
     /* Called when the head of a request is in, before its body: true if the request was answered
      * already (refused) and its body is of no interest. Then, when all of it is in, `handle`. Both on
      * one of the server's threads. */
     bool (*admit)(void *context, http_exchange *exchange);
     void (*handle)(void *context, http_exchange *exchange);
-    /* An answer that this file gives by itself (413, 431, …) as the body of an error, to be freed. */
+    /* An answer that this file gives by itself (400, 413, 503) as the body of an error, to be freed.
+     * May be NULL. What the library refuses on its own (a head that is too long: 431) has a text of its own. */
     char *(*error_body)(int status, const char *message);
-    /* Called once for every request when its answer was sent or its client left; may be NULL. The request
-     * can still be asked for, except its body. */
+    /* Called once for every request whose head was in, admitted or not, when its answer was sent or its
+     * client left; may be NULL. The request can still be asked for. */
     void (*finished)(void *context, http_exchange *exchange);
     void *context;
 } http_options;

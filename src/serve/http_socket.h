@@ -7,7 +7,7 @@
 #include "dsmoe.h"
 
 typedef struct http_socket {
-    int descriptor; /* listening, non-blocking; who takes it closes it */
+    int descriptor; /* listening, non-blocking; the caller closes it */
     char url[512];  /* "http://127.0.0.1:8080" or "unix:/path" */
     char *path;     /* of the file; NULL: none */
     dev_t device;   /* that the file had when it was made here */
