@@ -467,8 +467,14 @@ static void routing_streams(void **state)
     }
     assert_int_equal(position, 15);
     client_close(&client);
-    json_node_free(
-        ask(served, 400, "POST", "/v1/completions", "{\"prompt\": \"a\", \"routing\": true}"));
+    json_node *whole =
+        ask(served, 200, "POST", "/v1/completions",
+            "{\"prompt\": [1, 2, 3, 4, 5], \"max_tokens\": 10, \"ignore_eos\": true, "
+            "\"routing\": true, \"cache_prompt\": false}");
+    assert_int_equal(json_node_count(value_at(whole, "routing")), 15);
+    assert_int_equal(integer_at(whole, "routing.14.position"), 14);
+    assert_int_equal(json_node_count(value_at(whole, "routing.13.experts")), 2);
+    json_node_free(whole);
 }
 
 static void crowd_is_watched(void **state)

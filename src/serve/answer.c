@@ -204,25 +204,43 @@ static void put_token(FILE *out, const text *t, int64_t position)
     fprintf(out, ", \"position\": %" PRId64 ", \"experts\": [", position);
 }
 
-void answer_put_routing(FILE *out, text *t)
+/* Tokens that went through the model since it was last asked; `first` if nothing stands before them. */
+static void put_tokens(FILE *out, text *t, bool first)
 {
     routing_log *log = &t->routing;
     int64_t end = (int64_t)t->prompt->n_ids + (int64_t)t->n_tokens;
-    if (!log->experts || t->state == TEXT_READS) return;
     int64_t n = log->n_rows < end - log->first ? log->n_rows : end - log->first;
-    fputs(", \"routing\": [", out);
-    for (int64_t row = 0; row < n; row++) {
-        if (row) fputs(", ", out);
+    for (int64_t row = 0; row < n; row++, first = false) {
+        if (!first) fputs(", ", out);
         put_token(out, t, log->first + row);
         put_experts(out, log, row);
         fputs("]}", out);
     }
     /* The last token of an answer never went through the model. */
     if (t->state == TEXT_ENDED && log->first + n < end) {
-        if (n > 0) fputs(", ", out);
+        if (!first) fputs(", ", out);
         put_token(out, t, end - 1);
         fputs("], \"weights\": []}", out);
     }
-    fputc(']', out);
     routing_log_begin(log, log->first + log->n_rows);
+}
+
+void answer_put_routing(FILE *out, text *t)
+{
+    if (!t->routing.experts || t->state == TEXT_READS) return;
+    fputs(", \"routing\": [", out);
+    if (t->routed.bytes) fwrite(t->routed.bytes, 1, t->routed.length, out);
+    put_tokens(out, t, t->routed.length == 0);
+    fputc(']', out);
+}
+
+void answer_keep_routing(job *j, text *t)
+{
+    answer a;
+    dsmoe_error error;
+    if (t->state == TEXT_READS || t->routing.n_rows == 0) return;
+    if (answer_open(&a)->out) put_tokens(a.out, t, t->routed.length == 0);
+    if (!answer_close(&a) || byte_buffer_append(&t->routed, a.text, a.length, &error))
+        request_refuse(&j->error, 503, "", "not enough memory");
+    free(a.text);
 }

@@ -38,6 +38,8 @@ answer_news answer_take_news(text *t);
 void answer_put_usage(FILE *out, const job *j);
 void answer_put_timings(FILE *out, const text *t);
 void answer_put_routing(FILE *out, text *t); /* forgets what it has told */
+/* The same for an answer that is not a stream: it is kept until the end. */
+void answer_keep_routing(job *j, text *t);
 /* {"token", "logprob", "bytes"} without the brace at the end. */
 void answer_put_logprob(FILE *out, const job *j, const dsmoe_logprob *l);
 double answer_logprob(double logprob);

@@ -62,6 +62,10 @@ static void put_end(FILE *out, const text *t)
 static void show(job *j, text *t)
 {
     if (t->state == TEXT_READS) return;
+    if (!j->request.stream) {
+        answer_keep_routing(j, t);
+        return;
+    }
     answer_news news = answer_take_news(t);
     if (news.length == 0 && news.n_tokens == 0 && t->state != TEXT_ENDED && t->routing.n_rows == 0)
         return;
@@ -96,6 +100,7 @@ static void finish(job *j)
             if (i) fputs(", ", a.out);
             put_content(a.out, t, &news);
             put_end(a.out, t);
+            if (j->request.routing) answer_put_routing(a.out, t);
             fputc('}', a.out);
         }
         if (many) fputc(']', a.out);

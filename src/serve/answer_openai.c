@@ -169,6 +169,10 @@ static void send_end(job *j, const text *t)
 static void show(job *j, text *t)
 {
     if (t->state == TEXT_READS) return; /* nothing is written yet */
+    if (!j->request.stream) {
+        answer_keep_routing(j, t);
+        return;
+    }
     bool first = !t->is_told;
     t->is_told = true;
     if (first && is_chat(j)) send_role(j, t);
@@ -219,6 +223,7 @@ static void finish_whole(job *j)
         fputc(']', a.out);
         answer_put_usage(a.out, j);
         answer_put_timings(a.out, &j->texts[0]);
+        if (j->request.routing) answer_put_routing(a.out, &j->texts[0]);
         fputc('}', a.out);
     }
     answer_send_whole(&a, j->exchange, 200);

@@ -56,10 +56,6 @@ static void read_and_submit(server *s, http_exchange *exchange, request_kind kin
     request r;
     request_error error = {0};
     bool good = request_read(&r, kind, &s->limits, body, length, &error);
-    if (good && r.routing && !r.stream) {
-        request_refuse(&error, 400, "routing", "routing needs \"stream\": true");
-        good = false;
-    }
     if (good) {
         submit(s, &r, exchange, writer, prefix);
         return;

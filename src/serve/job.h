@@ -9,7 +9,7 @@ enum { JOB_ID = 48 };
 
 /* How an answer is written; called by the thread that owns the engine. */
 typedef struct job_writer {
-    /* There is more to show of a text of a stream. */
+    /* A text went on: there may be more to show of it. NULL: nothing is shown before the end. */
     void (*show)(job *j, text *t);
     /* All texts are at their end, or `error` says why there is no answer. The exchange is ended here. */
     void (*finish)(job *j);

@@ -325,7 +325,7 @@ static void take_turn(scheduler *s, const dsmoe_turn *turn, double now)
         leave(s, t);
         j->n_ended++;
     }
-    if (j->request.stream && j->writer->show) j->writer->show(j, t);
+    if (j->writer->show) j->writer->show(j, t);
 }
 
 static void run_pass(scheduler *s)

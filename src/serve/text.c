@@ -240,5 +240,6 @@ void text_free(text *t)
     free(t->logprobs);
     free(t->embedding);
     byte_buffer_free(&t->bytes);
+    byte_buffer_free(&t->routed);
     routing_log_free(&t->routing);
 }

@@ -60,6 +60,7 @@ typedef struct text {
     bool is_told;               /* the answer has begun with it */
     size_t told, n_tokens_told; /* bytes and tokens that the answer has already */
     routing_log routing;        /* if it was asked for */
+    byte_buffer routed;         /* what a whole answer will tell of it, as JSON */
     routing_crowd *crowd;       /* if somebody watches all */
     double *embedding;          /* [hidden_size] sums, if that is what was asked for */
     int64_t n_embedded;
