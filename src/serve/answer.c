@@ -222,7 +222,7 @@ static void put_tokens(FILE *out, text *t, bool first)
         put_token(out, t, end - 1);
         fputs("], \"weights\": []}", out);
     }
-    routing_log_begin(log, log->first + log->n_rows);
+    routing_log_begin(log, t->state == TEXT_ENDED ? end : log->first + log->n_rows);
 }
 
 void answer_put_routing(FILE *out, text *t)
