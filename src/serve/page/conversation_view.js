@@ -19,8 +19,7 @@ export class ConversationView {
 
   constructor(app) {
     this.#app = app;
-    app.on("conversation props routing", () => this.#render());
-    app.on("running", () => this.#render());
+    app.on("conversation props routing running", () => this.#render());
     app.on("text", (message) => this.#later(message));
     app.on("token", () => {
       for (const view of this.#views.values()) view.markToken();

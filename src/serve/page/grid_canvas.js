@@ -71,11 +71,9 @@ export class GridCanvas {
     const width = this.element.clientWidth;
     if (!width || !this.layers) return;
     const cellWidth = Math.min(MAX_CELL, (width - GUTTER) / this.experts);
-    // A few layers are drawn high, many low, so that the picture has about the same height.
-    const cellHeight = Math.max(
-      4,
-      Math.min(MAX_CELL, Math.max(cellWidth * 1.35, 160 / this.layers), 420 / this.layers),
-    );
+    // A few layers are drawn high, many low, so that the picture has about the same height and fits the window.
+    const most = Math.min(420, innerHeight * (innerWidth < 1000 ? 0.3 : 0.5)) / this.layers;
+    const cellHeight = Math.max(4, Math.min(MAX_CELL, most, Math.max(cellWidth * 1.35, 160 / this.layers)));
     this.#cell = { width: cellWidth, height: cellHeight, gap: cellWidth >= 4 ? 1 : 0 };
     this.#ratio = devicePixelRatio || 1;
     const height = HEAD + Math.ceil(cellHeight * this.layers) + FOOT;
