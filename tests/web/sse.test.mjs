@@ -18,7 +18,10 @@ for (const size of [1, 2, 3, 7, 1000]) {
 
 test("a line end of two characters may come apart", () => {
   const parser = new SseParser();
-  assert.deepEqual([..."data: a\r\ndata: b\r\n\r\n"].flatMap((c) => parser.push(c)), ["a\nb"]);
+  assert.deepEqual(
+    [..."data: a\r\ndata: b\r\n\r\n"].flatMap((c) => parser.push(c)),
+    ["a\nb"],
+  );
 });
 
 test("a carriage return alone ends a line", () =>
