@@ -365,8 +365,11 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.waitForSelector("#question[open] input[type=password]");
     await page.type("#question-field", "secret");
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => document.getElementById("send") && !document.querySelector("#question[open]"));
+    await page.waitForSelector(".welcome-name");
+    assert.equal(await page.$("#question[open]"), null);
     assert.equal(await page.evaluate(() => sessionStorage.getItem("dsmoe.key")), "secret");
+    await ask("With a key");
+    assert.equal(pacer.authorization, "Bearer secret");
     assert.equal(await page.evaluate(() => Object.values(localStorage).some((text) => text.includes("secret"))), false);
   });
 

@@ -64,6 +64,7 @@ export const postJson = (url, path, body, headers = {}) =>
 
 export class Pacer {
   requests = []; // bodies of completions, as the page sent them
+  authorization = null; // of the last of them
   tokens = 60;
   eventMs = 10;
   props = {}; // fields of /props to change
@@ -109,7 +110,10 @@ export class Pacer {
     const body = await bodyOf(request);
     const path = request.url.split("?")[0];
     const at = this.#canned.findIndex((entry) => entry.path === path);
-    if (path.endsWith("completions")) this.requests.push(JSON.parse(body));
+    if (path.endsWith("completions")) {
+      this.requests.push(JSON.parse(body));
+      this.authorization = request.headers.authorization ?? null;
+    }
     if (at >= 0) {
       const { status, headers, body: text } = this.#canned.splice(at, 1)[0].answer;
       return response.writeHead(status, headers).end(text);
