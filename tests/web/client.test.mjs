@@ -1,5 +1,5 @@
-// client.test.mjs - the HTTP interface as clients meet it: the official `openai` client, plain requests where a client would
-// hide what is sent, and what people's scripts for other servers rely on.
+// client.test.mjs - the HTTP interface as clients meet it: the official `openai` client, plain requests where a
+// client would hide what is sent, and what people's scripts for other servers rely on.
 import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, describe, test } from "node:test";
@@ -27,7 +27,13 @@ const hasChat = () => props.chat_template !== null;
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // One question in both forms: as a chat where the model has one, and as text.
-const ask = (text, more = {}) => client.chat.completions.create({ model: props.model, messages: [{ role: "user", content: text }], ...GREEDY, ...more });
+const ask = (text, more = {}) =>
+  client.chat.completions.create({
+    model: props.model,
+    messages: [{ role: "user", content: text }],
+    ...GREEDY,
+    ...more,
+  });
 const complete = (prompt, more = {}) => client.completions.create({ model: props.model, prompt, ...GREEDY, ...more });
 
 async function joined(stream) {
@@ -44,7 +50,11 @@ async function rawEvents(path, body) {
   assert.match(answer.headers.get("content-type"), /^text\/event-stream/);
   const text = await answer.text();
   assert.ok(text.endsWith("\n\n"));
-  return text.split("\n\n").flatMap((event) => event.split("\n")).filter((line) => line.startsWith("data: ")).map((line) => line.slice(6));
+  return text
+    .split("\n\n")
+    .flatMap((event) => event.split("\n"))
+    .filter((line) => line.startsWith("data: "))
+    .map((line) => line.slice(6));
 }
 
 async function slotsIdle(within = 2000) {
@@ -67,7 +77,8 @@ async function isApiError(answer, status, type) {
 }
 
 describe("chat", { skip }, () => {
-  const chatTest = (name, body) => test(name, async (t) => (hasChat() ? body(t) : t.skip("the model has no chat form")));
+  const chatTest = (name, body) =>
+    test(name, async (t) => (hasChat() ? body(t) : t.skip("the model has no chat form")));
 
   chatTest("an answer has text, a reason for its end, and usage that adds up", async () => {
     const answer = await ask("Hello");
@@ -83,7 +94,9 @@ describe("chat", { skip }, () => {
 
   chatTest("a stream has the same text, in the form clients rely on", async () => {
     const whole = await ask("Tell me something.");
-    const { chunks, text } = await joined(await ask("Tell me something.", { stream: true, stream_options: { include_usage: true } }));
+    const { chunks, text } = await joined(
+      await ask("Tell me something.", { stream: true, stream_options: { include_usage: true } }),
+    );
     assert.equal(text, whole.choices[0].message.content);
     assert.equal(new Set(chunks.map(({ id }) => id)).size, 1);
     assert.ok(chunks.every(({ object }) => object === "chat.completion.chunk"));
@@ -92,7 +105,10 @@ describe("chat", { skip }, () => {
     assert.deepEqual(chunks.at(-2).choices[0].delta, {});
     assert.equal(chunks.at(-2).choices[0].finish_reason, "length");
     assert.deepEqual(chunks.at(-1).choices, []);
-    assert.deepEqual({ ...chunks.at(-1).usage, prompt_tokens_details: 0 }, { ...whole.usage, prompt_tokens_details: 0 });
+    assert.deepEqual(
+      { ...chunks.at(-1).usage, prompt_tokens_details: 0 },
+      { ...whole.usage, prompt_tokens_details: 0 },
+    );
     const events = await rawEvents("/v1/chat/completions", { messages: [{ role: "user", content: "Hi" }], ...GREEDY });
     assert.equal(events.at(-1), "[DONE]");
     assert.ok(events.slice(0, -1).every((text) => !("usage" in JSON.parse(text)) || JSON.parse(text).usage === null));
@@ -100,8 +116,22 @@ describe("chat", { skip }, () => {
 
   chatTest("content may come in parts, null means absent, unknown fields are ignored", async () => {
     const plain = await ask("ab");
-    const parts = await client.chat.completions.create({ ...GREEDY, model: props.model, top_p: null, stop: null, an_unknown_field: { a: 1 },
-      messages: [{ role: "user", content: [{ type: "text", text: "a" }, { type: "text", text: "b" }] }] });
+    const parts = await client.chat.completions.create({
+      ...GREEDY,
+      model: props.model,
+      top_p: null,
+      stop: null,
+      an_unknown_field: { a: 1 },
+      messages: [
+        {
+          role: "user",
+          content: [
+            { type: "text", text: "a" },
+            { type: "text", text: "b" },
+          ],
+        },
+      ],
+    });
     assert.equal(parts.choices[0].message.content, plain.choices[0].message.content);
   });
 
@@ -120,10 +150,20 @@ describe("chat", { skip }, () => {
   });
 
   chatTest("malformed messages are refused", async () => {
-    const bad = [undefined, null, "text", [], [null], ["text"], [{ role: "user", content: 5 }], [{ role: "nobody", content: "x" }], [{ content: "x" }]];
-    for (const messages of bad) await isApiError(await postJson(server.url, "/v1/chat/completions", { messages }), 400, "invalid_request_error");
-    const image = [{ role: "user", content: [{ type: "image_url" }] }];
-    await isApiError(await postJson(server.url, "/v1/chat/completions", { messages: image }), 501, "not_supported_error");
+    const bad = [
+      undefined,
+      null,
+      "text",
+      [],
+      [null],
+      ["text"],
+      [{ role: "user", content: 5 }],
+      [{ role: "nobody", content: "x" }],
+      [{ content: "x" }],
+      [{ role: "user", content: [{ type: "image_url" }] }],
+    ];
+    for (const messages of bad)
+      await isApiError(await postJson(server.url, "/v1/chat/completions", { messages }), 400, "invalid_request_error");
   });
 
   chatTest("the template can be seen, and is what a chat is made of", async () => {
@@ -144,7 +184,10 @@ describe("text", { skip }, () => {
 
   test("two choices, whole and streamed", async () => {
     const { choices, usage } = await complete("Twice", { n: 2, temperature: 1.5 });
-    assert.deepEqual(choices.map(({ index }) => index), [0, 1]);
+    assert.deepEqual(
+      choices.map(({ index }) => index),
+      [0, 1],
+    );
     assert.equal(usage.completion_tokens, 48);
     const { chunks } = await joined(await complete("Twice", { n: 2, temperature: 1.5, stream: true }));
     for (const index of [0, 1]) {
@@ -155,7 +198,9 @@ describe("text", { skip }, () => {
   });
 
   test("a stop text ends the answer and is no part of it, whole and streamed", async (t) => {
-    const { choices: [{ text }] } = await complete("Stop", { max_tokens: 40 });
+    const {
+      choices: [{ text }],
+    } = await complete("Stop", { max_tokens: 40 });
     const stop = /[!-~]{2,3}/.exec(text.slice(4))?.[0]; // plain characters: a small model may write bytes that are no text
     if (!stop) return t.skip("the model wrote no plain characters");
     const expected = text.slice(0, text.indexOf(stop));
@@ -166,33 +211,59 @@ describe("text", { skip }, () => {
   });
 
   test("prompts as text, as ids, and several at once", async () => {
-    const { tokens } = await (await postJson(server.url, "/tokenize", { content: "Some words here", add_special: true })).json();
+    const { tokens } = await (
+      await postJson(server.url, "/tokenize", { content: "Some words here", add_special: true })
+    ).json();
     const byText = await complete("Some words here");
     const byIds = await complete(tokens);
     assert.equal(byIds.usage.prompt_tokens, tokens.length);
     if (byText.usage.prompt_tokens === tokens.length) assert.equal(byIds.choices[0].text, byText.choices[0].text);
     const both = await complete(["Some words here", "Other words"]);
-    assert.deepEqual(both.choices.map(({ index }) => index), [0, 1]);
+    assert.deepEqual(
+      both.choices.map(({ index }) => index),
+      [0, 1],
+    );
     assert.equal(both.choices[0].text, byText.choices[0].text);
     assert.equal(both.choices[1].text, (await complete("Other words")).choices[0].text);
   });
 
   test("logprobs of text", async () => {
-    const { choices: [{ text, logprobs }] } = await complete("Logs", { logprobs: 2 });
+    const {
+      choices: [{ text, logprobs }],
+    } = await complete("Logs", { logprobs: 2 });
     assert.equal(logprobs.tokens.length, 24);
     assert.equal(logprobs.token_logprobs.length, 24);
     if (!text.includes("\ufffd")) assert.equal(logprobs.tokens.join(""), text);
   });
 
   test("a token with a bias of -100 does not come", async () => {
-    const { tokens } = await (await postJson(server.url, "/completion", { prompt: "Bias", temperature: 0, n_predict: 1, ignore_eos: true, return_tokens: true })).json();
-    const { tokens: others } = await (await postJson(server.url, "/completion", { prompt: "Bias", temperature: 0, n_predict: 1, ignore_eos: true, return_tokens: true,
-      logit_bias: { [tokens[0]]: -100 } })).json();
+    const { tokens } = await (
+      await postJson(server.url, "/completion", {
+        prompt: "Bias",
+        temperature: 0,
+        n_predict: 1,
+        ignore_eos: true,
+        return_tokens: true,
+      })
+    ).json();
+    const { tokens: others } = await (
+      await postJson(server.url, "/completion", {
+        prompt: "Bias",
+        temperature: 0,
+        n_predict: 1,
+        ignore_eos: true,
+        return_tokens: true,
+        logit_bias: { [tokens[0]]: -100 },
+      })
+    ).json();
     assert.notEqual(others[0], tokens[0]);
   });
 
   test("no tokens at all: the prompt alone", async () => {
-    const { choices: [{ text }], usage } = await complete("Only read this", { max_tokens: 0 });
+    const {
+      choices: [{ text }],
+      usage,
+    } = await complete("Only read this", { max_tokens: 0 });
     assert.equal(text, "");
     assert.equal(usage.completion_tokens, 0);
     assert.ok(usage.prompt_tokens > 0);
@@ -214,17 +285,37 @@ describe("text", { skip }, () => {
   test("a prompt over the context is refused with both lengths, streamed or not", async () => {
     const prompt = "word ".repeat(props.n_ctx + 10);
     for (const stream of [false, true]) {
-      const error = await isApiError(await postJson(server.url, "/v1/completions", { prompt, stream }), 400, "invalid_request_error");
+      const error = await isApiError(
+        await postJson(server.url, "/v1/completions", { prompt, stream }),
+        400,
+        "invalid_request_error",
+      );
       assert.ok(error.message.replace(/\D/g, " ").includes(String(props.n_ctx)), error.message);
     }
   });
 
   test("values that cannot be are refused by their names", async () => {
-    for (const [field, value] of [["temperature", -1], ["temperature", "hot"], ["top_p", 2], ["n", 0], ["n", 1000], ["max_tokens", -5]]) {
-      await isApiError(await postJson(server.url, "/v1/completions", { prompt: "x", [field]: value }), 400, "invalid_request_error");
+    for (const [field, value] of [
+      ["temperature", -1],
+      ["temperature", "hot"],
+      ["top_p", 2],
+      ["n", 0],
+      ["n", 1000],
+      ["max_tokens", -5],
+    ]) {
+      await isApiError(
+        await postJson(server.url, "/v1/completions", { prompt: "x", [field]: value }),
+        400,
+        "invalid_request_error",
+      );
     }
-    for (const prompt of [undefined, null, {}, [], [-1], [999999999], [[]]]) await isApiError(await postJson(server.url, "/v1/completions", { prompt }), 400);
-    const broken = await fetch(`${server.url}/v1/completions`, { method: "POST", headers: { "Content-Type": "application/json" }, body: "{" });
+    for (const prompt of [undefined, null, {}, [], [-1], [999999999], [[]]])
+      await isApiError(await postJson(server.url, "/v1/completions", { prompt }), 400);
+    const broken = await fetch(`${server.url}/v1/completions`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: "{",
+    });
     await isApiError(broken, 400, "invalid_request_error");
   });
 });
@@ -235,14 +326,21 @@ describe("many requests", { skip }, () => {
     const answers = await Promise.all(Array.from({ length: count }, (_, i) => complete(`Request ${i}`)));
     for (const [i, answer] of answers.entries()) {
       assert.equal(answer.usage.completion_tokens, 24);
-      assert.equal(answer.choices[0].text, (await complete(`Request ${i}`)).choices[0].text, "a crowd changes no answer");
+      assert.equal(
+        answer.choices[0].text,
+        (await complete(`Request ${i}`)).choices[0].text,
+        "a crowd changes no answer",
+      );
     }
     assert.ok(await slotsIdle());
   });
 
   test("a client that leaves frees its slot within two seconds", async () => {
     const abort = new AbortController();
-    const stream = await client.completions.create({ model: props.model, prompt: LONG, stream: true, ignore_eos: true, temperature: 1 }, { signal: abort.signal });
+    const stream = await client.completions.create(
+      { model: props.model, prompt: LONG, stream: true, ignore_eos: true, temperature: 1 },
+      { signal: abort.signal },
+    );
     for await (const chunk of stream) if (chunk.choices[0].text) break;
     abort.abort();
     assert.ok(await slotsIdle(2000));
@@ -251,7 +349,10 @@ describe("many requests", { skip }, () => {
   test("one that leaves while it waits does not run, and others are not disturbed", async () => {
     const abort = new AbortController();
     const leaving = Array.from({ length: props.total_slots + 2 }, () =>
-      client.completions.create({ model: props.model, prompt: LONG, ignore_eos: true }, { signal: abort.signal }).catch((error) => error));
+      client.completions
+        .create({ model: props.model, prompt: LONG, ignore_eos: true }, { signal: abort.signal })
+        .catch((error) => error),
+    );
     const staying = complete("Staying");
     await wait(50);
     abort.abort();
@@ -285,18 +386,31 @@ describe("routing", { skip }, () => {
     const tokens = new Map();
     for (const { position, text, experts, weights } of entries) {
       const token = tokens.get(position) ?? { text: "", experts: [], weights: [] };
-      tokens.set(position, { text: text || token.text, experts: experts.length ? experts : token.experts, weights: weights.length ? weights : token.weights });
+      tokens.set(position, {
+        text: text || token.text,
+        experts: experts.length ? experts : token.experts,
+        weights: weights.length ? weights : token.weights,
+      });
     }
     return tokens;
   }
 
   test("each token has the experts of each layer, but for the last", async () => {
     const { n_layers: layers, n_routed_experts: experts, num_experts_per_tok: top } = props.moe;
-    const { chunks, text } = await joined(await complete("Route these words, please.", { routing: true, stream: true, stream_options: { include_usage: true } }));
+    const { chunks, text } = await joined(
+      await complete("Route these words, please.", {
+        routing: true,
+        stream: true,
+        stream_options: { include_usage: true },
+      }),
+    );
     const promptTokens = chunks.findLast((chunk) => chunk.usage).usage.prompt_tokens;
     const tokens = byPosition(chunks.flatMap((chunk) => chunk.routing ?? []));
     const positions = [...tokens.keys()];
-    assert.deepEqual(positions, [...positions].sort((a, b) => a - b));
+    assert.deepEqual(
+      positions,
+      [...positions].sort((a, b) => a - b),
+    );
     assert.equal(positions.at(-1), promptTokens + 23);
     const answer = positions.filter((position) => position >= promptTokens).map((position) => tokens.get(position));
     assert.equal(answer.length, 24);
@@ -309,7 +423,10 @@ describe("routing", { skip }, () => {
         assert.equal(new Set(chosen).size, top);
         assert.ok(chosen.every((expert) => Number.isInteger(expert) && expert >= 0 && expert < experts));
         assert.equal(token.weights[l].length, top);
-        assert.ok(token.weights[l].every((gate, k, all) => gate >= 0 && (k === 0 || gate <= all[k - 1])), "best first");
+        assert.ok(
+          token.weights[l].every((gate, k, all) => gate >= 0 && (k === 0 || gate <= all[k - 1])),
+          "best first",
+        );
       }
     }
   });
@@ -323,7 +440,11 @@ describe("routing", { skip }, () => {
   });
 
   test("it needs n = 1", async () => {
-    await isApiError(await postJson(server.url, "/v1/completions", { prompt: "x", n: 2, routing: true }), 400, "invalid_request_error");
+    await isApiError(
+      await postJson(server.url, "/v1/completions", { prompt: "x", n: 2, routing: true }),
+      400,
+      "invalid_request_error",
+    );
   });
 
   test("the crowd's stream tells of passes while something runs", async () => {
@@ -362,7 +483,11 @@ describe("the native forms", { skip }, () => {
 
   test("mixed prompts of text and ids", async () => {
     const { tokens } = await (await postJson(server.url, "/tokenize", { content: " and more" })).json();
-    const answer = await postJson(server.url, "/completion", { prompt: ["Text", ...tokens], n_predict: 4, temperature: 0 });
+    const answer = await postJson(server.url, "/completion", {
+      prompt: ["Text", ...tokens],
+      n_predict: 4,
+      temperature: 0,
+    });
     assert.equal(answer.status, 200);
   });
 
@@ -372,12 +497,18 @@ describe("the native forms", { skip }, () => {
     assert.ok(tokens.every(Number.isInteger));
     assert.equal((await (await postJson(server.url, "/detokenize", { tokens })).json()).content, content);
     const { tokens: pieces } = await (await postJson(server.url, "/tokenize", { content, with_pieces: true })).json();
-    assert.deepEqual(pieces.map(({ id }) => id), tokens);
+    assert.deepEqual(
+      pieces.map(({ id }) => id),
+      tokens,
+    );
   });
 
   test("embeddings have length 1, alone or together, as floats or packed", async () => {
     const packed = await client.embeddings.create({ model: props.model, input: ["one text", "another"] });
-    assert.deepEqual(packed.data.map(({ index }) => index), [0, 1]);
+    assert.deepEqual(
+      packed.data.map(({ index }) => index),
+      [0, 1],
+    );
     const plain = await client.embeddings.create({ model: props.model, input: "one text", encoding_format: "float" });
     const [vector] = plain.data.map(({ embedding }) => embedding);
     assert.ok(Math.abs(Math.hypot(...vector) - 1) < 1e-3);
@@ -396,26 +527,35 @@ describe("the native forms", { skip }, () => {
 
 describe("who may ask", { skip }, () => {
   // fetch does not let a program choose these headers or such paths.
-  const raw = (path, headers = {}, method = "GET") => new Promise((resolve, reject) => {
-    const { hostname, port } = new URL(server.url);
-    const request = http.request({ hostname, port, path, method, headers }, (response) => {
-      response.resume();
-      response.on("end", () => resolve(response));
+  const raw = (path, headers = {}, method = "GET") =>
+    new Promise((resolve, reject) => {
+      const { hostname, port } = new URL(server.url);
+      const request = http.request({ hostname, port, path, method, headers }, (response) => {
+        response.resume();
+        response.on("end", () => resolve(response));
+      });
+      request.on("error", reject);
+      request.end();
     });
-    request.on("error", reject);
-    request.end();
-  });
 
   test("foreign origins and hosts are refused", async () => {
     for (const origin of ["http://evil.com", "http://localhost.evil.com", "http://127.0.0.1.evil.com", "null"]) {
       assert.equal((await raw("/v1/models", { origin })).statusCode, 403, origin);
     }
-    for (const host of ["evil.com", "localhost.evil.com:80", "127.0.0.1.evil.com"]) assert.equal((await raw("/v1/models", { host })).statusCode, 403, host);
+    for (const host of ["evil.com", "localhost.evil.com:80", "127.0.0.1.evil.com"])
+      assert.equal((await raw("/v1/models", { host })).statusCode, 403, host);
     assert.equal((await raw("/v1/models", { host: "localhost" })).statusCode, 200);
   });
 
   test("paths lead nowhere but to the page's own files", async () => {
-    for (const path of ["/../../etc/passwd", "/..%2f..%2fetc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/page.c", "/index.html/.."]) {
+    for (const path of [
+      "/../../etc/passwd",
+      "/..%2f..%2fetc/passwd",
+      "/%2e%2e/%2e%2e/etc/passwd",
+      "//etc/passwd",
+      "/page.c",
+      "/index.html/..",
+    ]) {
       assert.ok([400, 404].includes((await raw(path)).statusCode), path);
     }
     assert.equal((await raw("/index.html")).statusCode, 200);
@@ -426,27 +566,37 @@ describe("who may ask", { skip }, () => {
     const error = await client.post("/nothing", { body: {} }).catch((caught) => caught);
     assert.ok(error instanceof OpenAI.NotFoundError);
     assert.equal(error.type, "not_found_error");
-    const ids = await Promise.all([1, 2, 3].map(async () => (await fetch(`${server.url}/health`)).headers.get("x-request-id")));
+    const ids = await Promise.all(
+      [1, 2, 3].map(async () => (await fetch(`${server.url}/health`)).headers.get("x-request-id")),
+    );
     assert.equal(new Set(ids).size, 3);
   });
 
-  test("a server with keys answers those who have one", { skip: canStart ? false : "needs DSMOE and MODEL" }, async () => {
-    const guarded = await startServer(["--api-key", "right"]);
-    try {
-      const status = async (path, headers) => (await fetch(guarded.url + path, { headers })).status;
-      assert.equal(await status("/v1/models", {}), 401);
-      assert.equal(await status("/v1/models", { Authorization: "Bearer wrong" }), 401);
-      assert.equal(await status("/v1/models", { Authorization: "Bearer right" }), 200);
-      assert.equal(await status("/v1/models", { "X-Api-Key": "right" }), 200);
-      assert.equal(await status("/props", {}), 401);
-      for (const path of ["/health", "/", "/main.js", "/favicon.svg"]) assert.equal(await status(path, {}), 200, path);
-      assert.ok((await fetch(`${guarded.url}/v1/models`, { method: "OPTIONS" })).status < 300);
-      const wrong = new OpenAI({ baseURL: `${guarded.url}/v1`, apiKey: "wrong", maxRetries: 0 });
-      await assert.rejects(async () => wrong.models.list(), (error) => error instanceof OpenAI.AuthenticationError && error.type === "authentication_error");
-    } finally {
-      await guarded.stop();
-    }
-  });
+  test(
+    "a server with keys answers those who have one",
+    { skip: canStart ? false : "needs DSMOE and MODEL" },
+    async () => {
+      const guarded = await startServer(["--api-key", "right"]);
+      try {
+        const status = async (path, headers) => (await fetch(guarded.url + path, { headers })).status;
+        assert.equal(await status("/v1/models", {}), 401);
+        assert.equal(await status("/v1/models", { Authorization: "Bearer wrong" }), 401);
+        assert.equal(await status("/v1/models", { Authorization: "Bearer right" }), 200);
+        assert.equal(await status("/v1/models", { "X-Api-Key": "right" }), 200);
+        assert.equal(await status("/props", {}), 401);
+        for (const path of ["/health", "/", "/main.js", "/favicon.svg"])
+          assert.equal(await status(path, {}), 200, path);
+        assert.ok((await fetch(`${guarded.url}/v1/models`, { method: "OPTIONS" })).status < 300);
+        const wrong = new OpenAI({ baseURL: `${guarded.url}/v1`, apiKey: "wrong", maxRetries: 0 });
+        await assert.rejects(
+          async () => wrong.models.list(),
+          (error) => error instanceof OpenAI.AuthenticationError && error.type === "authentication_error",
+        );
+      } finally {
+        await guarded.stop();
+      }
+    },
+  );
 });
 
 describe("the client's own habits", { skip }, () => {
@@ -454,7 +604,11 @@ describe("the client's own habits", { skip }, () => {
     const pacer = await new Pacer(server.url).listen();
     pacer.eventMs = 0;
     try {
-      const full = { status: 429, headers: { "Content-Type": "application/json", "Retry-After": "1" }, body: '{"error":{"message":"full","type":"rate_limit_error","code":429}}' };
+      const full = {
+        status: 429,
+        headers: { "Content-Type": "application/json", "Retry-After": "1" },
+        body: '{"error":{"message":"full","type":"rate_limit_error","code":429}}',
+      };
       pacer.answerNext("/v1/completions", full);
       const patient = new OpenAI({ baseURL: `${pacer.url}/v1`, apiKey: "none", maxRetries: 2 });
       const began = Date.now();

@@ -1,19 +1,67 @@
 // experts.test.mjs - the numbers about routing against values worked out by hand, and the log they are made from.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { entropies, expectedDistinct, heatOf, mean, overEven, overlaps, ranking, routedTokens, sharesOf, usedExperts } from "../../src/serve/page/experts_math.js";
+import {
+  entropies,
+  expectedDistinct,
+  heatOf,
+  mean,
+  overEven,
+  overlaps,
+  ranking,
+  routedTokens,
+  sharesOf,
+  usedExperts,
+} from "../../src/serve/page/experts_math.js";
 import { LiveLevels } from "../../src/serve/page/live_levels.js";
 import { RoutingLog, RoutingMemory } from "../../src/serve/page/routing_log.js";
 
-const near = (actual, expected, within = 1e-4) => assert.ok(Math.abs(actual - expected) < within, `${actual} is not ${expected}`);
+const near = (actual, expected, within = 1e-4) =>
+  assert.ok(Math.abs(actual - expected) < within, `${actual} is not ${expected}`);
 const allNear = (actual, expected, within) => expected.forEach((value, i) => near(actual[i], value, within));
 
 // Two layers of four experts, two for a token: a token of the prompt, two of the answer, and the last.
 function exampleLog() {
   const log = new RoutingLog(2, 2, 1);
-  log.add({ position: 4, text: "P", experts: [[0, 1], [2, 3]], weights: [[0.5, 0.25], [0.4, 0.1]] }, true);
-  log.add({ position: 5, text: "a", experts: [[0, 2], [2, 1]], weights: [[0.5, 0.25], [0.4, 0.1]] });
-  log.add({ position: 6, text: "b", experts: [[0, 3], [2, 0]], weights: [[0.5, 0.25], [0.4, 0.1]] });
+  log.add(
+    {
+      position: 4,
+      text: "P",
+      experts: [
+        [0, 1],
+        [2, 3],
+      ],
+      weights: [
+        [0.5, 0.25],
+        [0.4, 0.1],
+      ],
+    },
+    true,
+  );
+  log.add({
+    position: 5,
+    text: "a",
+    experts: [
+      [0, 2],
+      [2, 1],
+    ],
+    weights: [
+      [0.5, 0.25],
+      [0.4, 0.1],
+    ],
+  });
+  log.add({
+    position: 6,
+    text: "b",
+    experts: [
+      [0, 3],
+      [2, 0],
+    ],
+    weights: [
+      [0.5, 0.25],
+      [0.4, 0.1],
+    ],
+  });
   log.add({ position: 7, text: "c", experts: [], weights: [] });
   return log;
 }
@@ -23,7 +71,10 @@ test("a log keeps tokens in order and knows which have experts", () => {
   assert.equal(log.length, 4);
   assert.equal(log.nPrompt, 1);
   assert.deepEqual(log.texts, ["P", "a", "b", "c"]);
-  assert.deepEqual([0, 1, 2, 3, 4].map((i) => log.isRouted(i)), [true, true, true, false, false]);
+  assert.deepEqual(
+    [0, 1, 2, 3, 4].map((i) => log.isRouted(i)),
+    [true, true, true, false, false],
+  );
   const [best, second] = log.at(1, 1);
   assert.deepEqual([best.expert, second.expert], [2, 1]);
   near(best.gate, 0.4);
@@ -43,7 +94,21 @@ test("text and experts of a token may come in two entries", () => {
 
 test("an entry before all others is left out", () => {
   const log = exampleLog();
-  assert.equal(log.add({ position: 1, text: "late", experts: [[0, 1], [0, 1]], weights: [[1, 1], [1, 1]] }), -1);
+  assert.equal(
+    log.add({
+      position: 1,
+      text: "late",
+      experts: [
+        [0, 1],
+        [0, 1],
+      ],
+      weights: [
+        [1, 1],
+        [1, 1],
+      ],
+    }),
+    -1,
+  );
   assert.equal(log.length, 4);
 });
 
@@ -61,7 +126,15 @@ test("a packed log comes back; a damaged one does not", () => {
 
 test("small logs are kept beside the conversation, large ones are not", () => {
   const entries = new Map();
-  const storage = { getItem: (k) => entries.get(k) ?? null, setItem: (k, v) => entries.set(k, v), removeItem: (k) => entries.delete(k) };
+  const storage = {
+    get length() {
+      return entries.size;
+    },
+    key: (i) => [...entries.keys()][i],
+    getItem: (k) => entries.get(k) ?? null,
+    setItem: (k, v) => entries.set(k, v),
+    removeItem: (k) => entries.delete(k),
+  };
   const memory = new RoutingMemory(storage);
   const large = new RoutingLog(27, 6, 1);
   for (let i = 0; i < 200; i++) large.add({ position: i, text: "t", experts: [[1]], weights: [[1]] });
@@ -72,6 +145,9 @@ test("small logs are kept beside the conversation, large ones are not", () => {
   again.load("c");
   assert.equal(again.get("small").length, 4);
   assert.equal(again.get("large"), null);
+  again.forgetKept();
+  assert.equal(entries.size, 0);
+  assert.equal(again.get("small").length, 4, "what is in memory stays");
 });
 
 test("heat sums gate values or choices, of the prompt, the answer or both", () => {
@@ -93,7 +169,15 @@ test("entropy: even is log2 of the experts, one alone is none", () => {
 
 test("used experts and ranking", () => {
   assert.deepEqual(usedExperts(Float64Array.of(1, 0, 0, 2), 2, 2), [1, 1]);
-  assert.deepEqual(ranking(Float64Array.of(0.2, 0.8, 0.8, 0.2), 2, 2).map(({ layer, expert }) => [layer, expert]), [[0, 1], [1, 0], [0, 0], [1, 1]]);
+  assert.deepEqual(
+    ranking(Float64Array.of(0.2, 0.8, 0.8, 0.2), 2, 2).map(({ layer, expert }) => [layer, expert]),
+    [
+      [0, 1],
+      [1, 0],
+      [0, 0],
+      [1, 1],
+    ],
+  );
 });
 
 test("overlap of equal, disjoint and half-alike layers", () => {
@@ -115,7 +199,10 @@ test("chance: 64 experts, 6 each", () => {
 });
 
 test("over even: the even share is the middle, four times it the end", () => {
-  assert.deepEqual([overEven(1 / 64, 64), overEven(4 / 64, 64), overEven(0.25 / 64, 64), overEven(0, 64), overEven(1, 64)], [0, 1, -1, -1, 1]);
+  assert.deepEqual(
+    [overEven(1 / 64, 64), overEven(4 / 64, 64), overEven(0.25 / 64, 64), overEven(0, 64), overEven(1, 64)],
+    [0, 1, -1, -1, 1],
+  );
 });
 
 test("mean of nothing is zero", () => assert.equal(mean([]), 0));
@@ -135,6 +222,13 @@ test("a token lights its experts, light fades, use stays as a glow", () => {
   assert.ok(levels.toSteps()[0] > 0, "the glow stays");
   levels.clear();
   assert.equal(levels.toSteps()[0], 0);
+});
+
+test("an answer of earlier glows, but is not lit", () => {
+  const levels = new LiveLevels(2, 4);
+  levels.recall(exampleLog());
+  assert.ok(levels.toSteps()[0] > 0);
+  assert.equal(levels.fade(1), false);
 });
 
 test("fast tokens fade faster, so that they do not light everything", () => {

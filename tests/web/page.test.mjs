@@ -18,7 +18,10 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
 
   before(async () => {
     server = await startServer();
-    browser = await puppeteer.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+    browser = await puppeteer.launch({
+      executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+      args: ["--no-sandbox"],
+    });
     folder = await mkdtemp(join(tmpdir(), "dsmoe-page-"));
     if (process.env.SCREENSHOTS) await mkdir(process.env.SCREENSHOTS, { recursive: true });
   });
@@ -36,7 +39,11 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     problems = [];
     page.on("pageerror", (error) => problems.push(error.message));
     // The browser writes a line for each answer with an error status; tests that cause one look at the page.
-    page.on("console", (message) => message.type() === "error" && !/status of 4|status of 5/.test(message.text()) && problems.push(message.text()));
+    page.on(
+      "console",
+      (message) =>
+        message.type() === "error" && !/status of 4|status of 5/.test(message.text()) && problems.push(message.text()),
+    );
     page.setDefaultTimeout(15000);
     await page.setViewport(DESKTOP);
   });
@@ -58,7 +65,10 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
   const textOf = (selector) => page.$eval(selector, (node) => node.textContent);
   const all = (selector) => page.$$eval(selector, (nodes) => nodes.map((node) => node.textContent));
   const answers = () => all(".message.assistant .body");
-  const finished = () => page.waitForFunction(() => document.querySelector(".message.assistant") && !document.querySelector(".message.running"));
+  const finished = () =>
+    page.waitForFunction(
+      () => document.querySelector(".message.assistant") && !document.querySelector(".message.running"),
+    );
 
   async function write(text) {
     await page.type("#input", text);
@@ -73,22 +83,27 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
 
   // Buttons that show only under the pointer are pressed all the same.
   const press = (selector) => page.$eval(selector, (node) => node.click());
-  const picture = async (name) => process.env.SCREENSHOTS && page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
+  const picture = async (name) =>
+    process.env.SCREENSHOTS && page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
   const theme = (name) => page.select("#theme", name);
 
   const fingerprint = (selector) => page.$eval(selector, (canvas) => canvas.toDataURL());
 
   // How many colours a canvas has: enough to tell dark from lit.
-  const coloursOf = (selector) => page.$eval(selector, (canvas) => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    return new Set(new Uint32Array(data.buffer)).size;
-  });
+  const coloursOf = (selector) =>
+    page.$eval(selector, (canvas) => {
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(new Uint32Array(data.buffer)).size;
+    });
 
   async function findings() {
     await page.evaluate(await readFile(AXE, "utf8"));
     const { violations } = await page.evaluate(() => globalThis.axe.run({ resultTypes: ["violations"] }));
-    return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
-      .flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target.join(" ")} ${node.failureSummary.split("\n")[1] ?? ""}`));
+    return violations
+      .filter(({ impact }) => impact === "serious" || impact === "critical")
+      .flatMap(({ id, nodes }) =>
+        nodes.map((node) => `${id}: ${node.target.join(" ")} ${node.failureSummary.split("\n")[1] ?? ""}`),
+      );
   }
 
   async function downloaded() {
@@ -108,7 +123,10 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     const asked = [];
     page.on("request", (request) => asked.push(request.url()));
     await open();
-    assert.deepEqual(asked.filter((url) => !url.startsWith(pacer.url)), []);
+    assert.deepEqual(
+      asked.filter((url) => !url.startsWith(pacer.url)),
+      [],
+    );
   });
 
   test("an answer grows while it is written and then has its figures", async () => {
@@ -118,7 +136,11 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     const lengths = [];
     await page.waitForFunction(() => document.querySelector(".message.assistant .body")?.textContent.length > 5);
     lengths.push((await answers())[0].length);
-    await page.waitForFunction((n) => document.querySelector(".message.assistant .body").textContent.length > n, {}, lengths[0] + 5);
+    await page.waitForFunction(
+      (n) => document.querySelector(".message.assistant .body").textContent.length > n,
+      {},
+      lengths[0] + 5,
+    );
     assert.ok(await page.$(".message.running"));
     assert.equal(await textOf("#announce"), "", "single tokens are not announced");
     await finished();
@@ -138,7 +160,11 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.keyboard.press("Escape");
     await finished();
     assert.match(await textOf(".message.assistant .foot"), /You stopped this answer/);
-    assert.match(await textOf(".message.assistant .figures"), /\d+ tokens · prompt of \d+ tokens/, "it has its figures all the same");
+    assert.match(
+      await textOf(".message.assistant .figures"),
+      /\d+ tokens · prompt of \d+ tokens/,
+      "it has its figures all the same",
+    );
     assert.ok((await answers())[0].length > 10);
   });
 
@@ -147,7 +173,9 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await open();
     await ask("first version");
     await press(".message.user .edit");
-    await page.$eval(".edit-text", (input) => { input.value = "second version"; });
+    await page.$eval(".edit-text", (input) => {
+      input.value = "second version";
+    });
     await page.focus(".edit-text");
     await page.keyboard.press("Enter");
     await finished();
@@ -207,14 +235,19 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.type("#search", "zebra");
     assert.deepEqual(await all(".entry"), ["about zebras"]);
     await press("#conversation-list button[aria-label^='Rename']");
-    await page.$eval("#question-field", (input) => { input.value = "stripes"; });
+    await page.$eval("#question-field", (input) => {
+      input.value = "stripes";
+    });
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelector(".entry")?.textContent === "stripes");
     await press("#conversation-list button[aria-label^='Delete']");
     await page.waitForSelector("#question[open]");
     await press("#question .danger");
     await page.waitForFunction(() => !document.querySelector(".entry"));
-    await page.$eval("#search", (input) => { input.value = ""; input.dispatchEvent(new Event("input")); });
+    await page.$eval("#search", (input) => {
+      input.value = "";
+      input.dispatchEvent(new Event("input"));
+    });
     assert.deepEqual(await all(".entry"), ["about lions"]);
   });
 
@@ -224,7 +257,11 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await ask("to be exported");
     const [answer] = await answers();
     const session = await browser.target().createCDPSession();
-    await session.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: folder, browserContextId: context.id });
+    await session.send("Browser.setDownloadBehavior", {
+      behavior: "allow",
+      downloadPath: folder,
+      browserContextId: context.id,
+    });
     await press("#export-all");
     const file = await downloaded();
     assert.equal(JSON.parse(await readFile(file, "utf8")).conversations.length, 1);
@@ -247,7 +284,14 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     pacer.tokens = 8;
     await open();
     await press("#open-settings");
-    const set = (id, value) => page.$eval(`#settings-${id}`, (input, text) => { input.value = text; }, value);
+    const set = (id, value) =>
+      page.$eval(
+        `#settings-${id}`,
+        (input, text) => {
+          input.value = text;
+        },
+        value,
+      );
     await set("temperature", "0.25");
     await set("top_k", "7");
     await set("seed", "42");
@@ -257,7 +301,10 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await press("#settings-save");
     await ask("with settings");
     const body = pacer.requests.at(-1);
-    assert.deepEqual([body.temperature, body.top_k, body.seed, body.max_tokens, body.stop], [0.25, 7, 42, 9, ["END\n"]]);
+    assert.deepEqual(
+      [body.temperature, body.top_k, body.seed, body.max_tokens, body.stop],
+      [0.25, 7, 42, 9, ["END\n"]],
+    );
     assert.equal("top_p" in body, false);
     if (body.messages) assert.deepEqual(body.messages[0], { role: "system", content: "Be brief." });
     await press("#open-settings");
@@ -283,13 +330,24 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
   test("errors of the server are told, and the answer can be asked for again", async () => {
     pacer.tokens = 8;
     await open();
-    const path = (await getJson(pacer.url, "/props")).chat_template === null ? "/v1/completions" : "/v1/chat/completions";
-    pacer.answerNext(path, { status: 429, headers: { "Content-Type": "application/json", "Retry-After": "3" }, body: '{"error":{"message":"full","code":429}}' });
+    const path =
+      (await getJson(pacer.url, "/props")).chat_template === null ? "/v1/completions" : "/v1/chat/completions";
+    pacer.answerNext(path, {
+      status: 429,
+      headers: { "Content-Type": "application/json", "Retry-After": "3" },
+      body: '{"error":{"message":"full","code":429}}',
+    });
     await ask("too many");
     assert.match(await textOf(".message.assistant .bad"), /no room.*3 s/);
-    pacer.answerNext(path, { status: 200, headers: { "Content-Type": "text/event-stream" }, body: 'data: {"error":{"message":"The engine stopped.","code":500}}\n\n' });
+    pacer.answerNext(path, {
+      status: 200,
+      headers: { "Content-Type": "text/event-stream" },
+      body: 'data: {"error":{"message":"The engine stopped.","code":500}}\n\n',
+    });
     await press(".message.assistant .again");
-    await page.waitForFunction(() => /engine stopped/.test(document.querySelector(".message.assistant .bad")?.textContent ?? ""));
+    await page.waitForFunction(() =>
+      /engine stopped/.test(document.querySelector(".message.assistant .bad")?.textContent ?? ""),
+    );
     await press(".message.assistant .again");
     await page.waitForFunction(() => !document.querySelector(".message.assistant .bad"));
     await finished();
@@ -297,25 +355,41 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
   });
 
   test("a key is asked for once", async () => {
-    const refusal = { status: 401, headers: { "Content-Type": "application/json" }, body: '{"error":{"message":"no key","code":401}}' };
+    const refusal = {
+      status: 401,
+      headers: { "Content-Type": "application/json" },
+      body: '{"error":{"message":"no key","code":401}}',
+    };
     pacer.answerNext("/props", refusal);
     await page.goto(pacer.url);
     await page.waitForSelector("#question[open] input[type=password]");
     await page.type("#question-field", "secret");
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => document.getElementById("send") && !document.querySelector("#question[open]"));
+    await page.waitForSelector(".welcome-name");
+    assert.equal(await page.$("#question[open]"), null);
     assert.equal(await page.evaluate(() => sessionStorage.getItem("dsmoe.key")), "secret");
+    await ask("With a key");
+    assert.equal(pacer.authorization, "Bearer secret");
     assert.equal(await page.evaluate(() => Object.values(localStorage).some((text) => text.includes("secret"))), false);
   });
 
   // ---- Markdown ------------------------------------------------------------------------------------
 
   const HOSTILE = [
-    "<script>globalThis.hacked = 1</script>", "<img src=x onerror=\"globalThis.hacked = 2\">", "[click](javascript:globalThis.hacked=3)",
-    "![x](javascript:globalThis.hacked=4)", "<javascript:globalThis.hacked=5>", "[a](data:text/html,<script>hacked=6</script>)",
-    "<svg onload=\"globalThis.hacked = 7\">", "<iframe srcdoc=\"<script>parent.hacked=8</script>\"></iframe>", "[b](JaVaScRiPt&#58;hacked=9)",
-    "```html\"><script>globalThis.hacked = 10</script>\ncode</script>\n```", "| <img src=x onerror=hacked=11> | b |\n|---|---|\n| c | d |",
-    "# Heading with **bold**", "- item `code`", "[fine](https://example.org/)",
+    "<script>globalThis.hacked = 1</script>",
+    '<img src=x onerror="globalThis.hacked = 2">',
+    "[click](javascript:globalThis.hacked=3)",
+    "![x](javascript:globalThis.hacked=4)",
+    "<javascript:globalThis.hacked=5>",
+    "[a](data:text/html,<script>hacked=6</script>)",
+    '<svg onload="globalThis.hacked = 7">',
+    '<iframe srcdoc="<script>parent.hacked=8</script>"></iframe>',
+    "[b](JaVaScRiPt&#58;hacked=9)",
+    '```html"><script>globalThis.hacked = 10</script>\ncode</script>\n```',
+    "| <img src=x onerror=hacked=11> | b |\n|---|---|\n| c | d |",
+    "# Heading with **bold**",
+    "- item `code`",
+    "[fine](https://example.org/)",
   ].join("\n\n");
 
   test("a hostile answer runs nothing", async () => {
@@ -325,11 +399,21 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await ask("be evil");
     await new Promise((resolve) => setTimeout(resolve, 300));
     assert.equal(await page.evaluate(() => globalThis.hacked), undefined);
-    const made = await page.$$eval(".message.assistant .body *", (nodes) => [...new Set(nodes.map((node) => node.localName))].sort());
+    const made = await page.$$eval(".message.assistant .body *", (nodes) =>
+      [...new Set(nodes.map((node) => node.localName))].sort(),
+    );
     for (const tag of ["script", "img", "iframe"]) assert.equal(made.includes(tag), false, tag);
     assert.equal(await page.$(".message.assistant .body svg:not(.icon)"), null);
-    assert.deepEqual(await page.$$eval(".message.assistant .body a", (links) => links.map((link) => [link.href, link.rel])), [["https://example.org/", "noopener noreferrer"]]);
-    assert.equal(await page.$$eval(".message.assistant .body *", (nodes) => nodes.some((node) => [...node.attributes].some(({ name }) => name.startsWith("on")))), false);
+    assert.deepEqual(
+      await page.$$eval(".message.assistant .body a", (links) => links.map((link) => [link.href, link.rel])),
+      [["https://example.org/", "noopener noreferrer"]],
+    );
+    assert.equal(
+      await page.$$eval(".message.assistant .body *", (nodes) =>
+        nodes.some((node) => [...node.attributes].some(({ name }) => name.startsWith("on"))),
+      ),
+      false,
+    );
     assert.ok(made.includes("h3") && made.includes("strong") && made.includes("table") && made.includes("pre"));
     assert.match((await answers())[0], /<script>globalThis\.hacked = 1<\/script>/);
   });
@@ -413,7 +497,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await ask("The second of two.");
     await page.click("#tab-use");
     assert.match(await textOf("#view-use .facts"), /tokens\d+.*experts met\d+/);
-    assert.ok(await coloursOf("#view-use canvas") > 3);
+    assert.ok((await coloursOf("#view-use canvas")) > 3);
     assert.ok((await all("#view-use table.bars tbody tr")).length > 0);
     await page.click("#tab-compare");
     assert.match(await textOf("#view-compare .facts"), /in common[\d.]+%cosine/);
@@ -438,15 +522,34 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     if (small) assert.ok(await page.$(".message.assistant .tokens"));
   });
 
+  test("another conversation shows its own experts, not those of the one before", async () => {
+    await open();
+    await openExperts();
+    const dark = await coloursOf("#view-live canvas");
+    await ask("Light up.");
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    assert.ok((await coloursOf("#view-live canvas")) > dark);
+    await press("#new-conversation");
+    await page.waitForFunction(() => /Send a message/.test(document.getElementById("view-live").textContent));
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    assert.equal(await coloursOf("#view-live canvas"), dark);
+    await press(".entry");
+    await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+    assert.ok((await coloursOf("#view-live canvas")) > dark);
+  });
+
   // ---- looks and access --------------------------------------------------------------------------------
 
-  const SHOWCASE = "## Mixture of experts\n\nA layer with **many small** networks and a *gate* that picks `6` of them:\n\n- only those work\n- the rest waits\n\n```c\ny += gate[k] * expert(index[k], x);\n```\n\n| model | active |\n|---|--:|\n| 16B | 2.8B |\n\n> Routing is decided for each token.\n\n[Read on](https://example.org/)";
+  const SHOWCASE =
+    "## Mixture of experts\n\nA layer with **many small** networks and a *gate* that picks `6` of them:\n\n- only those work\n- the rest waits\n\n```c\ny += gate[k] * expert(index[k], x);\n```\n\n| model | active |\n|---|--:|\n| 16B | 2.8B |\n\n> Routing is decided for each token.\n\n[Read on](https://example.org/)";
 
   for (const name of ["light", "dark"]) {
     test(`nothing serious is found by axe in ${name}`, async () => {
       await open();
       await theme(name);
-      const background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number));
+      const background = await page.evaluate(() =>
+        getComputedStyle(document.body).backgroundColor.match(/\d+/g).map(Number),
+      );
       assert.equal(background[0] > 128, name === "light");
       assert.deepEqual(await findings(), [], "empty conversation");
       await picture(`empty-${name}`);
@@ -516,10 +619,19 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
 
   test("every control can be reached and has a name", async () => {
     await open();
-    const names = await page.$$eval("button, input, select, textarea", (nodes) => nodes.filter((node) => node.checkVisibility())
-      .map((node) => node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.[0]?.textContent.trim() || ""));
+    const names = await page.$$eval("button, input, select, textarea", (nodes) =>
+      nodes
+        .filter((node) => node.checkVisibility())
+        .map(
+          (node) =>
+            node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.[0]?.textContent.trim() || "",
+        ),
+    );
     assert.ok(names.every(Boolean), names.join(" | "));
-    assert.equal(await page.$eval("a[href], button, input, select, textarea, [tabindex]", (node) => node.textContent), "Go to the input");
+    assert.equal(
+      await page.$eval("a[href], button, input, select, textarea, [tabindex]", (node) => node.textContent),
+      "Go to the input",
+    );
     await page.$eval(".skip", (link) => link.click());
     assert.equal(await page.evaluate(() => document.activeElement.id), "input");
   });

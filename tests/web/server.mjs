@@ -1,5 +1,5 @@
-// server.mjs - the server under test. DSMOE is the path of the command and MODEL that of a small model; or DSMOE_URL is the
-// address of a server that runs already (tests that need options of their own are then left out).
+// server.mjs - the server under test. DSMOE is the path of the command and MODEL that of a small model; or
+// DSMOE_URL is the address of a server that runs already (tests that need options of their own are then left out).
 import { spawn } from "node:child_process";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
@@ -11,8 +11,11 @@ export const hasServer = canStart || Boolean(process.env.DSMOE_URL);
 
 // {url, stop()}. With `args` a server of its own is started: ["--api-key", "k"].
 export async function startServer(args = []) {
-  if (!args.length && process.env.DSMOE_URL) return { url: process.env.DSMOE_URL.replace(/\/$/, ""), stop: async () => {} };
-  const child = spawn(process.env.DSMOE, ["serve", "-m", process.env.MODEL, "--port", "0", ...args], { stdio: ["ignore", "pipe", "inherit"] });
+  if (!args.length && process.env.DSMOE_URL)
+    return { url: process.env.DSMOE_URL.replace(/\/$/, ""), stop: async () => {} };
+  const child = spawn(process.env.DSMOE, ["serve", "-m", process.env.MODEL, "--port", "0", ...args], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const ended = new Promise((resolve) => child.once("exit", resolve));
   const url = await addressOf(child);
   child.stdout.resume();
@@ -48,7 +51,11 @@ export async function getJson(url, path, options) {
 }
 
 export const postJson = (url, path, body, headers = {}) =>
-  fetch(url + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
+  fetch(url + path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
 
 // ---- a server in between ---------------------------------------------------------------------------
 // Small models answer faster than a test can look, and end when they like. The pacer passes everything on to the
@@ -57,6 +64,7 @@ export const postJson = (url, path, body, headers = {}) =>
 
 export class Pacer {
   requests = []; // bodies of completions, as the page sent them
+  authorization = null; // of the last of them
   tokens = 60;
   eventMs = 10;
   props = {}; // fields of /props to change
@@ -89,7 +97,8 @@ export class Pacer {
 
   // A streamed chat answer with this text.
   answerNextWith(text) {
-    const chunk = (delta, finish) => `data: ${JSON.stringify({ id: "x", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
+    const chunk = (delta, finish) =>
+      `data: ${JSON.stringify({ id: "x", choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`;
     this.answerNext("/v1/chat/completions", {
       status: 200,
       headers: { "Content-Type": "text/event-stream" },
@@ -101,7 +110,10 @@ export class Pacer {
     const body = await bodyOf(request);
     const path = request.url.split("?")[0];
     const at = this.#canned.findIndex((entry) => entry.path === path);
-    if (path.endsWith("completions")) this.requests.push(JSON.parse(body));
+    if (path.endsWith("completions")) {
+      this.requests.push(JSON.parse(body));
+      this.authorization = request.headers.authorization ?? null;
+    }
     if (at >= 0) {
       const { status, headers, body: text } = this.#canned.splice(at, 1)[0].answer;
       return response.writeHead(status, headers).end(text);
@@ -114,7 +126,14 @@ export class Pacer {
       body: request.method === "POST" ? this.#bodyFor(path, body) : undefined,
       signal: gone.signal,
     });
-    response.writeHead(answer.status, Object.fromEntries([...answer.headers].filter(([name]) => !/^(content-(length|encoding)|transfer-encoding|connection|keep-alive)$/.test(name))));
+    response.writeHead(
+      answer.status,
+      Object.fromEntries(
+        [...answer.headers].filter(
+          ([name]) => !/^(content-(length|encoding)|transfer-encoding|connection|keep-alive)$/.test(name),
+        ),
+      ),
+    );
     if (path === "/props") return response.end(JSON.stringify({ ...(await answer.json()), ...this.props }));
     const isStream = answer.headers.get("content-type")?.startsWith("text/event-stream");
     for await (const piece of isStream ? eventsOf(answer.body) : answer.body) {
@@ -127,7 +146,9 @@ export class Pacer {
   // The server refuses foreign Hosts and Origins; to it this is a client like others.
   #headers(request) {
     const kept = ["content-type", "authorization", "x-api-key", "accept"];
-    return Object.fromEntries(kept.filter((name) => request.headers[name]).map((name) => [name, request.headers[name]]));
+    return Object.fromEntries(
+      kept.filter((name) => request.headers[name]).map((name) => [name, request.headers[name]]),
+    );
   }
 
   #bodyFor(path, body) {

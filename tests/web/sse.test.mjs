@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readEvents, SseParser } from "../../src/serve/page/sse.js";
 
-const TEXT = ': ping\n\ndata: {"a":1}\n\ndata: one\ndata: two\n\nevent: x\nid: 7\ndata:tight\r\n\r\n:\n\ndata: [DONE]\n\n';
+const TEXT =
+  ': ping\n\ndata: {"a":1}\n\ndata: one\ndata: two\n\nevent: x\nid: 7\ndata:tight\r\n\r\n:\n\ndata: [DONE]\n\n';
 const EVENTS = ['{"a":1}', "one\ntwo", "tight", "[DONE]"];
 
 for (const size of [1, 2, 3, 7, 1000]) {
@@ -15,7 +16,16 @@ for (const size of [1, 2, 3, 7, 1000]) {
   });
 }
 
-test("a carriage return alone ends a line", () => assert.deepEqual(new SseParser().push("data: a\r\rdata: b\r\r"), ["a", "b"]));
+test("a line end of two characters may come apart", () => {
+  const parser = new SseParser();
+  assert.deepEqual(
+    [..."data: a\r\ndata: b\r\n\r\n"].flatMap((c) => parser.push(c)),
+    ["a\nb"],
+  );
+});
+
+test("a carriage return alone ends a line", () =>
+  assert.deepEqual(new SseParser().push("data: a\r\rdata: b\r\r"), ["a", "b"]));
 test("an event without its end is not one", () => assert.deepEqual(new SseParser().push("data: half\n"), []));
 test("an empty line of data is an event", () => assert.deepEqual(new SseParser().push("data\n\n"), [""]));
 

@@ -1,7 +1,20 @@
 // store.test.mjs - branches are kept, exports come back as they were, and damaged files say what is wrong.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addMessage, checkedConversation, choose, exportText, matches, newConversation, pathOf, pathTo, readImport, Shelf, siblingsOf, titleOf } from "../../src/serve/page/store.js";
+import {
+  addMessage,
+  checkedConversation,
+  choose,
+  exportText,
+  matches,
+  newConversation,
+  pathOf,
+  pathTo,
+  readImport,
+  Shelf,
+  siblingsOf,
+  titleOf,
+} from "../../src/serve/page/store.js";
 
 const texts = (path) => path.map((message) => message.content);
 
@@ -17,10 +30,18 @@ function branched() {
 class MemoryStorage {
   #entries = new Map();
   room = Infinity;
-  get length() { return this.#entries.size; }
-  key(i) { return [...this.#entries.keys()][i]; }
-  getItem(name) { return this.#entries.get(name) ?? null; }
-  removeItem(name) { this.#entries.delete(name); }
+  get length() {
+    return this.#entries.size;
+  }
+  key(i) {
+    return [...this.#entries.keys()][i];
+  }
+  getItem(name) {
+    return this.#entries.get(name) ?? null;
+  }
+  removeItem(name) {
+    this.#entries.delete(name);
+  }
   setItem(name, text) {
     if (text.length > this.room) throw new Error("QuotaExceededError");
     this.#entries.set(name, text);
@@ -87,12 +108,32 @@ const damage = [
   ["null", () => "null", /does not hold conversations/],
   ["another version", (file) => ({ ...file, version: 9 }), /version 9/],
   ["no list", (file) => ({ ...file, conversations: {} }), /no list/],
-  ["an id that is none", (file) => (file.conversations[0].id = "../x", file), /Conversation 1 .* no id/],
-  ["a message without text", (file) => (file.conversations[0].messages[0].content = 5, file), /message 1 is not text/],
-  ["an unknown role", (file) => (file.conversations[0].messages[0].role = "system", file), /message 1 has an unknown role/],
-  ["a parent that comes later", (file) => (file.conversations[0].messages.reverse(), file), /message 1 belongs to none/],
-  ["its own parent", (file) => (file.conversations[0].messages[0].parent = file.conversations[0].messages[0].id, file), /message 1 belongs to none/],
-  ["the same id twice", (file) => (file.conversations[0].messages[1].id = file.conversations[0].messages[0].id, file), /id of another one/],
+  ["an id that is none", (file) => ((file.conversations[0].id = "../x"), file), /Conversation 1 .* no id/],
+  [
+    "a message without text",
+    (file) => ((file.conversations[0].messages[0].content = 5), file),
+    /message 1 is not text/,
+  ],
+  [
+    "an unknown role",
+    (file) => ((file.conversations[0].messages[0].role = "system"), file),
+    /message 1 has an unknown role/,
+  ],
+  [
+    "a parent that comes later",
+    (file) => (file.conversations[0].messages.reverse(), file),
+    /message 1 belongs to none/,
+  ],
+  [
+    "its own parent",
+    (file) => ((file.conversations[0].messages[0].parent = file.conversations[0].messages[0].id), file),
+    /message 1 belongs to none/,
+  ],
+  [
+    "the same id twice",
+    (file) => ((file.conversations[0].messages[1].id = file.conversations[0].messages[0].id), file),
+    /id of another one/,
+  ],
 ];
 
 for (const [name, change, complaint] of damage) {
@@ -116,7 +157,10 @@ test("the shelf keeps, finds, removes, and says when it is full", () => {
   assert.equal(shelf.save(later), true);
   storage.setItem("dsmoe.conversation.broken", "{");
   storage.setItem("other", "x");
-  assert.deepEqual(shelf.load().map(({ id }) => id), [later.id, conversation.id]);
+  assert.deepEqual(
+    shelf.load().map(({ id }) => id),
+    [later.id, conversation.id],
+  );
   assert.deepEqual(shelf.read(conversation.id), checkedConversation(conversation));
   shelf.remove(later.id);
   assert.equal(shelf.read(later.id), null);

@@ -73,5 +73,6 @@ function takeFigures(figures, { usage, timings }) {
     figures.completionTokens = usage.completion_tokens;
     figures.cachedTokens = usage.prompt_tokens_details?.cached_tokens ?? 0;
   }
-  if (Number.isFinite(timings?.predicted_per_second) && timings.predicted_n > 1) figures.perSecond = timings.predicted_per_second;
+  if (Number.isFinite(timings?.predicted_per_second) && timings.predicted_n > 1)
+    figures.perSecond = timings.predicted_per_second;
 }

@@ -27,6 +27,13 @@ export class Api {
     return answer.json();
   }
 
+  // For what the page looks at by itself: nobody is asked for a key because of it.
+  async glance(path) {
+    const answer = await this.#send(path, undefined, undefined, session.getItem(KEY));
+    if (!answer.ok) throw await errorOf(answer);
+    return answer.json();
+  }
+
   // The parsed events of a stream, until it ends or says [DONE].
   async *stream(path, body, signal) {
     const answer = await this.#request(path, body, signal);

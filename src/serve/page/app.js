@@ -229,8 +229,13 @@ export class App extends EventTarget {
   #store(conversation) {
     this.#unsaved.delete(conversation);
     if (!this.conversations.includes(conversation)) return;
-    const saved = this.#shelf.save(conversation);
-    if (!saved && !this.#toldFull) notify("The browser's storage is full: what is new is not kept. Export or delete conversations.");
+    let saved = this.#shelf.save(conversation);
+    if (!saved) {
+      this.routing.forgetKept(); // texts matter more
+      saved = this.#shelf.save(conversation);
+    }
+    if (!saved && !this.#toldFull)
+      notify("The browser's storage is full: what is new is not kept. Export or delete conversations.");
     this.#toldFull = !saved;
   }
 

@@ -1,5 +1,5 @@
-// colours.js - the style sheet's colours for canvases: scales of 64 steps between the colours that it names. They are the
-// same scales as in the training reports.
+// colours.js - the style sheet's colours for canvases: scales of 64 steps between the colours that it names. They
+// are the same scales as in the training reports.
 
 const STEPS = 64;
 const HEAT = ["--cell", "--s7", "--s8", "--s10", "--s11", "--s12", "--hot"];
@@ -21,7 +21,10 @@ function readColours() {
   document.body.append(probe);
   const resolve = (name) => {
     probe.style.color = `var(${name})`;
-    return getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+    return getComputedStyle(probe)
+      .color.match(/[\d.]+/g)
+      .slice(0, 3)
+      .map(Number);
   };
   const read = {
     heat: scale(HEAT.map(resolve)),

@@ -40,7 +40,11 @@ export class Composer {
 
   #update() {
     const { running, isTextMode, props, path } = this.#app;
-    const words = isTextMode ? (path.length ? "Add to the text, or send nothing to go on" : "The beginning of a text") : "Write a message";
+    const words = isTextMode
+      ? path.length
+        ? "Add to the text, or send nothing to go on"
+        : "The beginning of a text"
+      : "Write a message";
     this.#input.placeholder = words;
     this.#stop.hidden = !running;
     this.#send.hidden = Boolean(running);

@@ -19,8 +19,7 @@ export class ConversationView {
 
   constructor(app) {
     this.#app = app;
-    app.on("conversation props routing", () => this.#render());
-    app.on("running", () => this.#render());
+    app.on("conversation props routing running", () => this.#render());
     app.on("text", (message) => this.#later(message));
     app.on("token", () => {
       for (const view of this.#views.values()) view.markToken();
@@ -80,7 +79,10 @@ export class ConversationView {
   #focusedTool() {
     const tool = document.activeElement?.closest("#message-list .tools button");
     if (!tool) return null;
-    return { place: [...this.#list.children].indexOf(tool.closest(".message")), label: tool.getAttribute("aria-label") };
+    return {
+      place: [...this.#list.children].indexOf(tool.closest(".message")),
+      label: tool.getAttribute("aria-label"),
+    };
   }
 
   #returnFocus(focused, nodes) {
@@ -98,16 +100,27 @@ export class ConversationView {
 
   #welcome() {
     const { props } = this.#app;
-    if (!props) return el("div", { class: "welcome" }, el("p", { class: "note" }, "Asking the server about its model…"));
+    if (!props)
+      return el("div", { class: "welcome" }, el("p", { class: "note" }, "Asking the server about its model…"));
     const { moe, parameters: size } = props;
     const facts = [];
-    if (size) facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them at work for a token.`);
-    if (moe?.n_layers) facts.push(`Each of its ${moe.n_layers} MoE layers sends a token to ${moe.num_experts_per_tok} of ${moe.n_routed_experts} experts.`);
+    if (size)
+      facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them at work for a token.`);
+    if (moe?.n_layers)
+      facts.push(
+        `Each of its ${moe.n_layers} MoE layers sends a token to ${moe.num_experts_per_tok} of ${moe.n_routed_experts} experts.`,
+      );
     const invitation = this.#app.isTextMode
       ? "This model has no chat form: write the beginning of a text, and it goes on."
       : "Ask something. Open the experts to see which of them answer.";
     this.#picture.setModel(moe);
-    return el("div", { class: "welcome" }, this.#picture.element, el("p", { class: "welcome-name" }, props.model),
-      el("p", null, facts.join(" ")), el("p", { class: "note" }, invitation));
+    return el(
+      "div",
+      { class: "welcome" },
+      this.#picture.element,
+      el("p", { class: "welcome-name" }, props.model),
+      el("p", null, facts.join(" ")),
+      el("p", { class: "note" }, invitation),
+    );
   }
 }

@@ -4,20 +4,35 @@ import { button, byId, el, replace } from "./dom.js";
 // Shows a question with one field or none. Resolves to the text ("" without a field), or to null if it was refused.
 function ask({ title, note, field, value = "", type = "text", confirm, danger = false }) {
   const dialog = byId("question");
-  const input = field ? el("input", { id: "question-field", type, value, autocomplete: "off", spellcheck: "false" }) : null;
+  const input = field
+    ? el("input", { id: "question-field", type, value, autocomplete: "off", spellcheck: "false" })
+    : null;
   return new Promise((resolve) => {
     let answer = null;
     const accept = () => {
       answer = input ? input.value : "";
       dialog.close();
     };
-    const form = el("form", { on: { submit: (event) => { event.preventDefault(); accept(); } } },
+    const form = el(
+      "form",
+      {
+        on: {
+          submit: (event) => {
+            event.preventDefault();
+            accept();
+          },
+        },
+      },
       el("h2", { id: "question-title" }, title),
       note ? el("p", { class: "note" }, note) : null,
       input ? el("div", { class: "field" }, el("label", { for: "question-field" }, field), input) : null,
-      el("div", { class: "row end" },
+      el(
+        "div",
+        { class: "row end" },
         button({ text: "Cancel", onClick: () => dialog.close() }),
-        el("button", { type: "submit", class: danger ? "danger" : "primary" }, confirm)));
+        el("button", { type: "submit", class: danger ? "danger" : "primary" }, confirm),
+      ),
+    );
     replace(dialog, form);
     dialog.addEventListener("close", () => resolve(answer), { once: true });
     dialog.showModal();
@@ -29,7 +44,9 @@ function ask({ title, note, field, value = "", type = "text", confirm, danger = 
 export async function askKey(wrong) {
   const key = await ask({
     title: "This server wants a key",
-    note: wrong ? "The server did not accept that key." : "It is kept until this tab is closed and sent to this server only.",
+    note: wrong
+      ? "The server did not accept that key."
+      : "It is kept until this tab is closed and sent to this server only.",
     field: "API key",
     type: "password",
     confirm: "Use this key",
@@ -40,8 +57,14 @@ export async function askKey(wrong) {
 export const askName = (value) => ask({ title: "Rename the conversation", field: "Name", value, confirm: "Rename" });
 
 export async function confirmDelete(title) {
-  return (await ask({ title: "Delete this conversation?", note: `“${title}” with all its branches. This cannot be undone.`,
-    confirm: "Delete", danger: true })) !== null;
+  return (
+    (await ask({
+      title: "Delete this conversation?",
+      note: `“${title}” with all its branches. This cannot be undone.`,
+      confirm: "Delete",
+      danger: true,
+    })) !== null
+  );
 }
 
 let notifyTimer = 0;

@@ -29,9 +29,19 @@ export function replace(node, ...children) {
 
 // A table with a caption; `rows` are arrays of text or nodes, the first cell names its row.
 export function table(caption, heads, rows) {
-  const head = el("tr", null, heads.map((text) => el("th", { scope: "col" }, text)));
+  const head = el(
+    "tr",
+    null,
+    heads.map((text) => el("th", { scope: "col" }, text)),
+  );
   const body = rows.map(([first, ...rest]) =>
-    el("tr", null, el("th", { scope: "row" }, first), rest.map((cell) => el("td", null, cell))));
+    el(
+      "tr",
+      null,
+      el("th", { scope: "row" }, first),
+      rest.map((cell) => el("td", null, cell)),
+    ),
+  );
   return el("table", { class: "data" }, el("caption", null, caption), el("thead", null, head), el("tbody", null, body));
 }
 

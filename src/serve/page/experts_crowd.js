@@ -1,5 +1,5 @@
-// experts_crowd.js - the view "Crowd": what all requests of the server do together. Watching costs the server something, so
-// the stream is open only while this view is seen.
+// experts_crowd.js - the view "Crowd": what all requests of the server do together. Watching costs the server
+// something, so the stream is open only while this view is seen.
 import { stepOf } from "./colours.js";
 import { el, replace } from "./dom.js";
 import { expectedDistinct, mean, overEven, sharesOf } from "./experts_math.js";
@@ -16,17 +16,33 @@ export class CrowdView {
   #shares = null;
   #time = 0;
   #tableAt = 0;
-  #grid = new GridCanvas("Heat map of the crowd's experts; the table below has a number for each layer", (l, e) => this.#describe(l, e));
+  #grid = new GridCanvas("Heat map of the crowd's experts; the table below has a number for each layer", (l, e) =>
+    this.#describe(l, e),
+  );
   #numbers = el("div");
 
   constructor(app) {
     this.#app = app;
     this.#grid.setScale("diverging");
-    this.element = el("div", { class: "view" },
-      el("p", { class: "about" }, "What all requests meet together in the last seconds. The tokens of one pass share experts, and each expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass."),
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "p",
+        { class: "about" },
+        "What all requests meet together in the last seconds. The tokens of one pass share experts, and each " +
+          "expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass.",
+      ),
       this.#grid.element,
-      el("p", { class: "legend" }, el("span", null, "¼ or less"), el("i", { class: "scale diverging" }), el("span", null, "4 × the even share or more")),
-      this.#numbers);
+      el(
+        "p",
+        { class: "legend" },
+        el("span", null, "¼ or less"),
+        el("i", { class: "scale diverging" }),
+        el("span", null, "4 × the even share or more"),
+      ),
+      this.#numbers,
+    );
     document.addEventListener("visibilitychange", () => (document.hidden ? this.hide() : this.show()));
     app.on("props", () => this.show());
   }
@@ -83,11 +99,27 @@ export class CrowdView {
     const { n_routed_experts: experts, num_experts_per_tok: top, first_layer: first = 0 } = this.#app.props.moe;
     const perPass = rows / Math.max(1, passes);
     const chance = expectedDistinct(experts, top, perPass);
-    replace(this.#numbers,
-      facts([["running", String(running)], ["waiting", String(waiting)], ["tokens a pass", perPass.toFixed(1)],
-        ["experts met", mean(distinct).toFixed(1), `of ${experts}`]]),
-      bars(`Distinct experts that a pass met; the line is what chance would give (${chance.toFixed(1)})`, ["Layer", "Experts", "Of chance"],
-        distinct.map((value, l) => ({ name: String(l + first), value, mark: chance, text: value.toFixed(1), note: `${(value / chance).toFixed(2)} ×` })), experts));
+    replace(
+      this.#numbers,
+      facts([
+        ["running", String(running)],
+        ["waiting", String(waiting)],
+        ["tokens a pass", perPass.toFixed(1)],
+        ["experts met", mean(distinct).toFixed(1), `of ${experts}`],
+      ]),
+      bars(
+        `Distinct experts that a pass met; the line is what chance would give (${chance.toFixed(1)})`,
+        ["Layer", "Experts", "Of chance"],
+        distinct.map((value, l) => ({
+          name: String(l + first),
+          value,
+          mark: chance,
+          text: value.toFixed(1),
+          note: `${(value / chance).toFixed(2)} ×`,
+        })),
+        experts,
+      ),
+    );
   }
 
   #describe(layer, expert) {

@@ -1,5 +1,5 @@
-// experts_math.js - what can be said of routing in numbers. A heat is a Float64Array of layers by experts with the sum of
-// gate values (or the number of choices) of each expert; shares are a heat in which each layer sums to 1.
+// experts_math.js - what can be said of routing in numbers. A heat is a Float64Array of layers by experts with the
+// sum of gate values (or the number of choices) of each expert; shares are a heat in which each layer sums to 1.
 
 // The heat of logs. `part` is "answer", "prompt" or "all"; `measure` is "gate" or "choices".
 export function heatOf(logs, layers, experts, { part = "all", measure = "gate" } = {}) {
@@ -69,7 +69,12 @@ export function ranking(shares, layers, experts) {
 // used both used (Jaccard).
 export function overlaps(a, b, layers, experts) {
   return Array.from({ length: layers }, (_, l) => {
-    let common = 0, dot = 0, aa = 0, bb = 0, both = 0, either = 0;
+    let common = 0,
+      dot = 0,
+      aa = 0,
+      bb = 0,
+      both = 0,
+      either = 0;
     for (let i = l * experts; i < (l + 1) * experts; i++) {
       common += Math.min(a[i], b[i]);
       dot += a[i] * b[i];

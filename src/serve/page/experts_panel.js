@@ -1,5 +1,5 @@
-// experts_panel.js - the panel of the experts: five views as tabs, of which only the one on show works. While the panel
-// is open, answers are asked for with their routing.
+// experts_panel.js - the panel of the experts: five views as tabs, of which only the one on show works. While the
+// panel is open, answers are asked for with their routing.
 import { byId, el, replace } from "./dom.js";
 import { CompareView } from "./experts_compare.js";
 import { CrowdView } from "./experts_crowd.js";
@@ -9,7 +9,13 @@ import { UseView } from "./experts_use.js";
 import { local, remember } from "./storage.js";
 
 const NAME = "dsmoe.experts";
-const VIEWS = [["live", "Live", LiveView], ["token", "Token", TokenView], ["use", "Use", UseView], ["compare", "Compare", CompareView], ["crowd", "Crowd", CrowdView]];
+const VIEWS = [
+  ["live", "Live", LiveView],
+  ["token", "Token", TokenView],
+  ["use", "Use", UseView],
+  ["compare", "Compare", CompareView],
+  ["crowd", "Crowd", CrowdView],
+];
 
 export class ExpertsPanel {
   #app;
@@ -21,8 +27,14 @@ export class ExpertsPanel {
   constructor(app) {
     this.#app = app;
     for (const entry of VIEWS) this.#build(...entry);
-    replace(byId("experts-tabs"), [...this.#tabs.values()].map(({ tab }) => tab));
-    replace(byId("experts-views"), [...this.#tabs.values()].map(({ box }) => box));
+    replace(
+      byId("experts-tabs"),
+      [...this.#tabs.values()].map(({ tab }) => tab),
+    );
+    replace(
+      byId("experts-views"),
+      [...this.#tabs.values()].map(({ box }) => box),
+    );
     byId("experts-tabs").addEventListener("keydown", (event) => this.#key(event));
     this.#button.addEventListener("click", () => this.toggle());
     byId("close-experts").addEventListener("click", () => this.#open(false));
@@ -56,8 +68,22 @@ export class ExpertsPanel {
 
   #build(name, title, View) {
     const view = new View(this.#app);
-    const tab = el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `view-${name}`, on: { click: () => this.#select(name) } }, title);
-    const box = el("div", { role: "tabpanel", id: `view-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "0", hidden: true }, view.element);
+    const tab = el(
+      "button",
+      {
+        type: "button",
+        role: "tab",
+        id: `tab-${name}`,
+        "aria-controls": `view-${name}`,
+        on: { click: () => this.#select(name) },
+      },
+      title,
+    );
+    const box = el(
+      "div",
+      { role: "tabpanel", id: `view-${name}`, "aria-labelledby": `tab-${name}`, tabindex: "0", hidden: true },
+      view.element,
+    );
     this.#tabs.set(name, { tab, box, view });
   }
 

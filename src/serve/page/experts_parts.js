@@ -1,4 +1,5 @@
-// experts_parts.js - what the views of the experts have in common: choices, headline numbers, bars, the list of answers.
+// experts_parts.js - what the views of the experts have in common: choices, headline numbers, bars, the list of
+// answers.
 import { el, replace } from "./dom.js";
 
 let serial = 0;
@@ -9,17 +10,27 @@ export function choice(label, options, onChange) {
   const select = el("select", { id, on: { change: onChange } });
   const setOptions = (list) => {
     const kept = select.value;
-    if (select.childElementCount === list.length && list.every(([value, text], i) =>
-      select.options[i].value === value && select.options[i].text === text)) return;
-    replace(select, list.map(([value, text]) => el("option", { value }, text)));
+    if (
+      select.childElementCount === list.length &&
+      list.every(([value, text], i) => select.options[i].value === value && select.options[i].text === text)
+    )
+      return;
+    replace(
+      select,
+      list.map(([value, text]) => el("option", { value }, text)),
+    );
     if (list.some(([value]) => value === kept)) select.value = kept;
   };
   setOptions(options);
   return {
     element: el("div", { class: "choice" }, el("label", { for: id }, label), select),
     setOptions,
-    get value() { return select.value; },
-    set value(value) { select.value = value; },
+    get value() {
+      return select.value;
+    },
+    set value(value) {
+      select.value = value;
+    },
   };
 }
 
@@ -33,8 +44,13 @@ export function answerOptions(app, messages = app.path) {
 
 // Headline numbers: [name, number, what it is of].
 export function facts(list) {
-  return el("dl", { class: "facts" }, list.map(([name, value, note]) =>
-    el("div", null, el("dt", null, name), el("dd", null, value, note ? el("small", null, ` ${note}`) : null))));
+  return el(
+    "dl",
+    { class: "facts" },
+    list.map(([name, value, note]) =>
+      el("div", null, el("dt", null, name), el("dd", null, value, note ? el("small", null, ` ${note}`) : null)),
+    ),
+  );
 }
 
 // A table whose second column is drawn as bars; `mark` on a row puts a line into its bar.
@@ -48,7 +64,23 @@ export function bars(caption, heads, rows, most) {
     }
     return el("td", { class: "bar-cell" }, el("span", null, el("span", null, text), bar));
   };
-  return el("table", { class: "data bars" }, el("caption", null, caption),
-    el("thead", null, el("tr", null, heads.map((head) => el("th", { scope: "col" }, head)))),
-    el("tbody", null, rows.map((row) => el("tr", null, el("th", { scope: "row" }, row.name), cell(row), el("td", null, row.note)))));
+  return el(
+    "table",
+    { class: "data bars" },
+    el("caption", null, caption),
+    el(
+      "thead",
+      null,
+      el(
+        "tr",
+        null,
+        heads.map((head) => el("th", { scope: "col" }, head)),
+      ),
+    ),
+    el(
+      "tbody",
+      null,
+      rows.map((row) => el("tr", null, el("th", { scope: "row" }, row.name), cell(row), el("td", null, row.note))),
+    ),
+  );
 }

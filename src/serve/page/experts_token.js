@@ -8,9 +8,17 @@ export class TokenView {
 
   constructor(app) {
     this.#app = app;
-    this.element = el("div", { class: "view" },
-      el("p", { class: "about" }, "The experts of one token, layer by layer, best first; a fuller bar is a larger gate value. These experts worked while the model computed what comes after this token."),
-      this.#box);
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "p",
+        { class: "about" },
+        "The experts of one token, layer by layer, best first; a fuller bar is a larger gate value. These " +
+          "experts worked while the model computed what comes after this token.",
+      ),
+      this.#box,
+    );
     app.on("token conversation", () => this.show());
   }
 
@@ -19,24 +27,51 @@ export class TokenView {
     const { token, routing } = this.#app;
     const log = token && routing.get(token.message.id);
     if (!log || token.index >= log.length) return replace(this.#box, this.#invitation());
-    replace(this.#box, this.#head(log, token), log.isRouted(token.index) ? this.#layers(log, token.index)
-      : el("p", { class: "hint" }, "The last token of an answer was never an input, so it met no experts."));
+    replace(
+      this.#box,
+      this.#head(log, token),
+      log.isRouted(token.index)
+        ? this.#layers(log, token.index)
+        : el("p", { class: "hint" }, "The last token of an answer was never an input, so it met no experts."),
+    );
   }
 
   #invitation() {
     const any = this.#app.path.some((message) => this.#app.routing.get(message.id)?.length);
-    return el("p", { class: "hint" }, any ? "Press “Tokens” below an answer and choose one of its tokens."
-      : "No answer of this conversation has its routing yet. Answers that are written while the experts are open do.");
+    return el(
+      "p",
+      { class: "hint" },
+      any
+        ? "Press “Tokens” below an answer and choose one of its tokens."
+        : "No answer of this conversation has its routing yet. Answers that are written while the experts are open do.",
+    );
   }
 
   #head(log, { message, index }) {
-    const go = (name, label, to) => button({ name, label, class: "quiet", disabled: to < 0 || to >= log.length,
-      onClick: () => this.#app.selectToken(message, to) });
-    return el("div", { class: "token-head" },
+    const go = (name, label, to) =>
+      button({
+        name,
+        label,
+        class: "quiet",
+        disabled: to < 0 || to >= log.length,
+        onClick: () => this.#app.selectToken(message, to),
+      });
+    return el(
+      "div",
+      { class: "token-head" },
       go("left", "Token before", index - 1),
-      el("div", null, el("p", { class: "token-text" }, visible(log.texts[index])),
-        el("p", { class: "note" }, `position ${log.positions[index]}, ${index < log.nPrompt ? "of the prompt" : "of the answer"}${this.#alike(log, index)}`)),
-      go("right", "Token after", index + 1));
+      el(
+        "div",
+        null,
+        el("p", { class: "token-text" }, visible(log.texts[index])),
+        el(
+          "p",
+          { class: "note" },
+          `position ${log.positions[index]}, ${index < log.nPrompt ? "of the prompt" : "of the answer"}${this.#alike(log, index)}`,
+        ),
+      ),
+      go("right", "Token after", index + 1),
+    );
   }
 
   // How much two neighbours share tells whether routing follows the topic or the word.
@@ -56,12 +91,31 @@ export class TokenView {
     log.forEach(index, index + 1, (l, e, gate) => {
       most = Math.max(most, gate);
     });
-    const rows = Array.from({ length: log.layers }, (_, l) => el("tr", null,
-      el("th", { scope: "row" }, String(l + first)), log.at(index, l).map((choice) => el("td", null, chip(choice, most)))));
-    const head = el("tr", null, el("th", { scope: "col" }, "Layer"), Array.from({ length: log.top }, (_, k) => el("th", { scope: "col" }, k ? `${k + 1}.` : "Best")));
-    return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Experts of the token" },
-      el("table", { class: "chips" }, el("caption", { class: "visually-hidden" }, "Experts of the token in each layer, with gate values"),
-        el("thead", null, head), el("tbody", null, rows)));
+    const rows = Array.from({ length: log.layers }, (_, l) =>
+      el(
+        "tr",
+        null,
+        el("th", { scope: "row" }, String(l + first)),
+        log.at(index, l).map((choice) => el("td", null, chip(choice, most))),
+      ),
+    );
+    const head = el(
+      "tr",
+      null,
+      el("th", { scope: "col" }, "Layer"),
+      Array.from({ length: log.top }, (_, k) => el("th", { scope: "col" }, k ? `${k + 1}.` : "Best")),
+    );
+    return el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Experts of the token" },
+      el(
+        "table",
+        { class: "chips" },
+        el("caption", { class: "visually-hidden" }, "Experts of the token in each layer, with gate values"),
+        el("thead", null, head),
+        el("tbody", null, rows),
+      ),
+    );
   }
 }
 

@@ -20,7 +20,9 @@ export function figuresLine({ promptTokens, cachedTokens, completionTokens, perS
   if (firstTokenMs !== undefined) parts.push(`first token after ${seconds(firstTokenMs)}`);
   if (completionTokens !== undefined) parts.push(count(completionTokens, "token"));
   if (promptTokens !== undefined) {
-    parts.push(`prompt of ${count(promptTokens, "token")}${cachedTokens ? `, ${integer(cachedTokens)} from the cache` : ""}`);
+    parts.push(
+      `prompt of ${count(promptTokens, "token")}${cachedTokens ? `, ${integer(cachedTokens)} from the cache` : ""}`,
+    );
   }
   return parts.join(" · ");
 }

@@ -1,5 +1,5 @@
-// grid_canvas.js - a canvas of MoE layers (rows) by experts (columns): sharp at any pixel ratio, with numbers at the edges and
-// a line that says what is under the pointer. Cells are drawn only when their colour changes.
+// grid_canvas.js - a canvas of MoE layers (rows) by experts (columns): sharp at any pixel ratio, with numbers at
+// the edges and a line that says what is under the pointer. Cells are drawn only when their colour changes.
 import { colours } from "./colours.js";
 import { el } from "./dom.js";
 
@@ -32,7 +32,9 @@ export class GridCanvas {
     addEventListener("themechange", () => this.#drawAll());
     this.#canvas.addEventListener("pointermove", (event) => {
       const cell = this.#cellAt(event.offsetX, event.offsetY);
-      this.#readout.textContent = cell ? `Layer ${cell.layer + this.firstLayer}, expert ${cell.expert}: ${describe(cell.layer, cell.expert)}` : "\u00a0";
+      this.#readout.textContent = cell
+        ? `Layer ${cell.layer + this.firstLayer}, expert ${cell.expert}: ${describe(cell.layer, cell.expert)}`
+        : "\u00a0";
     });
     this.#canvas.addEventListener("pointerleave", () => {
       this.#readout.textContent = "\u00a0";
@@ -69,8 +71,9 @@ export class GridCanvas {
     const width = this.element.clientWidth;
     if (!width || !this.layers) return;
     const cellWidth = Math.min(MAX_CELL, (width - GUTTER) / this.experts);
-    // A few layers are drawn high, many low, so that the picture has about the same height.
-    const cellHeight = Math.max(4, Math.min(MAX_CELL, Math.max(cellWidth * 1.35, 160 / this.layers), 420 / this.layers));
+    // A few layers are drawn high, many low, so that the picture has about the same height and fits the window.
+    const most = Math.min(420, innerHeight * (innerWidth < 1000 ? 0.3 : 0.5)) / this.layers;
+    const cellHeight = Math.max(4, Math.min(MAX_CELL, most, Math.max(cellWidth * 1.35, 160 / this.layers)));
     this.#cell = { width: cellWidth, height: cellHeight, gap: cellWidth >= 4 ? 1 : 0 };
     this.#ratio = devicePixelRatio || 1;
     const height = HEAD + Math.ceil(cellHeight * this.layers) + FOOT;
@@ -100,10 +103,12 @@ export class GridCanvas {
     context.textBaseline = "middle";
     context.textAlign = "right";
     const everyLayer = stride(this.layers, 14 / height);
-    for (let l = 0; l < this.layers; l += everyLayer) context.fillText(l + this.firstLayer, GUTTER - 6, HEAD + (l + 0.5) * height);
+    for (let l = 0; l < this.layers; l += everyLayer)
+      context.fillText(l + this.firstLayer, GUTTER - 6, HEAD + (l + 0.5) * height);
     context.textAlign = "center";
     const everyExpert = stride(this.experts, 26 / width);
-    for (let e = 0; e < this.experts; e += everyExpert) context.fillText(e, GUTTER + (e + 0.5) * width, HEAD + this.layers * height + 11);
+    for (let e = 0; e < this.experts; e += everyExpert)
+      context.fillText(e, GUTTER + (e + 0.5) * width, HEAD + this.layers * height + 11);
   }
 
   // Edges lie on whole pixels of the screen, else gaps would differ from column to column.

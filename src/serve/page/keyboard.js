@@ -17,8 +17,21 @@ const KEYS = [
 ];
 
 export function bindKeys({ newConversation, stop, closeTopmost, toggleExperts, openSettings }) {
-  replace(byId("help-keys"), KEYS.map(([keys, meaning]) =>
-    el("div", null, el("dt", null, keys.map((key) => el("kbd", null, key))), el("dd", null, meaning))));
+  replace(
+    byId("help-keys"),
+    KEYS.map(([keys, meaning]) =>
+      el(
+        "div",
+        null,
+        el(
+          "dt",
+          null,
+          keys.map((key) => el("kbd", null, key)),
+        ),
+        el("dd", null, meaning),
+      ),
+    ),
+  );
   byId("open-help").addEventListener("click", () => byId("help").showModal());
   byId("help-close").addEventListener("click", () => byId("help").close());
 
@@ -27,7 +40,8 @@ export function bindKeys({ newConversation, stop, closeTopmost, toggleExperts, o
     const mod = isMac ? event.metaKey : event.ctrlKey;
     const isWriting = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
     const commands = { k: newConversation, e: toggleExperts, ",": openSettings };
-    if (mod && !event.shiftKey && !event.altKey && commands[event.key.toLowerCase()]) commands[event.key.toLowerCase()]();
+    if (mod && !event.shiftKey && !event.altKey && commands[event.key.toLowerCase()])
+      commands[event.key.toLowerCase()]();
     else if (event.key === "Escape") {
       if (!stop()) closeTopmost();
     } else if (event.key === "?" && !isWriting) byId("help").showModal();

@@ -1,5 +1,5 @@
-// live_levels.js - how bright each cell of the live grid is. A token lights its experts by their gate values; light fades
-// by half within about two tokens, so that slow models leave a trail and fast ones do not light everything;
+// live_levels.js - how bright each cell of the live grid is. A token lights its experts by their gate values; light
+// fades by half within about two tokens, so that slow models leave a trail and fast ones do not light everything;
 // experts met earlier in the answer keep a faint glow. No DOM here.
 
 const TOKENS_TO_HALF = 2;
@@ -38,9 +38,20 @@ export class LiveLevels {
       const i = l * this.experts + e;
       this.brightest = Math.max(this.brightest, gate);
       this.levels[i] = Math.max(this.levels[i], DIMMEST + (1 - DIMMEST) * (gate / this.brightest) ** 2);
-      this.used[i] += gate;
-      this.mostUsed = Math.max(this.mostUsed, this.used[i]);
+      this.#use(i, gate);
     });
+  }
+
+  // An answer that was written earlier: only its glow.
+  recall(log) {
+    log.forEach(0, log.length, (l, e, gate) => {
+      if (l < this.layers && e < this.experts) this.#use(l * this.experts + e, gate);
+    });
+  }
+
+  #use(i, gate) {
+    this.used[i] += gate;
+    this.mostUsed = Math.max(this.mostUsed, this.used[i]);
   }
 
   #keepPace(now) {

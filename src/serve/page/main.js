@@ -33,7 +33,9 @@ bindKeys({
 // Screen readers hear an answer once, when it is finished, and not each token.
 app.on("finished", ({ conversation, message }) => {
   if (conversation !== app.conversation) return;
-  byId("announce").replaceChildren(el("p", null, message.error ? `The answer failed: ${message.error}` : `Answer: ${message.content}`));
+  byId("announce").replaceChildren(
+    el("p", null, message.error ? `The answer failed: ${message.error}` : `Answer: ${message.content}`),
+  );
 });
 
 if (matchMedia("(min-width: 700px)").matches) composer.focus();

@@ -1,9 +1,9 @@
-// markdown.js - Markdown as models write it, into a tree of plain objects: headings, lists, quotes, tables, code, rules,
-// paragraphs. What is inside a line is markdown_inline.js; what becomes of the tree is markdown_dom.js.
+// markdown.js - Markdown as models write it, into a tree of plain objects: headings, lists, quotes, tables, code,
+// rules, paragraphs. What is inside a line is markdown_inline.js; what becomes of the tree is markdown_dom.js.
 //
 // Blocks: {type: "paragraph", inline}, {type: "heading", level, inline}, {type: "code", language, text},
-//         {type: "quote", blocks}, {type: "list", ordered, start, items: [blocks]}, {type: "rule"},
-//         {type: "table", align, head, rows}; the topmost also have `source`, the lines they came from.
+// {type: "quote", blocks}, {type: "list", ordered, start, items: [blocks]}, {type: "rule"},
+// {type: "table", align, head, rows}; the topmost also have `source`, the lines they came from.
 import { parseInline } from "./markdown_inline.js";
 
 const MAX_DEPTH = 12;
@@ -22,7 +22,7 @@ export function parseMarkdown(text) {
 
 function parseLines(lines, depth) {
   const blocks = [];
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length;) {
     if (!lines[at].trim()) {
       at++;
       continue;
@@ -40,7 +40,10 @@ function readBlock(lines, at, depth) {
   if (FENCE.test(line)) return readFence(lines, at);
   const heading = HEADING.exec(line);
   if (heading) {
-    return { block: { type: "heading", level: heading[1].length, inline: parseInline(heading[2] ?? "") }, next: at + 1 };
+    return {
+      block: { type: "heading", level: heading[1].length, inline: parseInline(heading[2] ?? "") },
+      next: at + 1,
+    };
   }
   if (RULE.test(line)) return { block: { type: "rule" }, next: at + 1 };
   if (depth < MAX_DEPTH && QUOTE.test(line)) return readQuote(lines, at, depth);
@@ -117,33 +120,56 @@ const leading = (line) => line.length - line.trimStart().length;
 
 function startsBlock(lines, at) {
   const line = lines[at];
-  return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line) || startsTable(lines, at);
+  return (
+    FENCE.test(line) ||
+    HEADING.test(line) ||
+    RULE.test(line) ||
+    QUOTE.test(line) ||
+    ITEM.test(line) ||
+    startsTable(lines, at)
+  );
 }
 
 function readParagraph(lines, at, depth) {
   let next = at + 1;
   while (next < lines.length && lines[next].trim() && (depth >= MAX_DEPTH || !startsBlock(lines, next))) next++;
-  const text = lines.slice(at, next).map((line) => line.trimStart()).join("\n").trimEnd();
+  const text = lines
+    .slice(at, next)
+    .map((line) => line.trimStart())
+    .join("\n")
+    .trimEnd();
   return { block: { type: "paragraph", inline: parseInline(text) }, next };
 }
 
 // ---- tables ------------------------------------------------------------------------------------
 
 function startsTable(lines, at) {
-  return lines[at].includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") && TABLE_LINE.test(lines[at + 1]) &&
-    cells(lines[at]).length === cells(lines[at + 1]).length;
+  return (
+    lines[at].includes("|") &&
+    at + 1 < lines.length &&
+    lines[at + 1].includes("-") &&
+    TABLE_LINE.test(lines[at + 1]) &&
+    cells(lines[at]).length === cells(lines[at + 1]).length
+  );
 }
 
 // "a | b" as cells; a bar after a backslash is no border.
 function cells(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1");
-  return inner.split(/(?<!\\)\|/).slice(0, MAX_COLUMNS).map((cell) => cell.trim().replace(/\\\|/g, "|"));
+  const inner = line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(^|[^\\])\|$/, "$1");
+  return inner
+    .split(/(?<!\\)\|/)
+    .slice(0, MAX_COLUMNS)
+    .map((cell) => cell.trim().replace(/\\\|/g, "|"));
 }
 
 function readTable(lines, at) {
   const head = cells(lines[at]);
   const align = cells(lines[at + 1]).map((cell) =>
-    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : null);
+    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : null,
+  );
   const rows = [];
   let next = at + 2;
   for (; next < lines.length && lines[next].trim() && lines[next].includes("|"); next++) {

@@ -1,5 +1,5 @@
-// markdown_dom.js - the tree of markdown.js as elements. Only elements named here are made, all text is text nodes, so
-// whatever a model writes cannot run.
+// markdown_dom.js - the tree of markdown.js as elements. Only elements named here are made, all text is text nodes,
+// so whatever a model writes cannot run.
 import { button, copyFrom, el } from "./dom.js";
 import { parseMarkdown } from "./markdown.js";
 
@@ -25,13 +25,20 @@ export class MarkdownView {
 function blockNode(block) {
   switch (block.type) {
     // The page's own headings are h1 and h2; an answer's begin below them.
-    case "heading": return el(`h${Math.min(6, block.level + 2)}`, { class: `level-${block.level}` }, inlineNodes(block.inline));
-    case "code": return codeNode(block);
-    case "quote": return el("blockquote", null, block.blocks.map(blockNode));
-    case "list": return listNode(block);
-    case "rule": return el("hr");
-    case "table": return tableNode(block);
-    default: return el("p", null, inlineNodes(block.inline));
+    case "heading":
+      return el(`h${Math.min(6, block.level + 2)}`, { class: `level-${block.level}` }, inlineNodes(block.inline));
+    case "code":
+      return codeNode(block);
+    case "quote":
+      return el("blockquote", null, block.blocks.map(blockNode));
+    case "list":
+      return listNode(block);
+    case "rule":
+      return el("hr");
+    case "table":
+      return tableNode(block);
+    default:
+      return el("p", null, inlineNodes(block.inline));
   }
 }
 
@@ -50,8 +57,11 @@ function itemNodes(blocks) {
 function codeNode(block) {
   const copy = button({ name: "copy", label: "Copy code", class: "quiet", onClick: () => copyFrom(copy, block.text) });
   const bar = el("div", { class: "code-bar" }, el("span", null, block.language || "text"), copy);
-  const text = el("pre", { tabindex: "0", "aria-label": block.language ? `Code, ${block.language}` : "Code", role: "region" },
-    el("code", null, block.text));
+  const text = el(
+    "pre",
+    { tabindex: "0", "aria-label": block.language ? `Code, ${block.language}` : "Code", role: "region" },
+    el("code", null, block.text),
+  );
   return el("div", { class: "code" }, bar, text);
 }
 
@@ -62,19 +72,28 @@ function tableNode(block) {
     return node;
   };
   const rows = block.rows.map((row) => el("tr", null, row.map(cell("td"))));
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
-    el("table", null, el("thead", null, el("tr", null, block.head.map(cell("th")))), el("tbody", null, rows)));
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    el("table", null, el("thead", null, el("tr", null, block.head.map(cell("th")))), el("tbody", null, rows)),
+  );
 }
 
 function inlineNodes(nodes) {
   return nodes.map((node) => {
     switch (node.type) {
-      case "text": return document.createTextNode(node.text);
-      case "break": return el("br");
-      case "code": return el("code", null, node.text);
-      case "math": return el("code", { class: "math" }, node.text);
-      case "link": return el("a", { href: node.href, rel: "noopener noreferrer", target: "_blank" }, inlineNodes(node.children));
-      default: return el(node.type, null, inlineNodes(node.children));
+      case "text":
+        return document.createTextNode(node.text);
+      case "break":
+        return el("br");
+      case "code":
+        return el("code", null, node.text);
+      case "math":
+        return el("code", { class: "math" }, node.text);
+      case "link":
+        return el("a", { href: node.href, rel: "noopener noreferrer", target: "_blank" }, inlineNodes(node.children));
+      default:
+        return el(node.type, null, inlineNodes(node.children));
     }
   });
 }

@@ -187,8 +187,14 @@ function closingBracket(part) {
   return -1;
 }
 
-const withoutLinks = (nodes) => nodes.flatMap((node) => (node.type === "link" ? withoutLinks(node.children)
-  : node.children ? [{ ...node, children: withoutLinks(node.children) }] : [node]));
+const withoutLinks = (nodes) =>
+  nodes.flatMap((node) =>
+    node.type === "link"
+      ? withoutLinks(node.children)
+      : node.children
+        ? [{ ...node, children: withoutLinks(node.children) }]
+        : [node],
+  );
 
 // ---- emphasis ----------------------------------------------------------------------------------
 
@@ -206,13 +212,17 @@ function readDelimiter(scan) {
   const left = !isSpace(after) && (!isPunctuation(after) || isSpace(before) || isPunctuation(before));
   const right = !isSpace(before) && (!isPunctuation(before) || isSpace(after) || isPunctuation(after));
   const inWord = c === "_" && left && right;
-  push(scan, {
-    type: "run",
-    c,
-    length,
-    opens: left && (!inWord || isPunctuation(before)),
-    closes: right && (!inWord || isPunctuation(after)),
-  }, at + length);
+  push(
+    scan,
+    {
+      type: "run",
+      c,
+      length,
+      opens: left && (!inWord || isPunctuation(before)),
+      closes: right && (!inWord || isPunctuation(after)),
+    },
+    at + length,
+  );
   return true;
 }
 
@@ -267,7 +277,8 @@ function mergeText(items) {
   for (const item of items) {
     const node = item.type === "run" ? { type: "text", text: item.c.repeat(item.length) } : item;
     const last = merged.at(-1);
-    if (node.type === "text" && last?.type === "text") merged[merged.length - 1] = { type: "text", text: last.text + node.text };
+    if (node.type === "text" && last?.type === "text")
+      merged[merged.length - 1] = { type: "text", text: last.text + node.text };
     else merged.push(node);
   }
   return merged;

@@ -24,8 +24,13 @@ export class MessageView {
     this.#app = app;
     this.message = message;
     const who = message.role === "user" ? "You" : "Model";
-    this.element = el("article", { class: `message ${message.role}`, "aria-label": who, "data-id": message.id },
-      el("h2", { class: "visually-hidden" }, `${who}:`), this.#body, this.#foot);
+    this.element = el(
+      "article",
+      { class: `message ${message.role}`, "aria-label": who, "data-id": message.id },
+      el("h2", { class: "visually-hidden" }, `${who}:`),
+      this.#body,
+      this.#foot,
+    );
     this.update();
   }
 
@@ -93,10 +98,12 @@ export class MessageView {
     const running = this.#app.isRunning(message);
     this.#figures.textContent = figuresLine(message.figures);
     const note = message.error ?? FINISHES[message.finish];
-    replace(this.#foot,
+    replace(
+      this.#foot,
       message.error || note ? el("p", { class: message.error ? "note bad" : "note" }, note) : null,
       el("div", { class: "tools" }, this.#branches(), running ? null : this.#tools()),
-      message.role === "assistant" ? this.#figures : null);
+      message.role === "assistant" ? this.#figures : null,
+    );
   }
 
   #branches() {
@@ -104,25 +111,59 @@ export class MessageView {
     if (siblings.length < 2) return null;
     const at = siblings.indexOf(this.message);
     const busy = Boolean(this.#app.running);
-    const move = (step, name, label) => button({ name, label, class: "quiet", disabled: busy || !siblings[at + step],
-      onClick: () => this.#app.show(siblings[at + step]) });
-    return el("span", { class: "branches", role: "group", "aria-label": "Branches" },
-      move(-1, "left", "Previous branch"), el("span", null, `${at + 1}/${siblings.length}`), move(1, "right", "Next branch"));
+    const move = (step, name, label) =>
+      button({
+        name,
+        label,
+        class: "quiet",
+        disabled: busy || !siblings[at + step],
+        onClick: () => this.#app.show(siblings[at + step]),
+      });
+    return el(
+      "span",
+      { class: "branches", role: "group", "aria-label": "Branches" },
+      move(-1, "left", "Previous branch"),
+      el("span", null, `${at + 1}/${siblings.length}`),
+      move(1, "right", "Next branch"),
+    );
   }
 
   #tools() {
     const { message } = this;
-    const copy = button({ name: "copy", label: "Copy", class: "quiet", onClick: () => copyFrom(copy, message.content) });
+    const copy = button({
+      name: "copy",
+      label: "Copy",
+      class: "quiet",
+      onClick: () => copyFrom(copy, message.content),
+    });
     const idle = !this.#app.running;
     const routed = this.#app.routing.get(message.id)?.length > 0;
     return [
       copy,
-      idle ? button({ name: "edit", label: "Edit as a new branch", class: "quiet edit", onClick: () => this.edit() }) : null,
+      idle
+        ? button({ name: "edit", label: "Edit as a new branch", class: "quiet edit", onClick: () => this.edit() })
+        : null,
       idle && message.role === "assistant"
-        ? button({ name: "again", label: "Answer again", class: "quiet again", onClick: () => this.#app.regenerate(message) }) : null,
+        ? button({
+            name: "again",
+            label: "Answer again",
+            class: "quiet again",
+            onClick: () => this.#app.regenerate(message),
+          })
+        : null,
       message.role === "assistant" && routed
-        ? el("button", { type: "button", class: "quiet tokens", "aria-pressed": String(this.#showsTokens),
-          on: { click: () => this.#toggleTokens() } }, icon("tokens"), el("span", null, "Tokens")) : null,
+        ? el(
+            "button",
+            {
+              type: "button",
+              class: "quiet tokens",
+              "aria-pressed": String(this.#showsTokens),
+              on: { click: () => this.#toggleTokens() },
+            },
+            icon("tokens"),
+            el("span", null, "Tokens"),
+          )
+        : null,
     ];
   }
 
@@ -152,8 +193,16 @@ export class MessageView {
       event.stopPropagation();
     });
     const word = message.role === "user" ? "Send" : "Keep as a branch";
-    replace(this.#body, input, el("div", { class: "row end" }, button({ text: "Cancel", onClick: close }),
-      button({ text: word, class: "primary", onClick: accept })));
+    replace(
+      this.#body,
+      input,
+      el(
+        "div",
+        { class: "row end" },
+        button({ text: "Cancel", onClick: close }),
+        button({ text: word, class: "primary", onClick: accept }),
+      ),
+    );
     replace(this.#foot);
     input.focus();
     input.setSelectionRange(input.value.length, input.value.length);

@@ -1,5 +1,5 @@
-// model_picture.js - the picture of an empty conversation: the model's own layers and experts as points, with one made-up
-// token's way through them. Decoration, so screen readers are not told.
+// model_picture.js - the picture of an empty conversation: the model's own layers and experts as points, with one
+// made-up token's way through them. Decoration, so screen readers are not told.
 import { colours } from "./colours.js";
 import { el } from "./dom.js";
 

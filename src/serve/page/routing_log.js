@@ -1,11 +1,11 @@
-// routing_log.js - the experts that each token of an answer met, in flat typed arrays: two bytes for an expert, two for
-// its gate value. The 16B model's 27 layers of 6 experts take 648 bytes a token.
+// routing_log.js - the experts that each token of an answer met, in flat typed arrays: two bytes for an expert, two
+// for its gate value. The 16B model's 27 layers of 6 experts take 648 bytes a token.
 
 const NONE = 0xffff;
 const SCALE = 65535; // a gate value is at most 1
 const PREFIX = "dsmoe.routing.";
 const MAX_KEPT = 64 << 10; // bytes of arrays of one answer that localStorage is bothered with
-const MAX_KEPT_TOGETHER = 512 << 10; // and of one conversation
+const MAX_KEPT_TOGETHER = 256 << 10; // and of one conversation
 
 export class RoutingLog {
   // `layers` MoE layers, `top` experts of each for a token.
@@ -122,7 +122,8 @@ export class RoutingLog {
       log.nPrompt = nPrompt;
       log.texts = texts.map(String);
       const width = log.length * layers * top;
-      const fits = log.length && texts.length === log.length && log.experts.length === width && log.gates.length === width;
+      const fits =
+        log.length && texts.length === log.length && log.experts.length === width && log.gates.length === width;
       return fits && nPrompt >= 0 && nPrompt <= log.length ? log : null;
     } catch {
       return null;
@@ -189,6 +190,12 @@ export class RoutingMemory {
     } catch {
       this.#storage.removeItem(PREFIX + conversation.id);
     }
+  }
+
+  // Gives all that is kept back to the storage; what is in memory stays.
+  forgetKept() {
+    const names = Array.from({ length: this.#storage.length }, (_, i) => this.#storage.key(i));
+    for (const name of names) if (name.startsWith(PREFIX)) this.#storage.removeItem(name);
   }
 
   remove(conversation) {

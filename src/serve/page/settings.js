@@ -1,4 +1,5 @@
-// settings.js - how answers are sampled, and the dialog that changes it. An empty field leaves the choice to the server.
+// settings.js - how answers are sampled, and the dialog that changes it. An empty field leaves the choice to the
+// server.
 import { byId, el, replace } from "./dom.js";
 import { remember } from "./storage.js";
 
@@ -27,7 +28,8 @@ export function loadSettings(storage) {
   }
   const settings = { stop: [], system: "", alwaysRouting: false };
   for (const [field] of NUMBERS) if (Number.isFinite(kept[field])) settings[field] = kept[field];
-  if (Array.isArray(kept.stop)) settings.stop = kept.stop.filter((text) => typeof text === "string" && text).slice(0, 16);
+  if (Array.isArray(kept.stop))
+    settings.stop = kept.stop.filter((text) => typeof text === "string" && text).slice(0, 16);
   if (typeof kept.system === "string") settings.system = kept.system;
   settings.alwaysRouting = kept.alwaysRouting === true;
   return settings;
@@ -46,10 +48,14 @@ export function samplingFields(settings) {
 }
 
 // Stop texts stand one a line; \n and \t are written as such.
-export const writeStops = (stops) => stops.map((stop) =>
-  stop.replace(/\\/g, "\\\\").replace(/\n/g, "\\n").replace(/\t/g, "\\t")).join("\n");
-export const readStops = (text) => text.split("\n").filter(Boolean).map((line) =>
-  line.replace(/\\(.)/g, (_, c) => ({ n: "\n", t: "\t" })[c] ?? c)).slice(0, 16);
+export const writeStops = (stops) =>
+  stops.map((stop) => stop.replace(/\\/g, "\\\\").replace(/\n/g, "\\n").replace(/\t/g, "\\t")).join("\n");
+export const readStops = (text) =>
+  text
+    .split("\n")
+    .filter(Boolean)
+    .map((line) => line.replace(/\\(.)/g, (_, c) => ({ n: "\n", t: "\t" })[c] ?? c))
+    .slice(0, 16);
 
 export class SettingsDialog {
   #app;
@@ -84,15 +90,31 @@ export class SettingsDialog {
 
   #buildNumbers(defaults) {
     this.#fields.clear();
-    replace(byId("settings-numbers"), NUMBERS.map(([field, label, note, min, max, step]) => {
-      const id = `settings-${field}`;
-      const known = Number.isFinite(defaults[field]) ? `${Number(defaults[field].toFixed(4))} (the server's)` : "";
-      const input = el("input", { id, type: "number", min, max, step: step < 1 ? "any" : 1, inputmode: "decimal",
-        placeholder: known, "aria-describedby": `${id}-note` });
-      this.#fields.set(field, input);
-      return el("div", { class: "field" }, el("label", { for: id }, label), input,
-        el("p", { class: "note", id: `${id}-note` }, note));
-    }));
+    replace(
+      byId("settings-numbers"),
+      NUMBERS.map(([field, label, note, min, max, step]) => {
+        const id = `settings-${field}`;
+        const known = Number.isFinite(defaults[field]) ? `${Number(defaults[field].toFixed(4))} (the server's)` : "";
+        const input = el("input", {
+          id,
+          type: "number",
+          min,
+          max,
+          step: step < 1 ? "any" : 1,
+          inputmode: "decimal",
+          placeholder: known,
+          "aria-describedby": `${id}-note`,
+        });
+        this.#fields.set(field, input);
+        return el(
+          "div",
+          { class: "field" },
+          el("label", { for: id }, label),
+          input,
+          el("p", { class: "note", id: `${id}-note` }, note),
+        );
+      }),
+    );
   }
 
   #reset() {

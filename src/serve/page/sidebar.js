@@ -51,18 +51,44 @@ export class Sidebar {
     document.title = `${titleOf(conversation)} – dsmoe`;
     const empty = conversations.length ? "No conversation has these words." : "Conversations are kept in this browser.";
     if (!found.length) replace(this.#list, el("li", { class: "note" }, empty));
-    else replace(this.#list, found.map((entry) => this.#entry(entry, entry === conversation)));
+    else
+      replace(
+        this.#list,
+        found.map((entry) => this.#entry(entry, entry === conversation)),
+      );
   }
 
   #entry(conversation, isCurrent) {
     const title = titleOf(conversation);
-    const open = el("button", { type: "button", class: "entry", "aria-current": isCurrent ? "true" : null, title,
-      on: { click: () => { this.#app.open(conversation); this.#openDrawer(false); } } }, title);
+    const open = el(
+      "button",
+      {
+        type: "button",
+        class: "entry",
+        "aria-current": isCurrent ? "true" : null,
+        title,
+        on: {
+          click: () => {
+            this.#app.open(conversation);
+            this.#openDrawer(false);
+          },
+        },
+      },
+      title,
+    );
     const tool = (name, label, onClick) => button({ name, label: `${label}: ${title}`, class: "quiet", onClick });
-    return el("li", null, open, el("span", { class: "entry-tools" },
-      tool("edit", "Rename", () => this.#rename(conversation)),
-      tool("download", "Export", () => this.#export([conversation], title)),
-      tool("trash", "Delete", () => this.#delete(conversation))));
+    return el(
+      "li",
+      null,
+      open,
+      el(
+        "span",
+        { class: "entry-tools" },
+        tool("edit", "Rename", () => this.#rename(conversation)),
+        tool("download", "Export", () => this.#export([conversation], title)),
+        tool("trash", "Delete", () => this.#delete(conversation)),
+      ),
+    );
   }
 
   async #rename(conversation) {
@@ -77,7 +103,13 @@ export class Sidebar {
   #export(conversations, name) {
     if (!conversations.length) return notify("There is no conversation to export yet.");
     const url = URL.createObjectURL(new Blob([exportText(conversations)], { type: "application/json" }));
-    const file = `dsmoe-${name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 40) || "conversation"}.json`;
+    const file = `dsmoe-${
+      name
+        .toLowerCase()
+        .replace(/[^a-z0-9]+/g, "-")
+        .replace(/^-|-$/g, "")
+        .slice(0, 40) || "conversation"
+    }.json`;
     el("a", { href: url, download: file }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   }

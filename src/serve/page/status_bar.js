@@ -1,4 +1,5 @@
-// status_bar.js - figures below the input: the context that is used, how busy the server is, how fast the answer comes.
+// status_bar.js - figures below the input: the context that is used, how busy the server is, how fast the answer
+// comes.
 import { byId } from "./dom.js";
 import { count, integer, rate } from "./format.js";
 
@@ -9,9 +10,11 @@ const RETRY_MS = 3000;
 export class StatusBar {
   #app;
   #frame = 0;
+  #lost = false;
 
   constructor(app) {
     this.#app = app;
+    byId("load").title = "How many requests the server can answer at the same time, and how many it answers now";
     app.on("conversation props", () => this.#context());
     app.on("text", () => {
       this.#frame ||= requestAnimationFrame(() => this.#speed());
@@ -45,22 +48,28 @@ export class StatusBar {
   #offerKey() {
     const again = byId("enter-key");
     again.hidden = false;
-    again.addEventListener("click", () => {
-      again.hidden = true;
-      this.#start();
-    }, { once: true });
+    again.addEventListener(
+      "click",
+      () => {
+        again.hidden = true;
+        this.#start();
+      },
+      { once: true },
+    );
   }
 
-  // Looked at slowly, and never while nobody sees it.
+  // Looked at slowly, and never while nobody sees it. A server that comes back may have another model.
   async #poll() {
     if (!this.#app.props || document.hidden) return;
     const line = byId("load");
     try {
-      const slots = await this.#app.api.json("slots");
+      const slots = await this.#app.api.glance("slots");
       const busy = slots.filter((slot) => slot.state !== "idle").length;
       line.textContent = `${busy} of ${count(slots.length, "slot")} busy`;
-      line.title = "How many requests the server can answer at the same time, and how many it answers now";
+      if (this.#lost) this.#start();
+      this.#lost = false;
     } catch (error) {
+      this.#lost ||= error.status === 0;
       line.textContent = error.status ? "" : "The server cannot be reached";
     }
   }
@@ -83,6 +92,12 @@ export class StatusBar {
     const run = this.#app.running;
     const perSecond = run?.message.figures?.perSecond;
     this.#context();
-    byId("speed").textContent = perSecond ? rate(perSecond) : run ? (run.message.content ? "" : "Reading the prompt…") : "";
+    byId("speed").textContent = perSecond
+      ? rate(perSecond)
+      : run
+        ? run.message.content
+          ? ""
+          : "Reading the prompt…"
+        : "";
   }
 }

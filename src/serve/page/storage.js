@@ -1,13 +1,23 @@
-// storage.js - localStorage and sessionStorage, or memory where a browser forbids them: then nothing outlives the page, but
-// everything else works.
+// storage.js - localStorage and sessionStorage, or memory where a browser forbids them: then nothing outlives the
+// page, but everything else works.
 
 class MemoryStorage {
   #entries = new Map();
-  get length() { return this.#entries.size; }
-  key(i) { return [...this.#entries.keys()][i] ?? null; }
-  getItem(name) { return this.#entries.get(name) ?? null; }
-  setItem(name, value) { this.#entries.set(name, String(value)); }
-  removeItem(name) { this.#entries.delete(name); }
+  get length() {
+    return this.#entries.size;
+  }
+  key(i) {
+    return [...this.#entries.keys()][i] ?? null;
+  }
+  getItem(name) {
+    return this.#entries.get(name) ?? null;
+  }
+  setItem(name, value) {
+    this.#entries.set(name, String(value));
+  }
+  removeItem(name) {
+    this.#entries.delete(name);
+  }
 }
 
 function usable(name) {

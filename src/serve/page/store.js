@@ -91,7 +91,9 @@ export function titleOf(conversation) {
 export function matches(conversation, query) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
-  const text = [titleOf(conversation), ...conversation.messages.map((message) => message.content)].join("\n").toLowerCase();
+  const text = [titleOf(conversation), ...conversation.messages.map((message) => message.content)]
+    .join("\n")
+    .toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -110,9 +112,11 @@ export function readImport(text) {
     throw new Error("This file is not JSON. Choose a file that was exported here.");
   }
   if (file?.format !== FORMAT) throw new Error("This JSON file does not hold conversations that were exported here.");
-  if (file.version !== VERSION) throw new Error(`The file has version ${String(file.version)}; this page reads version ${VERSION}.`);
+  if (file.version !== VERSION)
+    throw new Error(`The file has version ${String(file.version)}; this page reads version ${VERSION}.`);
   if (!Array.isArray(file.conversations)) throw new Error("The file has no list of conversations.");
-  if (file.conversations.length > MAX_CONVERSATIONS) throw new Error(`The file has more than ${MAX_CONVERSATIONS} conversations.`);
+  if (file.conversations.length > MAX_CONVERSATIONS)
+    throw new Error(`The file has more than ${MAX_CONVERSATIONS} conversations.`);
   return file.conversations.map((entry, i) => {
     try {
       return checkedConversation(entry);

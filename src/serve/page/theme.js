@@ -22,6 +22,8 @@
       apply(choice.value);
       localStorage.setItem(NAME, choice.value);
     });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+      dispatchEvent(new Event("themechange")),
+    );
   });
 })();

@@ -1,5 +1,5 @@
-// token_strip.js - an answer as its tokens, each of which can be chosen to see the experts it met: by a click, or with
-// the arrow keys.
+// token_strip.js - an answer as its tokens, each of which can be chosen to see the experts it met: by a click, or
+// with the arrow keys.
 import { el } from "./dom.js";
 import { visible } from "./format.js";
 
@@ -14,10 +14,28 @@ export class TokenStrip {
   constructor(app, message) {
     this.#app = app;
     this.#message = message;
-    this.element = el("div", { class: "strip" },
-      el("p", { class: "note" }, "Each token of this answer; the grey ones in front are the end of the prompt. Choose one, or go through them with the arrow keys, to see the experts it met."),
-      el("div", { class: "strip-tokens", role: "listbox", "aria-label": "Tokens", "aria-orientation": "horizontal",
-        on: { click: (event) => this.#click(event), keydown: (event) => this.#key(event) } }, this.#prompt, this.#answer));
+    this.element = el(
+      "div",
+      { class: "strip" },
+      el(
+        "p",
+        { class: "note" },
+        "Each token of this answer; the grey ones in front are the end of the prompt. Choose one, or go through " +
+          "them with the arrow keys, to see the experts it met.",
+      ),
+      el(
+        "div",
+        {
+          class: "strip-tokens",
+          role: "listbox",
+          "aria-label": "Tokens",
+          "aria-orientation": "horizontal",
+          on: { click: (event) => this.#click(event), keydown: (event) => this.#key(event) },
+        },
+        this.#prompt,
+        this.#answer,
+      ),
+    );
   }
 
   // Adds the tokens that are new; a log only ever grows.
@@ -28,7 +46,13 @@ export class TokenStrip {
   }
 
   #add(i) {
-    const span = el("span", { class: "token", role: "option", tabindex: i ? "-1" : "0", "data-index": i, "aria-selected": "false" });
+    const span = el("span", {
+      class: "token",
+      role: "option",
+      tabindex: i ? "-1" : "0",
+      "data-index": i,
+      "aria-selected": "false",
+    });
     this.#spans.push(span);
     (i < this.#log.nPrompt ? this.#prompt : this.#answer).append(span);
     this.#write(i);
@@ -40,7 +64,8 @@ export class TokenStrip {
     const shown = text.includes("\n") ? `${visible(text)}\n` : text || "∅";
     if (this.#spans[i].textContent !== shown) this.#spans[i].textContent = shown;
     // A screen reader says nothing of a space.
-    if (!text.trim()) this.#spans[i].setAttribute("aria-label", text.includes("\n") ? "line end" : text ? "space" : "nothing");
+    if (!text.trim())
+      this.#spans[i].setAttribute("aria-label", text.includes("\n") ? "line end" : text ? "space" : "nothing");
     else this.#spans[i].removeAttribute("aria-label");
     this.#spans[i].classList.toggle("unrouted", !this.#log.isRouted(i));
   }
@@ -56,7 +81,14 @@ export class TokenStrip {
 
   #key(event) {
     const at = Number(event.target.closest(".token")?.dataset.index ?? 0);
-    const next = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: this.#spans.length - 1 }[event.key];
+    const next = {
+      ArrowRight: at + 1,
+      ArrowDown: at + 1,
+      ArrowLeft: at - 1,
+      ArrowUp: at - 1,
+      Home: 0,
+      End: this.#spans.length - 1,
+    }[event.key];
     if (next === undefined) return;
     event.preventDefault();
     this.#choose(Math.max(0, Math.min(this.#spans.length - 1, next)));
