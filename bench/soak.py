@@ -84,7 +84,7 @@ class Soak:
         asked = [work.__name__]
 
         def note(path, body):
-            shown = body.decode("latin-1") if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False)
+            shown = repr(body)[2:-1] if isinstance(body, bytes) else json.dumps(body)
             asked[:] = [work.__name__, path, shown]
 
         try:

@@ -374,8 +374,9 @@ async def ask_embedding(world, rng, note):
         vectors = [list(struct.unpack(f"<{world.n_embd}f", base64.b64decode(v, validate=True))) for v in vectors]
     for v in vectors:
         need(len(v) == world.n_embd and abs(math.hypot(*v) - 1) < 1e-3, f"an embedding of length {math.hypot(*v)}")
-    rounded = [struct.pack(f"<{len(v)}f", *v) for v in vectors]
-    world.remember(f"embedding {i}", rounded, "the embedding")
+    world.remember(f"embedding {i} as {body['encoding_format']}", vectors, "the embedding")
+    first = world.answers.setdefault(f"embedding {i}", vectors)
+    need(all(abs(x - y) < 1e-6 for v, w in zip(first, vectors) for x, y in zip(v, w)), "another embedding as base64")
     need(data["usage"]["prompt_tokens"] == data["usage"]["total_tokens"] > 0, f"usage {data['usage']}")
     return answer.status
 
