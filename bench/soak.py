@@ -37,9 +37,10 @@ QUIET = 45  # seconds until all is quiet at the end; connections may be idle for
 # values was used once. Each HTTP thread and the scheduler may keep freed memory for later: a body of 8 MB that was
 # read and parsed at a bad moment, per thread. A leak of 1 kB a request is 60 MB after ten minutes of 100 a second.
 MORE_MEMORY = 32 << 20
+MOST_PROBLEMS = 500
 
 ACTIONS = (  # work, share of all steps
-    (requests.ask_case, 46), (requests.ask_embedding, 6), (requests.ask_tokens, 7), (requests.ask_info, 6),
+    (requests.ask_case, 42), (requests.ask_in_turn, 4), (requests.ask_embedding, 6), (requests.ask_tokens, 7), (requests.ask_info, 6),
     (hostile.abort, 14), (hostile.ask_wrong_body, 11), (hostile.ask_wrong_head, 6), (hostile.half_close, 2),
     (hostile.send_too_much, 0.3), (hostile.stay_idle, 1))
 SLOW = ((hostile.read_slowly, 3), (hostile.send_slowly, 1))
@@ -59,6 +60,11 @@ def parse():
     return p.parse_args()
 
 
+def kind_of(what, asked):
+    """Problems that have the same are the same for whoever reads the list."""
+    return what[:60], (asked or "")[:40]
+
+
 class Soak:
     def __init__(self, a, server, client, world):
         self.a, self.server, self.client, self.world = a, server, client, world
@@ -69,13 +75,11 @@ class Soak:
     # ---- clients ---------------------------------------------------------------------------------------
 
     def problem(self, where, what, asked=None):
-        """Something is wrong; the same thing is told a few times only."""
+        """Something is wrong; told at once, if it is the first of its kind."""
+        if kind_of(what, asked) not in {kind_of(*p[1:]) for p in self.problems}:
+            print(f"WRONG {where}: {what:.300}", flush=True)
         self.problems.append((where, what, asked))
-        if len(self.problems) <= 20:
-            print(f"WRONG {where}: {what:.400}", flush=True)
-            if asked:
-                print(f"      {asked:.600}", flush=True)
-        if len(self.problems) >= 200 or (self.server and not self.server.is_alive()):
+        if len(self.problems) >= MOST_PROBLEMS or (self.server and not self.server.is_alive()):
             self.over.set()
 
     async def step(self, actions, where):
@@ -243,6 +247,19 @@ def end(server, problems):
                          None))
 
 
+def show(problems):
+    """One of each kind in full, and where the others were."""
+    kinds = {}
+    for where, what, asked in problems:
+        kinds.setdefault(kind_of(what, asked), []).append((where, what, asked))
+    for found in kinds.values():
+        where, what, asked = found[0]
+        others = " ".join(w for w, _, _ in found[1:9])
+        print(f"\nWRONG {where}: {what:.2000}" + (f"\n  asked: {asked:.3000}" if asked else ""))
+        if others:
+            print(f"  {len(found)} times; also {others}")
+
+
 def main():
     a = parse()
     server = None
@@ -257,11 +274,7 @@ def main():
     finally:
         if server:
             end(server, problems)
-    kinds = collections.Counter(f"{what:.80}" for _, what, _ in problems)
-    for where, what, asked in problems[:50]:
-        print(f"WRONG {where}: {what:.2000}" + (f"\n      {asked:.2000}" if asked else ""))
-    for what, n in kinds.most_common() if len(problems) > 50 else ():
-        print(f"{n:6} x {what}")
+    show(problems)
     print(f"seed {a.seed}: " + (f"{len(problems)} things were wrong" if problems else "nothing was wrong"))
     return 1 if problems else 0
 

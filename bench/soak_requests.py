@@ -54,6 +54,8 @@ class World:
             return self.shared[i % SHARED] + self.ids(rng, rng.randint(0, 20))
         if kind in (3, 4, 5) and self.has_text:
             return self.text(rng, rng.randint(1, 40))
+        if kind == 6:  # several at once
+            return [self.ids(rng, rng.randint(1, 60)) for _ in range(rng.randint(2, 3))]
         return self.ids(rng, rng.randint(1, 60))
 
     def make_case(self, rng, i):
@@ -86,7 +88,9 @@ class Form:
     def __init__(self, world, rng, case):
         self.world, self.case = world, case
         f = self.fields = dict(case["fields"])
-        self.n = f.get("n", 1)
+        prompt = case.get("prompt")
+        self.n_prompts = len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], list) else 1
+        self.n = f.get("n", 1) * self.n_prompts  # choices
         self.stream = rng.random() < 0.5
         self.native = case["kind"] == "text" and self.n == 1 and rng.random() < 0.4
         self.path = "/completion" if self.native else f"/v1/{'chat/' if case['kind'] == 'chat' else ''}completions"
@@ -122,6 +126,8 @@ class Form:
     def n_prompt(self):
         """Tokens of the prompt, if that is known without the tokenizer."""
         prompt = self.case.get("prompt")
+        if self.n_prompts > 1:
+            return sum(map(len, prompt))
         return len(prompt) if isinstance(prompt, list) else None
 
     def check_end(self, texts, ends):
@@ -148,7 +154,8 @@ class Form:
     def check_timings(self, t):
         need(isinstance(t, dict), f"timings are {t!r:.200}")
         need(all(isinstance(v, (int, float)) and v >= 0 for v in t.values()), f"timings: {t}")
-        need(self.n_prompt in (None, t["cache_n"] + t["prompt_n"]), f"cache_n + prompt_n is not {self.n_prompt}: {t}")
+        need(self.n_prompts > 1 or self.n_prompt in (None, t["cache_n"] + t["prompt_n"]),
+             f"cache_n + prompt_n is not {self.n_prompt}: {t}")
         return t["predicted_n"]
 
 
@@ -207,7 +214,7 @@ def texts_of_openai(form, data):
         check_logprobs(form, choice.get("logprobs"), text, end)
     written = form.check_usage(data["usage"])
     need(form.check_timings(data["timings"]) <= written, "timings have more tokens than usage")
-    if set(ends) == {"length"} and (form.n_prompt or 0) + form.fields["max_tokens"] <= form.world.n_ctx and form.n_prompt:
+    if set(ends) == {"length"} and form.n_prompt and form.n_prompt + form.fields["max_tokens"] <= form.world.n_ctx:
         need(written == form.n * form.fields["max_tokens"], f"{written} tokens, but the end is the limit")
     return texts, ends
 
@@ -225,10 +232,13 @@ def texts_of_native(form, data, text=None, tokens=None):
     need(form.n_prompt in (None, data["tokens_evaluated"]), f"tokens_evaluated {data['tokens_evaluated']}")
     need(0 <= data["tokens_cached"] <= data["tokens_evaluated"], f"tokens_cached {data['tokens_cached']}")
     need(form.check_timings(data["timings"]) == data["tokens_predicted"] <= form.fields["max_tokens"], "tokens_predicted")
-    text, tokens = data["content"] if text is None else text, data["tokens"] if tokens is None else tokens
+    end = END_OF_NATIVE[data["stop_type"]]
+    if text is None:
+        text, tokens = data["content"], data["tokens"]
+        check_logprobs(form, data.get("completion_probabilities"), text, end)
     need(len(tokens) <= data["tokens_predicted"], f"{len(tokens)} tokens, predicted {data['tokens_predicted']}")
     need(len(tokens) == data["tokens_predicted"] or data["stop_type"] != "limit", "tokens are missing")
-    return [text], [END_OF_NATIVE[data["stop_type"]]]
+    return [text], [end]
 
 
 # ---- streams -------------------------------------------------------------------------------------------
@@ -351,6 +361,31 @@ async def ask_case(world, rng, note):
         return await read_answer(form, c)
     finally:
         c.close()
+
+
+async def ask_in_turn(world, rng, note):
+    """Several on one connection, one after the other or all sent at once; a wrong one among them changes nothing."""
+    forms = [Form(world, rng, rng.choice(world.cases)) for _ in range(rng.randint(2, 4))]
+    wrong, at_once = rng.random() < 0.5, rng.random() < 0.4
+    parts = [world.client.bytes_of("POST", f.path, f.body) for f in forms]
+    if wrong:
+        parts.insert(1, world.client.bytes_of("POST", forms[1].path, b'{"prompt": '))
+        forms.insert(1, None)
+    note(f"{len(parts)} on one connection{' at once' if at_once else ''}", b"".join(parts))
+    c = await Connection.open(world.client.address)
+    try:
+        if at_once:
+            await c.send(b"".join(parts))
+        for part, form in zip(parts, forms):
+            if not at_once:
+                await c.send(part)
+            if form:
+                status = await read_answer(form, c)
+            else:
+                check_error(await c.answer(), (400,))
+    finally:
+        c.close()
+    return status
 
 
 async def ask_embedding(world, rng, note):
