@@ -50,7 +50,7 @@ def parse():
     p.add_argument("--others", type=int, default=16, help="streams that write beside a long prompt, or watched (16)")
     p.add_argument("--long", type=int, default=4096, metavar="N", help="tokens of the long prompt (4096)")
     p.add_argument("-p", "--n-prompt", type=int, default=32, help="tokens of each other prompt (32)")
-    p.add_argument("-n", "--n-gen", type=int, default=64, help="tokens of each answer (64)")
+    p.add_argument("-n", "--n-gen", type=int, default=64, help="tokens of each answer (64), and one more for each stream beside it")
     p.add_argument("--temp", type=float, default=0, metavar="T", help="temperature (0)")
     p.add_argument("--rounds", type=int, default=3, help="of each measurement (3)")
     p.add_argument("--seconds", type=float, default=5, help="for each run of dsmoe bench model (5)")
@@ -69,7 +69,7 @@ class Trace:
     """What a stream saw: when it asked, and at which moments it had how many tokens."""
 
     def __init__(self):
-        self.asked, self.points, self.ended, self.n_prompt = None, [], False, 0
+        self.asked, self.points, self.ended, self.n_prompt, self.n_wanted = None, [], False, 0, 0
 
     @property
     def n(self):
@@ -81,7 +81,7 @@ class Trace:
 
     @property
     def tpot(self):
-        return (self.points[-1][0] - self.points[0][0]) / (self.n - self.points[0][1])
+        return (self.points[-1][0] - self.points[0][0]) / max(1, self.n - self.points[0][1])
 
     def gaps(self, begin=float("-inf"), end=float("inf")):
         """Seconds between tokens that came after `begin`, up to `end`."""
@@ -118,7 +118,7 @@ class Bench:
     async def write(self, request, trace=None, start=None):
         """One stream from its connection to its end."""
         trace = trace or Trace()
-        trace.n_prompt = len(request["prompt"])
+        trace.n_prompt, trace.n_wanted = len(request["prompt"]), request["n_predict"]
         c = await load_client.Connection.open(self.client.address)
         try:
             data = self.client.bytes_of("POST", "/completion", request, (("Connection", "close"),))
@@ -170,7 +170,7 @@ class Bench:
         after = await self.client.metrics()
         more = {name: after[name] - before[name] for name in
                 ("predicted_tokens_total", "prompt_tokens_total", "cached_tokens_total")}
-        wanted, came = len(traces) * self.a.n_gen, sum(t.n for t in traces)
+        wanted, came = sum(t.n_wanted for t in traces), sum(t.n for t in traces)
         n_prompt = sum(t.n_prompt for t in traces)
         read = more["prompt_tokens_total"] + more["cached_tokens_total"]
         good = came == wanted == more["predicted_tokens_total"] and read == n_prompt and all(t.ended for t in traces)
@@ -199,7 +199,7 @@ def stretches(traces):
         if moment - points[at][0] >= STRETCH:
             found.append(len(traces) * (n - points[at][1]) / (moment - points[at][0]))
             at = i
-    if not found and len(points) > 1:  # all of it is shorter
+    if not found and points and points[-1][0] > points[0][0]:  # all of it is shorter
         found.append(len(traces) * (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0]))
     return found
 
@@ -229,7 +229,8 @@ def bench_model(a):
 async def serve_streams(b):
     found = {}
     for n in b.a.streams:
-        requests = [b.request(b.a.n_prompt, b.a.n_gen) for _ in range(n)]
+        # The last of them begins to write some passes after the first: many need longer answers to be together.
+        requests = [b.request(b.a.n_prompt, b.a.n_gen + n) for _ in range(n)]
         found[n] = speed(await b.checked(f"{n} streams", b.write_all(requests)))
     return found
 
@@ -358,7 +359,7 @@ WAYS = ("nobody", "GET /routing", "routing of one", "routing of all")
 
 async def write_watched(b, way):
     n_routing = {"routing of one": 1, "routing of all": b.a.others}.get(way, 0)
-    requests = [b.request(b.a.n_prompt, b.a.n_gen, **({"routing": True} if i < n_routing else {}))
+    requests = [b.request(b.a.n_prompt, b.a.n_gen + b.a.others, **({"routing": True} if i < n_routing else {}))
                 for i in range(b.a.others)]
     seen = []
     watcher = asyncio.ensure_future(watch(b, seen)) if way == "GET /routing" else None
@@ -433,7 +434,7 @@ def ms(seconds):
 
 
 def show(a, r):
-    print(f"\n{os.path.basename(a.model)}, prompts of {a.n_prompt} random tokens, answers of {a.n_gen}, {a.rounds} rounds")
+    print(f"\n{os.path.basename(a.model)}, prompts of {a.n_prompt} random tokens, answers of {a.n_gen} and more, {a.rounds} rounds")
     if "streams" in r:
         print(f"\n{'streams':>8}{'tokens/s':>10}{'model alone':>13}{'ratio':>8}{'with prompts':>14}"
               f"{'TTFT ms':>9}{'p99':>7}{'ITL ms':>8}{'p99':>7}{'TPOT ms':>9}{'p99':>7}")
