@@ -210,8 +210,10 @@ static int load_and_serve(serve_options *o, server *s, dsmoe_model **model,
         cli_note("serve", "%s; only token ids can be sent", error.message);
     }
     if (!preload_model(o->model, &n_signals)) return CLI_INTERRUPTED;
-    if (server_give_model(s, *model, *tokenizer, &error))
-        return kv_type_error("serve", o->model, &error);
+    int64_t n_ctx = o->n_ctx ? o->n_ctx : dsmoe_model_config(*model)->max_position_embeddings;
+    const server_model served = {
+        *model, *tokenizer, runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    if (server_give_model(s, &served, &error)) return kv_type_error("serve", o->model, &error);
     cli_warn_of_context("serve", dsmoe_model_config(*model), server_engine(s).n_ctx);
     say_what(o, s);
     serve_until_told(o, s);

@@ -205,11 +205,11 @@ typedef struct shown_rows {
 static void finite_task(void *context, int64_t row, int thread)
 {
     (void)thread;
-    const shown_rows *rows = context;
-    const float *at = rows->at + row * rows->n;
+    const shown_rows *shown = context;
+    const float *at = shown->at + row * shown->n;
     bool finite = true;
-    for (int64_t i = 0; i < rows->n; i++) finite &= at[i] - at[i] == 0.0f;
-    rows->finite[row] = finite;
+    for (int64_t i = 0; i < shown->n; i++) finite &= at[i] - at[i] == 0.0f;
+    shown->finite[row] = finite;
 }
 
 /* -log p(target); uses the logits up. */
@@ -221,14 +221,14 @@ static float cross_entropy(const kernels *kn, float *logits, int64_t n, int32_t 
 }
 
 /* Gives row i, which is wanted row number `at`, to its turn. */
-static void show_row(call *c, const shown_rows *rows, int64_t i, int64_t at)
+static void show_row(call *c, const shown_rows *shown, int64_t i, int64_t at)
 {
     engine_space *s = &c->space;
     dsmoe_turn *t = &c->turns[s->wanted_by[at]];
-    float *row = rows->at + i * rows->n;
+    float *row = shown->at + i * shown->n;
     int64_t number = s->numbers[at];
     if (!is_alive(t)) return;
-    if (!rows->finite[i]) {
+    if (!shown->finite[i]) {
         int64_t position = t->sequence->length + t->n_tokens - t->n_logits + number;
         fail_nonfinite(t, position, t->hidden ? "hidden state" : "score");
         return;
@@ -236,15 +236,15 @@ static void show_row(call *c, const shown_rows *rows, int64_t i, int64_t at)
     if (t->visit) t->visit(t->context, number, row);
     if (t->targets)
         t->loss[number] =
-            cross_entropy(c->engine->model->kernels, row, rows->n, t->targets[number]);
+            cross_entropy(c->engine->model->kernels, row, shown->n, t->targets[number]);
 }
 
 static dsmoe_status show_rows(call *c, bool hidden, dsmoe_error *error)
 {
     engine_space *s = &c->space;
     const dsmoe_config *config = &c->engine->model->config;
-    shown_rows rows = {s->logits, config->vocab_size, s->finite};
-    if (hidden) rows = (shown_rows){s->pass.normed, config->hidden_size, s->finite};
+    shown_rows shown = {s->logits, config->vocab_size, s->finite};
+    if (hidden) shown = (shown_rows){s->pass.normed, config->hidden_size, s->finite};
     int64_t n_wanted = list_wanted(c, hidden);
     for (int64_t done = 0; done < n_wanted; done += PASS_HEAD_ROWS) {
         int64_t n = moe_min(PASS_HEAD_ROWS, n_wanted - done);
@@ -252,9 +252,9 @@ static dsmoe_status show_rows(call *c, bool hidden, dsmoe_error *error)
             pass_hidden(&s->pass, s->wanted + done, n);
         else
             pass_head(&s->pass, s->wanted + done, n, s->logits);
-        threads_for(s->pass.n_threads, n, finite_task, &rows);
+        threads_for(s->pass.n_threads, n, finite_task, &shown);
         STATUS_TRY(model_intact(c->engine->model, error)); /* before anybody sees them */
-        for (int64_t i = 0; i < n; i++) show_row(c, &rows, i, done + i);
+        for (int64_t i = 0; i < n; i++) show_row(c, &shown, i, done + i);
     }
     return DSMOE_OK;
 }

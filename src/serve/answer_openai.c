@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "formats/json_write.h"
 
 /* ---- choices ----------------------------------------------------------------------------------- */
@@ -44,14 +45,29 @@ static void put_chat_logprobs(FILE *out, const text *t, size_t first, size_t n)
     fputs("]}", out);
 }
 
+/* A token as the key of an object: the names of two tokens must differ, so what is no text by itself is spelt out. */
+static void put_key(FILE *out, const job *j, int32_t id)
+{
+    size_t length = 0, valid = 0, size = 1;
+    const char *piece = j->tokenizer ? dsmoe_tokenizer_piece(j->tokenizer, id, &length) : NULL;
+    while (valid < length && size > 0)
+        valid += size = utf8_character(piece + valid, length - valid);
+    if (length > 0 && valid == length && !memchr(piece, 0, length)) {
+        json_write_text(out, piece, length);
+        return;
+    }
+    fputs(length > 0 ? "\"bytes:" : "\"id:", out);
+    for (size_t i = 0; i < length; i++) fprintf(out, "\\\\x%02x", (unsigned char)piece[i]);
+    if (length == 0) fprintf(out, "%d", id);
+    fputc('"', out);
+}
+
 static void put_top(FILE *out, const text *t, const dsmoe_logprobs *l)
 {
     fputc('{', out);
     for (int k = 0; k < l->n_top; k++) {
-        size_t length;
-        const char *piece = answer_piece(t->job, l->top[k].id, &length);
         if (k) fputs(", ", out);
-        json_write_text(out, piece, length);
+        put_key(out, t->job, l->top[k].id);
         fputs(": ", out);
         json_write_number(out, answer_logprob(l->top[k].logprob));
     }

@@ -36,14 +36,14 @@ void endpoint_health(server *s, http_exchange *exchange)
 static void put_plan(FILE *out, const server *s, const char *total, const char *active)
 {
     dsmoe_model_plan plan;
-    if (dsmoe_model_plan_make(dsmoe_model_config(s->model), 1, &plan, NULL)) return;
+    if (dsmoe_model_plan_make(dsmoe_model_config(s->served.model), 1, &plan, NULL)) return;
     if (total) fprintf(out, "\"%s\": %" PRId64, total, plan.total);
     if (active) fprintf(out, ", \"%s\": %" PRId64, active, plan.active);
 }
 
 void endpoint_models(server *s, http_exchange *exchange)
 {
-    const dsmoe_config *c = dsmoe_model_config(s->model);
+    const dsmoe_config *c = dsmoe_model_config(s->served.model);
     answer a;
     if (answer_open(&a)->out) {
         fputs("{\"object\": \"list\", \"data\": [{\"id\": ", a.out);
@@ -54,7 +54,7 @@ void endpoint_models(server *s, http_exchange *exchange)
                 ", \"n_ctx_train\": %" PRId64 ", \"n_embd\": %" PRId64 ", ",
                 s->created, c->vocab_size, c->max_position_embeddings, c->hidden_size);
         put_plan(a.out, s, "n_params", NULL);
-        fprintf(a.out, ", \"size\": %zu}}]}", dsmoe_model_memory_size(s->model).mapped);
+        fprintf(a.out, ", \"size\": %zu}}]}", dsmoe_model_memory_size(s->served.model).mapped);
     }
     answer_send_whole(&a, exchange, 200);
 }
@@ -101,9 +101,9 @@ static void put_token(FILE *out, const char *name, const dsmoe_tokenizer *t, int
 void endpoint_props(server *s, http_exchange *exchange)
 {
     scheduler_view view = scheduler_look(s->scheduler);
-    const dsmoe_config *c = dsmoe_model_config(s->model);
+    const dsmoe_config *c = dsmoe_model_config(s->served.model);
     routing_shape shape = routing_shape_of(c);
-    const dsmoe_tokenizer *t = s->tokenizer;
+    const dsmoe_tokenizer *t = s->served.tokenizer;
     answer a;
     if (answer_open(&a)->out) {
         fputs("{\"model\": ", a.out);
@@ -117,7 +117,7 @@ void endpoint_props(server *s, http_exchange *exchange)
         put_token(a.out, "bos_token", t, t ? dsmoe_tokenizer_bos(t) : -1);
         put_token(a.out, "eos_token", t, t ? dsmoe_tokenizer_eos(t) : -1);
         fputs(", \"default_generation_settings\": {", a.out);
-        put_settings(a.out, &s->o.sampling);
+        put_settings(a.out, &s->served.sampling);
         fprintf(a.out,
                 "}, \"moe\": {\"n_layers\": %" PRId64 ", \"first_layer\": %" PRId64
                 ", \"n_routed_experts\": %" PRId64 ", \"num_experts_per_tok\": %" PRId64

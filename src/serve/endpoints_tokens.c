@@ -46,7 +46,7 @@ static bool read_flag(const json_node *body, const char *name, bool otherwise, r
 
 static bool has_tokenizer(const server *s, request_error *error)
 {
-    if (s->tokenizer) return true;
+    if (s->served.tokenizer) return true;
     request_refuse(error, 501, "", "the model has no tokenizer");
     return false;
 }
@@ -82,7 +82,7 @@ static void send_tokens(const server *s, http_exchange *exchange, const int32_t 
         for (size_t i = 0; i < n_ids; i++) {
             if (i) fputs(", ", a.out);
             if (with_pieces)
-                put_piece(a.out, s->tokenizer, ids[i]);
+                put_piece(a.out, s->served.tokenizer, ids[i]);
             else
                 fprintf(a.out, "%d", ids[i]);
         }
@@ -106,7 +106,8 @@ static bool tokenize(server *s, http_exchange *exchange, const json_node *body,
     int32_t *ids;
     dsmoe_error why;
     int flags = (bos ? DSMOE_ENCODE_BOS : 0) | (special ? DSMOE_ENCODE_SPECIAL : 0);
-    if (dsmoe_tokenizer_encode(s->tokenizer, text_bytes, length, flags, &ids, &n_ids, &why)) {
+    if (dsmoe_tokenizer_encode(s->served.tokenizer, text_bytes, length, flags, &ids, &n_ids,
+                               &why)) {
         request_refuse(error, 400, "content", "%s", why.message);
         return false;
     }
@@ -131,7 +132,7 @@ static bool send_text(server *s, http_exchange *exchange, const char *name, cons
     char *bytes;
     size_t length;
     dsmoe_error why;
-    if (dsmoe_tokenizer_decode(s->tokenizer, ids, n_ids, &bytes, &length, &why)) {
+    if (dsmoe_tokenizer_decode(s->served.tokenizer, ids, n_ids, &bytes, &length, &why)) {
         request_refuse(error, 400, "tokens", "%s", why.message);
         return false;
     }

@@ -20,9 +20,10 @@ typedef struct http_options {
     int n_threads;
     int max_connections; /* more wait in the kernel's queue */
     size_t max_body;     /* bytes of a request; more is answered with 413 */
-    size_t
-        max_bodies; /* of all requests that are being read or answered; more is answered with 503 */
-    int idle_seconds; /* that a connection may pass without a byte while a request is read */
+    size_t max_bodies;   /* of all requests in hand together; more is answered with 503 */
+    /* That a connection may pass without a byte while a request is read, or while bytes of an answer wait for the
+     * client. All of a request must be in after twice that time, and a second more for each kilobyte of its body. */
+    int idle_seconds;
     /* Called when the head of a request is in, before its body: true if the request was answered
      * already (refused) and its body is of no interest. Then, when all of it is in, `handle`. Both on
      * one of the server's threads. */
@@ -30,7 +31,8 @@ typedef struct http_options {
     void (*handle)(void *context, http_exchange *exchange);
     /* An answer that this file gives by itself (413, 431, …) as the body of an error, to be freed. */
     char *(*error_body)(int status, const char *message);
-    /* Called once for every request when its answer was sent or its client left; may be NULL. */
+    /* Called once for every request when its answer was sent or its client left; may be NULL. The request
+     * can still be asked for, except its body. */
     void (*finished)(void *context, http_exchange *exchange);
     void *context;
 } http_options;
@@ -40,12 +42,12 @@ dsmoe_status http_server_start(const http_options *options, http_server **server
                                dsmoe_error *error);
 /* "http://127.0.0.1:8080" with the port that it really has, or "unix:/path". */
 const char *http_server_url(const http_server *server);
-/* No new connections from here on; those that exist go on. */
+/* No new connections from here on; those that exist go on, until their next answer is sent. */
 void http_server_quiesce(http_server *server);
 /* Every connection is closed, every thread of it ends. Exchanges that were not ended stay valid until they
  * are: their clients are gone. May be NULL. */
 void http_server_stop(http_server *server);
-int http_server_connections(const http_server *server);
+int http_server_connections(http_server *server);
 
 /* ---- the request: valid until http_end ----------------------------------------------------------- */
 
@@ -64,11 +66,12 @@ const char *http_peer(const http_exchange *exchange); /* the client's address */
 void http_begin(http_exchange *exchange, int status, const char *content_type, bool stream);
 /* Beside those, before the first http_send. */
 void http_add_header(http_exchange *exchange, const char *name, const char *value);
-/* Bytes of the body, which are copied. False if the client is gone or there is no memory. */
+/* Bytes of the body, which are copied; none ("", 0) to let the head of a stream leave. False if the client is gone or
+ * there is no memory: what is left to do is http_end. */
 bool http_send(http_exchange *exchange, const void *bytes, size_t length);
 /* Bytes that were sent but that the client has not taken yet. */
 size_t http_unsent(http_exchange *exchange);
-/* Whether the client still listens; looks at the socket itself. */
+/* Whether the client still listens; looks at the socket itself. One that has closed its own half is gone. */
 bool http_alive(http_exchange *exchange);
 /* The answer is complete. The exchange is not used after this. */
 void http_end(http_exchange *exchange);
@@ -84,6 +87,6 @@ typedef struct http_summary {
     bool complete;  /* all of the answer did */
     double seconds; /* since the head of the request was in */
 } http_summary;
-http_summary http_summarise(const http_exchange *exchange);
+http_summary http_summarise(http_exchange *exchange);
 
 #endif

@@ -25,10 +25,10 @@ typedef enum request_kind {
 
 /* What requests are read against. */
 typedef struct request_limits {
-    const dsmoe_tokenizer *tokenizer;
-    int64_t vocab_size, n_ctx;      /* of the model, of a sequence */
-    const char *model;              /* its name */
-    dsmoe_sampler_options sampling; /* where a request says nothing */
+    const dsmoe_tokenizer *tokenizer; /* NULL: the model has none, and requests are made of ids */
+    int64_t vocab_size, n_ctx;        /* of the model, of a sequence */
+    const char *model;                /* its name */
+    dsmoe_sampler_options sampling;   /* where a request says nothing */
 } request_limits;
 
 typedef struct request_prompt {
@@ -38,12 +38,13 @@ typedef struct request_prompt {
 
 typedef struct request {
     request_kind kind;
-    request_prompt *prompts; /* each is answered n times */
+    request_prompt
+        *prompts; /* each is answered n times; n times n_prompts <= REQUEST_MAX_CHOICES */
     size_t n_prompts;
     int64_t n;
     int64_t max_tokens; /* -1: as many as fit */
     dsmoe_sampler_options sampling;
-    dsmoe_logit_bias *biases; /* that `sampling` points to */
+    dsmoe_logit_bias *biases; /* that `sampling` points to, if the request has any */
     bool has_seed;            /* else the server chooses one */
     char **stops;
     size_t n_stops;
@@ -64,7 +65,8 @@ typedef struct request_error {
     char param[64];   /* "": none in particular */
     char message[512];
 } request_error;
-void request_refuse(request_error *error, int status, const char *param, const char *format, ...)
+/* Always false, so that refusing is one statement. The message is one line of UTF-8 whatever a client sent. */
+bool request_refuse(request_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Type that belongs to a status. */
 const char *request_error_type(int status);

@@ -200,9 +200,10 @@ server_options server_options_default(void)
 {
     return (server_options){.host = "127.0.0.1",
                             .port = 8080,
-                            .sampling = dsmoe_sampler_options_default(),
                             .max_waiting = 128,
                             .max_seconds = 600,
+                            .hang_seconds = 60,
+                            .max_unsent = (size_t)256 << 10,
                             .max_connections = 512,
                             .n_http_threads = 2};
 }
@@ -286,25 +287,23 @@ dsmoe_status server_start(const server_options *options, server **out, dsmoe_err
     return DSMOE_OK;
 }
 
-dsmoe_status server_give_model(server *s, const dsmoe_model *model,
-                               const dsmoe_tokenizer *tokenizer, dsmoe_error *error)
+dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error)
 {
-    const scheduler_options o = {.model = model,
-                                 .tokenizer = tokenizer,
+    const scheduler_options o = {.model = model->model,
+                                 .tokenizer = model->tokenizer,
                                  .engine = s->o.engine,
                                  .max_waiting = s->o.max_waiting,
                                  .max_seconds = s->o.max_seconds,
-                                 .hang_seconds = 60,
-                                 .max_unsent = (size_t)256 << 10,
+                                 .hang_seconds = s->o.hang_seconds,
+                                 .max_unsent = s->o.max_unsent,
                                  .metrics = &s->metrics};
     STATUS_TRY(scheduler_create(&o, &s->scheduler, error));
-    s->model = model;
-    s->tokenizer = tokenizer;
-    s->limits = (request_limits){.tokenizer = tokenizer,
-                                 .vocab_size = dsmoe_model_config(model)->vocab_size,
+    s->served = *model;
+    s->limits = (request_limits){.tokenizer = model->tokenizer,
+                                 .vocab_size = dsmoe_model_config(model->model)->vocab_size,
                                  .n_ctx = scheduler_look(s->scheduler).n_ctx,
                                  .model = s->name,
-                                 .sampling = s->o.sampling};
+                                 .sampling = model->sampling};
     atomic_store(&s->ready, true);
     return DSMOE_OK;
 }

@@ -22,9 +22,10 @@ typedef struct server_options {
     const char *model_path,
         *alias;                  /* alias: the name that clients see; NULL: the path's last part */
     dsmoe_engine_options engine; /* n_sequences: texts at a time; n_ctx: of each */
-    dsmoe_sampler_options sampling; /* where a request says nothing */
     int64_t max_waiting;
-    double max_seconds; /* of a request */
+    double max_seconds;  /* of a request */
+    double hang_seconds; /* of a layer, before /health says no */
+    size_t max_unsent;   /* bytes that a client may leave untaken before its text waits */
     int max_connections, n_http_threads;
     const char *log_path; /* a line of JSON for each request; "-": standard output; NULL: none */
 } server_options;
@@ -32,9 +33,13 @@ server_options server_options_default(void);
 
 /* Listens: requests are answered with 503 until there is a model. */
 dsmoe_status server_start(const server_options *options, server **s, dsmoe_error *error);
-/* The model to serve, and its tokenizer, which may be NULL. Both must outlive the server. */
-dsmoe_status server_give_model(server *s, const dsmoe_model *model,
-                               const dsmoe_tokenizer *tokenizer, dsmoe_error *error);
+/* What is served. All of it must outlive the server. */
+typedef struct server_model {
+    const dsmoe_model *model;
+    const dsmoe_tokenizer *tokenizer; /* may be NULL */
+    dsmoe_sampler_options sampling;   /* where a request says nothing */
+} server_model;
+dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error);
 const char *server_url(const server *s);
 bool server_is_open(const server *s); /* beyond this machine, to anybody */
 /* What the engine has; only after server_give_model. */

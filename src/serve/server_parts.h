@@ -22,8 +22,7 @@ struct server {
     _Atomic bool ready, closed; /* there is a model; the server drains */
     _Atomic int n_open;         /* requests whose answers are not over */
     /* once it is ready */
-    const dsmoe_model *model;
-    const dsmoe_tokenizer *tokenizer;
+    server_model served;
     scheduler *scheduler;
     request_limits limits;
     int64_t created; /* seconds since 1970 */
