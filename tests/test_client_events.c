@@ -148,6 +148,7 @@ static void odd_events_do_no_harm(void **state)
         "data: {\"choices\": [{\"delta\": \"text\"}]}\n\n",
         "data: {\"choices\": [{\"delta\": {\"content\": null}, \"finish_reason\": 5}]}\n\n",
         "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": \"5\", \"completion_tokens\": -1}}\n\n",
+        "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 9223372036854775807}}\n\n",
         "data: {\"choices\": [], \"timings\": {\"prompt_ms\": -1, \"predicted_ms\": []}}\n\n",
         "data\ndatabase: {\n\nretry: 5\n\n\n\n",
     };
@@ -162,6 +163,34 @@ static void odd_events_do_no_harm(void **state)
                     e.cost.prompt_seconds == -1);
         client_events_free(&e);
     }
+}
+
+/* Whatever a line does to an answer on its way: refused or not, nothing is read that is not there. */
+static void damaged_answers_do_no_harm(void **state)
+{
+    (void)state;
+    static const char answer[] = "data: " CHAT(
+        "a\\u0000\xc3\x9f") "\r\n\r\n: x\n\ndata: {\"choices\": [{\"text\": \"\\\\\", "
+                            "\"finish_reason\": \"stop\"}], \"usage\": {\"prompt_tokens\": 5}, \"timings\": {\"prompt_ms\": 1.5}}\n\n"
+                            "data: {\"error\": {\"message\": \"no\"}}\n\ndata: [DONE]\n\n";
+    static const char bytes[] = "\"\\{}[]:,\r\n u0d\xff";
+    uint32_t random = 1;
+    int n_refused = 0;
+    for (int i = 0; i < 20000; i++) {
+        char damaged[sizeof answer];
+        memcpy(damaged, answer, sizeof answer);
+        for (int j = 0; j < 1 + i % 3; j++) {
+            random = random * 1664525 + 1013904223;
+            damaged[(random >> 8) % (sizeof answer - 1)] =
+                bytes[(random >> 24) % (sizeof bytes - 1)];
+        }
+        client_events e;
+        seen s;
+        dsmoe_error error;
+        n_refused += put(&e, &s, damaged, 1 + (size_t)i % 50, &error) != DSMOE_OK;
+        client_events_free(&e);
+    }
+    assert_true(n_refused > 10000);
 }
 
 /* Puts `first` and then `more` again and again: refused before it takes much memory. */
@@ -257,6 +286,7 @@ int main(void)
         cmocka_unit_test(enough_is_enough),
         cmocka_unit_test(bad_events_are_refused),
         cmocka_unit_test(odd_events_do_no_harm),
+        cmocka_unit_test(damaged_answers_do_no_harm),
         cmocka_unit_test(endless_lines_and_events_are_refused),
         cmocka_unit_test(refusals_are_read),
         cmocka_unit_test(a_long_refusal_is_cut),

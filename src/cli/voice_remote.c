@@ -43,7 +43,7 @@ static void add_cost(remote_voice *s, const client_events *e, double start, doub
     double now = cli_seconds();
     if (first_at == 0) first_at = now;
     if (cost->n_prompt > 0) s->n_prompt += cost->n_prompt;
-    if (cost->n_cached > 0) s->n_cached += cost->n_cached;
+    if (cost->n_cached > 0 && cost->n_cached <= cost->n_prompt) s->n_cached += cost->n_cached;
     s->n_predicted += cost->n_predicted >= 0 ? cost->n_predicted : e->n_texts;
     s->prompt_seconds += cost->prompt_seconds >= 0 ? cost->prompt_seconds : first_at - start;
     s->predicted_seconds += cost->predicted_seconds >= 0 ? cost->predicted_seconds : now - first_at;

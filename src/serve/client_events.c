@@ -38,10 +38,13 @@ static bool read_number(const json_node *node, const char *key, double *number)
     return true;
 }
 
+/* Counts are added up later: one that no text can have is none. */
 static void read_count(const json_node *node, const char *key, int64_t *count)
 {
+    const int64_t most = (int64_t)1 << 40;
     const json_node *value = member(node, key, JSON_KIND_INTEGER);
-    if (value && json_node_integer(value) >= 0) *count = json_node_integer(value);
+    if (value && json_node_integer(value) >= 0 && json_node_integer(value) <= most)
+        *count = json_node_integer(value);
 }
 
 /* A text that is shown has no use for NULs, which the reader of JSON refuses: they become U+FFFD, which is as long. */
