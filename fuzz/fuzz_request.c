@@ -9,14 +9,15 @@
 #include "serve/request.h"
 #include "text/tokenizer.h"
 
-enum { CONTEXT = 16, VOCABULARY = 10 };
+enum { CONTEXT = 64, VOCABULARY = 17 };
 
-/* Letters, a merge, a space and two special tokens; of the other bytes each is a token that there is not. */
+/* The letters of a conversation's frame, a merge and two special tokens; a text of other letters is refused. */
 static const char tokenizer_json[] =
-    "{\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true},"
-    "{\"id\":7,\"content\":\"</s>\",\"special\":true}],"
+    "{\"added_tokens\":[{\"id\":14,\"content\":\"<s>\",\"special\":true},"
+    "{\"id\":15,\"content\":\"</s>\",\"special\":true}],"
     "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},"
-    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"U\":2,\":\":3,\"Ġ\":4,\"ab\":5},"
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"U\":0,\"s\":1,\"e\":2,\"r\":3,\"A\":4,\"i\":5,\"t\":6,"
+    "\"n\":7,\":\":8,\"Ġ\":9,\"Ċ\":10,\"a\":11,\"b\":12,\"ab\":13},"
     "\"merges\":[\"a b\"]}}";
 static const char tokenizer_config[] =
     "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_bos_token\":true}";
@@ -71,7 +72,7 @@ static void require_fields(const request *r)
     dsmoe_sampler *sampler;
     require(dsmoe_sampler_create(&r->sampling, VOCABULARY, &sampler, NULL) == DSMOE_OK);
     dsmoe_sampler_free(sampler);
-    require(r->sampling.repeat_last_n <= 64); /* the default's, or the context's */
+    require(r->sampling.repeat_last_n <= CONTEXT);
     require(r->max_tokens >= -1 && r->max_tokens <= INT64_C(1) << 31);
     require(r->n_top_logprobs >= 0 && r->n_top_logprobs <= DSMOE_LOGPROBS_MAX);
     require(r->n_top_logprobs == 0 || r->logprobs);

@@ -400,14 +400,14 @@ static void test_refused_fields_that_make_no_sense(void **state)
 static void check_error_body(int status, const char *param, const char *type)
 {
     json_node *root;
-    request_refuse(&e, status, param, "a \"word\" and %s", "\ta\n\xc3");
+    request_refuse(&e, status, param, "a \"word\" and %s", "\ta\n\x7f\xc3");
     char *body = request_error_body(&e);
     assert_non_null(body);
     assert_int_equal(json_node_parse(body, strlen(body), "body", &root, NULL), DSMOE_OK);
     const json_node *error = json_node_member(root, "error");
     assert_int_equal(json_node_count(error), 4);
     assert_string_equal(json_node_string(json_node_member(error, "message"), NULL),
-                        "a \"word\" and ?a??");
+                        "a \"word\" and ?a???");
     assert_string_equal(json_node_string(json_node_member(error, "type"), NULL), type);
     assert_int_equal(json_node_integer(json_node_member(error, "code")), status);
     const json_node *node = json_node_member(error, "param");

@@ -140,6 +140,8 @@ static void test_prompts_and_the_context(void **state)
          "the prompt has 5000 tokens, more than the context of 64 holds"},
         {REQUEST_NATIVE, 63, "]}", NULL},
         {REQUEST_NATIVE, 65, "]}", "the prompt has 65 tokens"},
+        {REQUEST_NATIVE, 5000, "]}",
+         "the prompt has 5000 tokens, more than the context of 64 holds"},
         {REQUEST_NATIVE, 100, ",'a']}", "65 tokens and 36 items more"},
         {REQUEST_EMBEDDING, 64, "]}", NULL},
         {REQUEST_EMBEDDING, 65, "]}", "the prompt has 65 tokens"},

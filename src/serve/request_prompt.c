@@ -148,6 +148,19 @@ static bool append_text(const request_reader *q, const char *place, const json_n
     return status == DSMOE_OK || request_refuse_text(q, place, status);
 }
 
+/* Among ids only llama.cpp's own form has any. */
+static bool is_text(const request_reader *q, const json_node *item)
+{
+    return q->r->kind == REQUEST_NATIVE && json_node_kind(item) == JSON_KIND_STRING;
+}
+
+static bool has_text(const request_reader *q, const json_node *array)
+{
+    for (size_t i = 0; i < json_node_count(array); i++)
+        if (is_text(q, json_node_item(array, i))) return true;
+    return false;
+}
+
 static bool append_items(const request_reader *q, const char *name, const json_node *array,
                          id_buffer *ids)
 {
@@ -156,7 +169,7 @@ static bool append_items(const request_reader *q, const char *name, const json_n
         const json_node *item = json_node_item(array, i);
         char place[PLACE];
         snprintf(place, sizeof place, "%.32s[%zu]", name, i);
-        bool text = q->r->kind == REQUEST_NATIVE && json_node_kind(item) == JSON_KIND_STRING;
+        bool text = is_text(q, item);
         if (text && i > 0 && request_is_string(item, "")) continue;
         if (!(text ? append_text(q, place, item, i == 0, ids) : append_id(q, place, item, ids)))
             return false;
@@ -174,8 +187,7 @@ static bool read_items(const request_reader *q, const char *name, const json_nod
 {
     if (json_node_count(array) == 0)
         return request_refuse_value(q, name, array, "one of at least one token");
-    if (q->r->kind != REQUEST_NATIVE && !check_length(q, name, json_node_count(array)))
-        return false;
+    if (!has_text(q, array) && !check_length(q, name, json_node_count(array))) return false;
     id_buffer ids = {0};
     if (!append_items(q, name, array, &ids)) {
         id_buffer_free(&ids);
