@@ -96,6 +96,38 @@ silent
 DSMOE_API_KEY=s3cret run 0 generate --unix "$scratch/socket" -p hello -n 4 --quiet
 silent
 
+# ---- TLS, with a certificate made for this test: it signs itself, and opens nothing
+cat >"$scratch/cert.pem" <<'CERT'
+-----BEGIN CERTIFICATE-----
+MIIBmzCCAUGgAwIBAgIUYR9QeyMJczG5iM43l/BhzQ1LGQ4wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTExNzA2MjAyM1oYDzIxMjYxMDI0
+MDYyMDIzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAQBcJ2igyMFtFZHZZl0NWbkbz6P9lOrQx3kXGV/vFdKBZLsSdwcc+c/
+wQEJthye2+9cgiWJDebHd3ZEE/yWov0fo28wbTAdBgNVHQ4EFgQUQ0qSn/KnQJv6
+WgmRuS3M1vlyryowHwYDVR0jBBgwFoAUQ0qSn/KnQJv6WgmRuS3M1vlyryowDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSAAwRQIgNQj5lTsFsVuHq+HA0+q1qUL2D8g3dcsxi2DlBA1RLoECIQC9
+R7vIz6bO/aLu4Qwzbc/PLKlXUan/rB4S6Nc2+G15Yg==
+-----END CERTIFICATE-----
+CERT
+cat >"$scratch/key.pem" <<'KEY'
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgFFClhLv9DsBsFwv4
+xdyR2n8tuYAyjhK3q+fud8VwH5qhRANCAAQBcJ2igyMFtFZHZZl0NWbkbz6P9lOr
+Qx3kXGV/vFdKBZLsSdwcc+c/wQEJthye2+9cgiWJDebHd3ZEE/yWov0f
+-----END PRIVATE KEY-----
+KEY
+serve tls --port 0 --cert "$scratch/cert.pem" --key "$scratch/key.pem"
+tls=$(cat "$scratch/tls.url")
+run 0 generate --url "$tls" --cacert "$scratch/cert.pem" -p hello -n 4 --quiet
+silent
+run 1 generate --url "$tls" -p hello
+one_message "$tls: TLS: "
+run 1 generate --url "$tls" --cacert "$scratch/key.pem" -p hello
+one_message "$tls: TLS: "
+run 1 generate --url "http${tls#https}" -p hello
+one_message "http${tls#https}: "
+
 # ---- wrong calls
 for options in "-m model" "-c 64" "-b 4" "-t 1" "--kv-type f32" --no-repack --special --ids; do
     # shellcheck disable=SC2086
@@ -110,10 +142,12 @@ usage --url
 run 2 generate --url http://me:word@127.0.0.1 -p hello
 usage --api-key
 run 2 generate -m "$model" --api-key s3cret -p hello
-usage "no effect without --url"
+usage "--api-key has no effect without --url"
+run 2 generate -m "$model" --cacert "$scratch/cert.pem" -p hello
+usage "--cacert has no effect without --url"
 for command in generate chat; do
     run 0 $command --help
-    shows --url --api-key DSMOE_API_KEY --unix "dsmoe $command --url http"
+    shows --url --api-key DSMOE_API_KEY --unix --cacert "dsmoe $command --url http"
 done
 
 # ---- Ctrl-C

@@ -22,7 +22,7 @@ static const double last_moment = 0.25; /* that a server has to end a stream aft
 
 struct remote {
     char *base; /* the URL without /v1 and a slash at its end */
-    const char *unix_path;
+    const char *unix_path, *ca_file;
     double max_silence;
     struct curl_slist *headers;
     CURL *easy;
@@ -160,6 +160,7 @@ int remote_open(const char *command, const remote_address *address, remote **out
     remote *r = *out = calloc(1, sizeof *r);
     if (!r) return cli_failure(command, "not enough memory");
     r->unix_path = address->unix_path;
+    r->ca_file = address->ca_file;
     r->max_silence = address->max_silence > 0 ? address->max_silence : max_silence;
     int code = open_url(command, address->url, r);
     if (code != CLI_OK) return code;
@@ -298,6 +299,7 @@ static bool prepare(transfer *t, const char *path, const char *body, size_t leng
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, t);
     if (r->unix_path && curl_easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, r->unix_path))
         return false;
+    if (r->ca_file && curl_easy_setopt(easy, CURLOPT_CAINFO, r->ca_file)) return false;
     if (body) {
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)length);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body);

@@ -12,6 +12,7 @@ typedef struct remote_address {
     const char *url; /* http or https, with a path if it likes, also /v1; NULL beside a socket */
     const char *unix_path; /* a Unix socket; NULL: none */
     const char *api_key;   /* NULL: none. No message shows it */
+    const char *ca_file;   /* certificates to trust; NULL: those that the system trusts */
     double max_silence;    /* seconds without a byte that end an answer; 0: a minute */
 } remote_address;
 

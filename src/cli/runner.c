@@ -55,6 +55,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--url", NULL, OPTION_TEXT, &o->url, 0, 0},
         {"--api-key", NULL, OPTION_TEXT, &o->api_key, 0, 0},
         {"--unix", NULL, OPTION_PATH, &o->unix_path, 0, 0},
+        {"--cacert", NULL, OPTION_PATH, &o->ca_file, 0, 0},
     };
     memcpy(rows, table, sizeof table);
 }

@@ -11,12 +11,12 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 23 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 24 };
 
 typedef struct runner_options {
     const char *model;
-    model_path found;                      /* what `model` points to if a training run was named */
-    const char *url, *api_key, *unix_path; /* a server instead of a model */
+    model_path found; /* what `model` points to if a training run was named */
+    const char *url, *api_key, *unix_path, *ca_file; /* a server instead of a model */
     int64_t n_predict, n_ctx, n_batch, n_threads;
     const char *kv_type;
     /* Values that no option can have stand for the model's own. */
@@ -58,6 +58,7 @@ typedef struct runner_options {
     "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
     "                           others on this machine can read options)\n"                           \
     "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \
+    "      --cacert FILE        trust the certificates of this PEM file, and no others\n"             \
     "  -h, --help               this text\n"
 
 /* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must stay

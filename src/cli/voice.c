@@ -28,8 +28,9 @@ static int check_options(const voice_order *order)
             rules[n++] = (option_rule){local_options[i], OPTION_EXCLUDES, servers[j]};
     const runner_options *o = order->options;
     int code = options_check(order->command, order->rows, order->n_rows, order->given, rules, n);
-    if (code < 0 && o->api_key && !o->url && !o->unix_path)
-        code = cli_usage(order->command, "--api-key has no effect without --url or --unix");
+    const char *alone = o->api_key ? "--api-key" : o->ca_file ? "--cacert" : NULL;
+    if (code < 0 && alone && !o->url && !o->unix_path)
+        code = cli_usage(order->command, "%s has no effect without --url or --unix", alone);
     return code;
 }
 

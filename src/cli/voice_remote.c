@@ -194,7 +194,7 @@ int voice_open_remote(const voice_order *order, voice **v)
     static const voice_kind kind = {take_prompt, go_on, answer, reseed, report, close_remote};
     const runner_options *o = order->options;
     const remote_address address = {
-        .url = o->url, .unix_path = o->unix_path, .api_key = api_key(o)};
+        .url = o->url, .unix_path = o->unix_path, .api_key = api_key(o), .ca_file = o->ca_file};
     dsmoe_error error = {0};
     remote_voice *s = calloc(1, sizeof *s);
     if (!s) return cli_failure(order->command, "not enough memory");
