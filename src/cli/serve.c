@@ -106,7 +106,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
     static const option_rule rules[] = {
         {"--cert", OPTION_NEEDS, "--key"},
         {"--key", OPTION_NEEDS, "--cert"},
-        {"--unix", OPTION_EXCLUDES, "--port"},
+        {"--port", OPTION_EXCLUDES, "--unix"},
     };
     bool given[N];
     int code = options_parse_given("serve", help, rows, N, argc, argv, NULL, given);
