@@ -253,7 +253,7 @@ static void check_whole(dsmoe_sequence *sequence, const char *name, const int32_
     compare(name, "at once", kept.at, expected->logits, n * vocab);
 
     for (int64_t i = 0; i < half; i++) targets[i] = tokens[(first + i + 1) % n];
-    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, {0}};
+    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, false, {0}};
     must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          name);
