@@ -750,6 +750,9 @@ DSMOE_API int32_t dsmoe_tokenizer_bos(const dsmoe_tokenizer *tokenizer);  /* -1:
 DSMOE_API int32_t dsmoe_tokenizer_eos(const dsmoe_tokenizer *tokenizer);  /* -1: none */
 /* Whether the model expects the BOS token before a text (add_bos_token). */
 DSMOE_API bool dsmoe_tokenizer_adds_bos(const dsmoe_tokenizer *tokenizer);
+/* Whether the model's files say how conversations are written (chat_template), as those of models that were
+ * trained to converse do; the template itself is never run. */
+DSMOE_API bool dsmoe_tokenizer_has_chat(const dsmoe_tokenizer *tokenizer);
 DSMOE_API bool dsmoe_tokenizer_is_special(const dsmoe_tokenizer *tokenizer, int32_t id);
 
 /* Flags of dsmoe_tokenizer_encode. */

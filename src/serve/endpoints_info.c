@@ -113,7 +113,7 @@ void endpoint_props(server *s, http_exchange *exchange)
         fprintf(a.out, ", \"version\": \"%s\", \"n_ctx\": %" PRId64 ", \"total_slots\": %" PRId64,
                 dsmoe_version(), view.n_ctx, view.n_slots);
         fprintf(a.out, ", \"chat_template\": %s",
-                t && dsmoe_tokenizer_eos(t) >= 0 ? "\"deepseek-chat\"" : "null");
+                t && dsmoe_tokenizer_has_chat(t) ? "\"deepseek-chat\"" : "null");
         put_token(a.out, "bos_token", t, t ? dsmoe_tokenizer_bos(t) : -1);
         put_token(a.out, "eos_token", t, t ? dsmoe_tokenizer_eos(t) : -1);
         fputs(", \"default_generation_settings\": {", a.out);
