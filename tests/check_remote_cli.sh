@@ -11,17 +11,21 @@ trap 'kill $servers 2>/dev/null; rm -rf "$scratch"' EXIT
 model=$scratch/model
 run 0 init --preset tiny --layers 1 --seed 1 -t 2 --tokenizer "$data/text_cli" "$model"
 
+wait_for() { # a command that will succeed soon
+    i=0
+    until "$@" || [ $i -ge 600 ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+}
+
 serve() { # name, options: a server whose address is in $scratch/NAME.url once it can be asked
     name=$1
     shift
     arguments="serve $*"
     "$dsmoe" serve -m "$model" -t 1 "$@" >"$scratch/$name.url" 2>"$scratch/$name.err" </dev/null &
     servers="$servers $!"
-    i=0
-    while [ ! -s "$scratch/$name.url" ] && [ $i -lt 600 ]; do
-        sleep 0.1
-        i=$((i + 1))
-    done
+    wait_for test -s "$scratch/$name.url"
     [ -s "$scratch/$name.url" ] || { cat "$scratch/$name.err" >&2; complain "no server"; exit 1; }
 }
 serve small --port 0 -c 120
@@ -151,26 +155,24 @@ for command in generate chat; do
 done
 
 # ---- Ctrl-C
-interrupt() { # seconds; the process that runs in the background, whose exit code is then $code
-    sleep "$1"
-    kill -INT $!
-    wait $!
-    code=$?
-}
 arguments="generate --url and Ctrl-C"
+: >"$out" >"$err"
 "$dsmoe" generate --url "$large" -p hello -n -1 --ignore-eos >"$out" 2>"$err" </dev/null &
-interrupt 1
+wait_for test -s "$out"
+kill -INT $!
+wait $!
+code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
-[ -s "$out" ] || complain "nothing came before Ctrl-C"
 says "decode: "
 arguments="chat --url and Ctrl-C"
+: >"$out" >"$err"
 mkfifo "$scratch/lines"
 "$dsmoe" chat --url "$large" --ignore-eos >"$out" 2>"$err" <"$scratch/lines" &
 exec 3>"$scratch/lines"
 echo "go on for ever" >&3
-sleep 1
+wait_for test -s "$out"
 kill -INT $!
-sleep 1
+wait_for grep -qF "(stopped)" "$err"
 printf '/save %s\n' "$scratch/stopped.json" >&3
 exec 3>&-
 wait $!
