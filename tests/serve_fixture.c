@@ -56,6 +56,7 @@ server_options served_options(void)
     server_options o = server_options_default();
     o.port = 0;
     o.model_path = path;
+    o.alias = "model.gguf";
     o.engine = (dsmoe_engine_options){
         .n_ctx = 256, .n_sequences = 4, .n_batch = 64, .n_threads = 2, .kv_type = DSMOE_F16};
     return o;

@@ -115,6 +115,17 @@ static int parse_options(serve_options *o, int argc, char **argv)
     return code;
 }
 
+/* The last part of a path, without slashes at its end, which are cut off. */
+static const char *last_part(const char *path)
+{
+    static char copy[DSMOE_PATH];
+    snprintf(copy, sizeof copy, "%s", path);
+    size_t end = strlen(copy);
+    while (end > 1 && copy[end - 1] == '/') copy[--end] = '\0';
+    const char *slash = strrchr(copy, '/');
+    return slash && slash[1] ? slash + 1 : copy;
+}
+
 /* What the words of the command line mean for the server. */
 static int settle_options(serve_options *o)
 {
@@ -135,6 +146,8 @@ static int settle_options(serve_options *o)
                                        .same_bits = o->same_bits};
     int code = kv_type_parse("serve", o->kv_type, &s->engine.kv_type);
     if (code != CLI_OK) return code;
+    if (!s->alias)
+        s->alias = last_part(o->model); /* of a run too, whose checkpoint has no name to speak of */
     code = model_path_find("serve", &o->model, &o->found);
     s->model_path = o->model;
     return code;

@@ -208,16 +208,6 @@ server_options server_options_default(void)
                             .n_http_threads = 2};
 }
 
-static char *name_of(const server_options *o)
-{
-    if (o->alias) return strdup(o->alias);
-    size_t end = strlen(o->model_path);
-    while (end > 1 && o->model_path[end - 1] == '/') end--;
-    size_t start = end;
-    while (start > 0 && o->model_path[start - 1] != '/') start--;
-    return strndup(o->model_path + start, end - start);
-}
-
 static dsmoe_status open_log(server *s, dsmoe_error *error)
 {
     if (!s->o.log_path) return DSMOE_OK;
@@ -272,7 +262,7 @@ dsmoe_status server_start(const server_options *options, server **out, dsmoe_err
     if (!s) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory");
     s->o = *options;
     s->created = (int64_t)time(NULL);
-    s->name = name_of(options);
+    s->name = strdup(options->alias ? options->alias : options->model_path);
     metrics_init(&s->metrics, clock_seconds());
     dsmoe_status status =
         s->name ? DSMOE_OK : status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory");
