@@ -612,7 +612,8 @@ static void test_hidden_states(void **state)
     assert_true(width <= 64);
     dsmoe_engine *engine;
     dsmoe_sequence *a, *b;
-    dsmoe_engine_options options = {.n_ctx = N_CTX, .n_sequences = 2, .n_batch = 7, .n_threads = 2};
+    dsmoe_engine_options options = {
+        .n_ctx = N_CTX, .n_sequences = 2, .n_batch = 7, .n_threads = 2, .same_bits = true};
     must(dsmoe_engine_create(f.model, &options, &engine, &error), &error, "engine");
     must(dsmoe_sequence_create(engine, &a, &error), &error, "sequence");
     must(dsmoe_sequence_create(engine, &b, &error), &error, "sequence");
