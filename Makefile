@@ -14,7 +14,7 @@ configure := @sh scripts/configure.sh
 build     := @$(CMAKE) --build
 ctest     := @ctest --output-on-failure -j $(JOBS) --test-dir
 
-.PHONY: all configure demo test bench install sanitize tsan clang fuzz fuzz-short format clean
+.PHONY: all configure demo test test-web bench install sanitize tsan clang fuzz fuzz-short format clean
 
 # What is installed, and no more: tests are built by make test.
 all: configure
@@ -34,6 +34,11 @@ test: configure
 	@$(CMAKE) -S . -B $(BUILD) -DDSMOE_TESTS=ON
 	$(build) $(BUILD) -j $(JOBS)
 	$(ctest) $(BUILD)
+
+# The page in a browser, and the server under the official client.
+test-web: all
+	$(deps) web
+	@sh scripts/test_web.sh $(BUILD)/dsmoe
 
 bench: all
 	@bench/layer.py $(BUILD)/dsmoe

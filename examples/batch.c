@@ -86,8 +86,9 @@ int main(int argc, char **argv)
         n = 0;
         for (text *t = texts; t < texts + PLACES; t++) {
             if (!t->sequence) begin(t, atoi(argv[2]));
-            const dsmoe_turn turn = {t->sequence, t->ids, t->n_ids, 1, choose, t, NULL, NULL, {0}};
-            if (t->sequence) turns[n++] = turn;
+            if (!t->sequence) continue;
+            turns[n++] = (dsmoe_turn){t->sequence,   t->ids,          t->n_ids,
+                                      .n_logits = 1, .visit = choose, .context = t};
         }
         dsmoe_engine_forward(engine, turns, n, NULL); /* every turn says itself how it ended */
         for (int i = 0; i < n; i++) go_on(turns[i].context, &turns[i].error);
@@ -95,5 +96,4 @@ int main(int argc, char **argv)
     dsmoe_engine_free(engine);
     dsmoe_tokenizer_free(tokenizer);
     dsmoe_model_free(model);
-    return 0;
 }

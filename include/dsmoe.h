@@ -641,6 +641,9 @@ typedef struct dsmoe_turn {
     void *context;
     const int32_t *targets; /* [n_logits], may be NULL */
     float *loss;            /* [n_logits], with targets */
+    /* `visit` sees the last hidden states of those rows, after the final norm [hidden_size], in the place of
+     * logits, which are not computed. */
+    bool hidden;
     /* How it ended. A turn that fails leaves its sequence as it was before, and all other turns their
      * results: DSMOE_ERROR_NONFINITE, a score that is not a finite number; DSMOE_ERROR_MEMORY, no page is
      * free; DSMOE_ERROR_ARGUMENT, the context is full, or nonsense was asked for; DSMOE_ERROR_STOPPED. Logits
@@ -747,6 +750,9 @@ DSMOE_API int32_t dsmoe_tokenizer_bos(const dsmoe_tokenizer *tokenizer);  /* -1:
 DSMOE_API int32_t dsmoe_tokenizer_eos(const dsmoe_tokenizer *tokenizer);  /* -1: none */
 /* Whether the model expects the BOS token before a text (add_bos_token). */
 DSMOE_API bool dsmoe_tokenizer_adds_bos(const dsmoe_tokenizer *tokenizer);
+/* Whether the model's files say how conversations are written (chat_template), as those of models that were
+ * trained to converse do; the template itself is never run. */
+DSMOE_API bool dsmoe_tokenizer_has_chat(const dsmoe_tokenizer *tokenizer);
 DSMOE_API bool dsmoe_tokenizer_is_special(const dsmoe_tokenizer *tokenizer, int32_t id);
 
 /* Flags of dsmoe_tokenizer_encode. */
@@ -772,6 +778,12 @@ DSMOE_API const char *dsmoe_tokenizer_piece(const dsmoe_tokenizer *tokenizer, in
 /* How many of the bytes can be shown now: all but the beginning of a character at the end that may
  * still be completed. Bytes that never become a character do not hold anything back. */
 DSMOE_API size_t dsmoe_utf8_complete(const char *bytes, size_t length);
+
+/* How much of a text can be shown if it ends where the first stop text begins: all before that one, whose
+ * index *stopped becomes; or, with *stopped -1, all before one that may be beginning at the text's end. What
+ * comes before `from` was shown already. */
+DSMOE_API size_t dsmoe_stop_find(const char *text, size_t length, size_t from,
+                                 const char *const *stops, int n_stops, int *stopped);
 
 /* A conversation in the form of the DeepSeek chat models: "User: …\n\nAssistant: …" and EOS. */
 typedef struct dsmoe_message {

@@ -4,18 +4,24 @@
 #   test    the tests, beside those of build
 #   clang   the second compiler, beside those of test
 #   fuzz    the fuzz targets, beside those of build
+#   web     the tests of the page, beside those of build
 set -eu
 
 packages=
 for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev cmake make pkg-config
-        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev" ;;
+        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libmicrohttpd-dev libcurl4-gnutls-dev" ;;
     test) packages="$packages libcmocka-dev" ;;
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;
+    web)
+        packages="$packages chromium"
+        command -v node >/dev/null 2>&1 || packages="$packages nodejs"
+        command -v npm >/dev/null 2>&1 || packages="$packages npm" # which some builds of Node bring along
+        ;;
     *)
-        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang and fuzz" >&2
+        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang, fuzz and web" >&2
         exit 2
         ;;
     esac

@@ -34,12 +34,13 @@ may_include train base formats kernels text moe model engine report
 may_include study base moe engine
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
-may_include cli
+may_include serve base formats text
+may_include cli serve
 
 # a room that is not in the list above would go unchecked
 for room in */; do
     case ${room%/} in
-    base | kernels | formats | text | moe | model | engine | convert | train | study | report | probe | verify | cli) ;;
+    base | kernels | formats | text | moe | model | engine | convert | train | study | report | probe | verify | serve | cli) ;;
     *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
     esac
 done
@@ -50,10 +51,12 @@ only_in() {
     [ -z "$found" ] || complain "$found" "belongs into src/$2"
 }
 
-only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' base/threads.c
+only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/scheduler\.c\)'
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
 only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c
+only_in '#[[:space:]]*include[[:space:]]*<microhttpd\.h>' serve/http.c
+only_in '#[[:space:]]*include[[:space:]]*<curl/' cli/remote.c
 only_in '#[[:space:]]*include[[:space:]]*<(histedit|editline/readline)\.h>' cli/line_edit.c
 only_in '#[[:space:]]*include[[:space:]]*<[a-z]*intrin\.h>' 'kernels/avx2\.h'
 

@@ -94,7 +94,7 @@ static void keep_row(void *context, int64_t row, const float *logits)
 static void forward_all(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n, all_rows *kept)
 {
     dsmoe_error error = {0};
-    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, kept, NULL, NULL, {0}};
+    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, kept, NULL, NULL, false, {0}};
     kept->n = 0;
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          "forward");
@@ -330,7 +330,7 @@ static void test_last_logits(void **state)
     dsmoe_sequence *sequence = make_sequence(f.model, N_CTX, 4, 1);
     forward_all(sequence, f.tokens, 15, &all);
     rewind_to(sequence, 0);
-    dsmoe_turn turn = {sequence, f.tokens, 15, 3, keep_row, &last, f.others, loss, {0}};
+    dsmoe_turn turn = {sequence, f.tokens, 15, 3, keep_row, &last, f.others, loss, false, {0}};
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          "three of fifteen");
     assert_int_equal(last.n, 3);
@@ -587,6 +587,60 @@ static void test_wrong_turns(void **state)
     dsmoe_engine_free(engine);
 }
 
+/* ---- hidden states ----------------------------------------------------------------------------- */
+
+typedef struct hidden_rows {
+    float at[N_CTX][64];
+    int64_t n;
+} hidden_rows;
+
+static void keep_hidden(void *context, int64_t row, const float *hidden)
+{
+    hidden_rows *kept = context;
+    memcpy(kept->at[row], hidden, (size_t)f.made.config.hidden_size * sizeof *hidden);
+    kept->n++;
+}
+
+/* Beside a turn that wants logits; the head makes the same logits of them. */
+static void test_hidden_states(void **state)
+{
+    (void)state;
+    static all_rows all, beside;
+    static hidden_rows hidden;
+    dsmoe_error error = {0};
+    int64_t width = f.made.config.hidden_size;
+    assert_true(width <= 64);
+    dsmoe_engine *engine;
+    dsmoe_sequence *a, *b;
+    dsmoe_engine_options options = {
+        .n_ctx = N_CTX, .n_sequences = 2, .n_batch = 7, .n_threads = 2, .same_bits = true};
+    must(dsmoe_engine_create(f.model, &options, &engine, &error), &error, "engine");
+    must(dsmoe_sequence_create(engine, &a, &error), &error, "sequence");
+    must(dsmoe_sequence_create(engine, &b, &error), &error, "sequence");
+    forward_all(a, f.tokens, 15, &all);
+    rewind_to(a, 0);
+    dsmoe_turn turns[] = {
+        {a, f.tokens, 15, 15, keep_hidden, &hidden, NULL, NULL, true, {0}},
+        {b, f.tokens, 15, 15, keep_row, &beside, NULL, NULL, false, {0}},
+    };
+    must(dsmoe_engine_forward(engine, turns, 2, &error), &error, "both");
+    assert_int_equal(hidden.n, 15);
+    assert_same_bits(all.logits[14], beside.logits[14], VOCAB, "logits beside hidden states");
+    const float *head = made_model_find(&f.made, "lm_head.weight")->data;
+    for (int row = 0; row < 15; row++)
+        for (int token = 0; token < VOCAB; token++) {
+            double sum = 0;
+            for (int64_t i = 0; i < width; i++)
+                sum += (double)hidden.at[row][i] * head[token * width + i];
+            assert_true(fabs(sum - all.logits[row][token]) < 1e-4 * fmax(1, fabs(sum)));
+        }
+    rewind_to(a, 0);
+    float loss[15];
+    turns[0] = (dsmoe_turn){a, f.tokens, 15, 15, keep_hidden, &hidden, f.others, loss, true, {0}};
+    assert_int_equal(dsmoe_engine_forward(engine, turns, 1, &error), DSMOE_ERROR_ARGUMENT);
+    dsmoe_engine_free(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -604,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_wrong_tokens),
         cmocka_unit_test(test_wrong_calls),
         cmocka_unit_test(test_wrong_turns),
+        cmocka_unit_test(test_hidden_states),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

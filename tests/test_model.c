@@ -245,7 +245,7 @@ static void check_whole(dsmoe_sequence *sequence, const char *name, const int32_
     int32_t *targets = calloc((size_t)n, sizeof *targets);
     float *loss = malloc((size_t)half * sizeof *loss);
     assert_true(kept.at && targets && loss);
-    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, &kept, NULL, NULL, {0}};
+    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, &kept, NULL, NULL, false, {0}};
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          name);
     assert_int_equal(kept.next, n);
@@ -253,7 +253,7 @@ static void check_whole(dsmoe_sequence *sequence, const char *name, const int32_
     compare(name, "at once", kept.at, expected->logits, n * vocab);
 
     for (int64_t i = 0; i < half; i++) targets[i] = tokens[(first + i + 1) % n];
-    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, {0}};
+    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, false, {0}};
     must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
     must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
          name);

@@ -1,18 +1,16 @@
-/* chat.c - `dsmoe chat`: a conversation with a model. Every turn encodes the whole conversation again
- * and lets the sequence keep what it has in common with it, so only new tokens are processed. */
+/* chat.c - `dsmoe chat`: a conversation with a model, here or on a server. */
 #include "cli/chat.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/ids.h"
 #include "cli/options.h"
 
 static const char help[] =
     "usage: dsmoe chat -m PATH [options]\n"
+    "       dsmoe chat --url URL [options]\n"
     "\n"
     "A conversation in the form of the DeepSeek chat models. Ctrl-C stops an answer; Ctrl-D or\n"
     "/quit leaves. Lines are read from a pipe as well, one question each. Within a chat:\n"
@@ -35,101 +33,16 @@ static const char help[] =
     "                           dsmoe/history under $XDG_STATE_HOME, else ~/.local/state)\n" RUNNER_HELP
     "\n"
     "example:\n"
-    "  dsmoe chat -m deepseek-moe-16b-chat --system \"Answer in one sentence.\"\n";
-
-enum { ROOM_FOR_ANSWER = 256 }; /* tokens; less in a small context */
-
-/* ---- the context --------------------------------------------------------------------------- */
-
-/* The ids of the conversation and of what there is of the answer; to be freed. */
-static dsmoe_status encode(const chat *c, int32_t **ids, size_t *n_ids, dsmoe_error *error)
-{
-    dsmoe_status status = dsmoe_chat_encode(c->run.tokenizer, c->talk.messages, c->talk.count, true,
-                                            ids, n_ids, error);
-    if (status != DSMOE_OK) return status;
-    size_t n = *n_ids + (size_t)c->n_answer;
-    int32_t *larger = realloc(*ids, n * sizeof *larger);
-    if (!larger) {
-        *error = (dsmoe_error){DSMOE_ERROR_MEMORY, "not enough memory"};
-        goto fail;
-    }
-    memcpy(larger + *n_ids, c->answer_ids, (size_t)c->n_answer * sizeof *larger);
-    *ids = larger;
-    *n_ids = n;
-    if (ids_check(*ids, n, dsmoe_model_config(c->run.model)->vocab_size, true, error)) goto fail;
-    return DSMOE_OK;
-fail:
-    free(*ids);
-    *ids = NULL;
-    return error->status;
-}
-
-/* Puts the conversation into the sequence, without its oldest turns as far as there would be no room
- * for an answer. RUNNER_STOPPED if that went well, RUNNER_FULL if even the newest question is too
- * long; *n_ids is its length then. */
-static runner_end read_conversation(chat *c, size_t *n_ids, dsmoe_error *error)
-{
-    int64_t room = c->run.capacity / 4 < ROOM_FOR_ANSWER ? c->run.capacity / 4 : ROOM_FOR_ANSWER;
-    for (;;) {
-        int32_t *ids = NULL;
-        if (encode(c, &ids, n_ids, error)) return RUNNER_FAILED;
-        int64_t n = (int64_t)*n_ids;
-        runner_end end = RUNNER_FULL;
-        bool again = n + room > c->run.capacity && conversation_drop_turn(&c->talk);
-        if (again)
-            c->n_dropped += 2;
-        else if (n < c->run.capacity)
-            end = runner_read(&c->run, ids, n, error);
-        free(ids);
-        if (!again) return end;
-    }
-}
-
-static void report_dropped(chat *c)
-{
-    if (c->n_dropped > 0)
-        fprintf(stderr,
-                "(the context of %" PRId64 " tokens is full: the oldest %d messages are "
-                "forgotten)\n",
-                c->run.capacity, c->n_dropped);
-    c->n_dropped = 0;
-}
+    "  dsmoe chat -m deepseek-moe-16b-chat --system \"Answer in one sentence.\"\n"
+    "  dsmoe chat --url http://192.168.1.20:8080     # where dsmoe serve runs\n";
 
 /* ---- an answer ----------------------------------------------------------------------------- */
 
-static bool emit(void *context, int32_t token, bool is_end)
-{
-    chat *c = context;
-    const dsmoe_tokenizer *tokenizer = c->run.tokenizer;
-    if (is_end) return true;
-    c->answer_ids[c->n_answer++] = token;
-    if (dsmoe_tokenizer_is_special(tokenizer, token) && !c->options->special) return true;
-    size_t length = 0;
-    const char *piece = dsmoe_tokenizer_piece(tokenizer, token, &length);
-    if (!piece) return true;
-    /* The blank between "Assistant:" and its answer belongs to the frame. */
-    bool framed = c->answer.length == 0 && length > 0 && piece[0] == ' ';
-    return stream_put(&c->answer, piece + framed, length - framed);
-}
-
-/* Reads the question and writes the answer. If the context fills up meanwhile, what is oldest in
- * the conversation makes room. */
-static runner_end write_answer(chat *c, size_t *n_ids, dsmoe_error *error)
-{
-    int64_t limit = c->options->n_predict;
-    for (;;) {
-        runner_end end = read_conversation(c, n_ids, error);
-        if (end != RUNNER_STOPPED) return end;
-        end = runner_generate(&c->run, limit < 0 ? -1 : limit - c->n_answer, emit, c, error);
-        if (end != RUNNER_FULL) return end;
-    }
-}
-
 /* Ends the line of an answer and keeps it, which may be empty if the model wants it so. */
-static int keep_answer(chat *c, runner_end end)
+static int keep_answer(chat *c, const voice_result *result)
 {
     stream_end(&c->answer);
-    c->answered = c->n_answer > 0 || end == RUNNER_EOS;
+    c->answered = result->began || result->end == RUNNER_EOS;
     if (!c->answered) return CLI_OK;
     putchar('\n');
     cli_flush();
@@ -140,26 +53,33 @@ static int keep_answer(chat *c, runner_end end)
     return CLI_OK;
 }
 
+/* What the user should know about an answer. */
+static void comment_on(const chat *c, const voice_result *result)
+{
+    const char *context = c->voice->context;
+    if (result->n_dropped > 0)
+        fprintf(stderr, "(%s is full: the oldest %d messages are forgotten)\n", context,
+                result->n_dropped);
+    if (result->end == RUNNER_FULL && !result->began)
+        cli_note("chat", "too long: %s; it is forgotten", result->error.message);
+    else if (result->end == RUNNER_FULL)
+        fprintf(stderr, "(%s is full)\n", context);
+    if (result->end == RUNNER_INTERRUPTED) fputs("(stopped)\n", stderr);
+}
+
 int chat_answer(chat *c)
 {
-    dsmoe_error error;
-    size_t n_ids = 0;
-    c->n_answer = 0;
+    voice_result result = {0};
     c->answer = (stream){.stops = c->options->stop.at, .n_stops = c->options->stop.count};
-    runner_begin_text(&c->run);
-    runner_end end = write_answer(c, &n_ids, &error);
-    bool too_long = end == RUNNER_FULL && c->n_answer == 0;
-    int code = keep_answer(c, end);
+    c->voice->kind->answer(c->voice, &c->talk, &c->answer, &result);
+    int code = keep_answer(c, &result);
     stream_free(&c->answer);
-    report_dropped(c);
-    if (end == RUNNER_FAILED) return runner_failure("chat", &c->run, &error);
-    if (too_long)
-        fprintf(stderr,
-                "(too long: %zu tokens, and the context (-c) holds %" PRId64 "; it is forgotten)\n",
-                n_ids, c->run.capacity);
-    else if (end == RUNNER_FULL)
-        fprintf(stderr, "(the context of %" PRId64 " tokens is full)\n", c->run.capacity);
-    if (end == RUNNER_INTERRUPTED) fputs("(stopped)\n", stderr);
+    comment_on(c, &result);
+    if (result.end == RUNNER_FAILED) {
+        int failure = voice_failure(c->voice, &result.error);
+        /* Who sits at a terminal can ask again, and has a conversation to lose. */
+        if (!c->voice->may_recover || !isatty(STDIN_FILENO)) return failure;
+    }
     if (cli_terminated()) return CLI_INTERRUPTED;
     cli_clear_interrupt();
     return code;
@@ -225,45 +145,49 @@ static int converse(chat *c)
     }
 }
 
-static int open_chat(chat *c, const char *system, bool keeps_history)
+static int open_chat(chat *c, const voice_order *order, const char *system, bool keeps_history)
 {
-    int code = runner_options_check("chat", c->options);
-    if (code == CLI_OK) code = runner_open("chat", c->options, "", &c->run);
+    int code = voice_check(order);
+    if (code == CLI_OK) code = voice_open(order, &c->voice);
     if (code != CLI_OK) return code;
-    c->answer_ids = malloc((size_t)c->run.capacity * sizeof *c->answer_ids);
     c->lines = line_edit_open("> ", keeps_history);
-    if (!c->answer_ids || !c->lines ||
-        (system && !conversation_add(&c->talk, "system", system, strlen(system))))
+    if (!c->lines || (system && !conversation_add(&c->talk, "system", system, strlen(system))))
         return cli_failure("chat", "not enough memory");
     return CLI_OK;
 }
 
+static void close_chat(chat *c)
+{
+    line_edit_close(c->lines);
+    conversation_free(&c->talk);
+    free(c->saved);
+    free(c->input);
+    voice_close(c->voice);
+}
+
 int command_chat(int argc, char **argv)
 {
+    enum { N_ROWS = RUNNER_N_OPTIONS + 3 };
     runner_options o = {.n_predict = -1};
     const char *system = NULL;
-    bool quiet = false, no_history = false;
-    option_row rows[RUNNER_N_OPTIONS + 3];
+    bool quiet = false, no_history = false, given[N_ROWS];
+    option_row rows[N_ROWS];
     runner_options_rows(&o, rows);
     rows[RUNNER_N_OPTIONS] = (option_row){"--system", NULL, OPTION_TEXT, &system, 0, 0};
     rows[RUNNER_N_OPTIONS + 1] = (option_row){"--quiet", NULL, OPTION_FLAG, &quiet, 0, 0};
     rows[RUNNER_N_OPTIONS + 2] = (option_row){"--no-history", NULL, OPTION_FLAG, &no_history, 0, 0};
-    int code = options_parse("chat", help, rows, RUNNER_N_OPTIONS + 3, argc, argv, NULL);
+    int code = options_parse_given("chat", help, rows, N_ROWS, argc, argv, NULL, given);
     if (code >= 0) return code;
 
     chat c = {.options = &o};
-    code = open_chat(&c, system, !no_history);
+    const voice_order order = {"chat", &o, rows, N_ROWS, given, false, ""};
+    code = open_chat(&c, &order, system, !no_history);
     if (code == CLI_OK) {
         cli_catch_interrupt();
         if (isatty(STDIN_FILENO)) fputs("/help lists the commands, Ctrl-D leaves.\n", stderr);
         code = converse(&c);
-        if (!quiet && (code == CLI_OK || code == CLI_INTERRUPTED)) runner_report(&c.run);
+        if (!quiet && (code == CLI_OK || code == CLI_INTERRUPTED)) c.voice->kind->report(c.voice);
     }
-    line_edit_close(c.lines);
-    conversation_free(&c.talk);
-    free(c.saved);
-    free(c.input);
-    free(c.answer_ids);
-    runner_close(&c.run);
+    close_chat(&c);
     return code;
 }

@@ -6,19 +6,17 @@
 #include "cli/line_edit.h"
 #include "cli/runner.h"
 #include "cli/stream.h"
+#include "cli/voice.h"
 
 typedef struct chat {
     runner_options *options;
-    runner run;
+    voice *voice;
     conversation talk;
     line_edit *lines;
     char *input; /* a question, perhaps of several lines */
     size_t n_input;
     stream answer;
-    int32_t *answer_ids; /* [capacity] */
-    int64_t n_answer;
     char *saved;   /* the file that was written last; NULL: none */
-    int n_dropped; /* messages that no longer fitted, since the last report */
     bool answered; /* whether something came of the last chat_answer */
     bool leaving;  /* /quit */
 } chat;

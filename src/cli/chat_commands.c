@@ -19,8 +19,8 @@ static int regenerate(chat *c, char *unused)
         fputs("there is no answer yet that could be given again\n", stderr);
         return CLI_OK;
     }
-    if (c->run.sampling.temperature == 0) fputs("(the same, at temperature 0)\n", stderr);
-    int code = runner_reseed("chat", &c->run);
+    if (c->voice->is_greedy) fputs("(the same, at temperature 0)\n", stderr);
+    int code = c->voice->kind->reseed(c->voice);
     if (code == CLI_OK) code = chat_answer(c);
     if (!c->answered && !conversation_add(&c->talk, "assistant", old, strlen(old)))
         code = cli_failure("chat", "not enough memory");
@@ -37,7 +37,7 @@ static int undo(chat *c, char *unused)
     }
     fprintf(stderr, "the last question and its answer are taken back; messages left: %zu\n",
             c->talk.count);
-    return runner_reseed("chat", &c->run);
+    return c->voice->kind->reseed(c->voice);
 }
 
 static int reset(chat *c, char *unused)
@@ -45,7 +45,7 @@ static int reset(chat *c, char *unused)
     (void)unused;
     conversation_reset(&c->talk);
     fputs("the conversation is forgotten\n", stderr);
-    return runner_reseed("chat", &c->run);
+    return c->voice->kind->reseed(c->voice);
 }
 
 /* ---- files ------------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static int load(chat *c, char *path)
     conversation_free(&c->talk);
     c->talk = loaded;
     cli_note("chat", "%zu messages loaded from %s", c->talk.count, path);
-    return runner_reseed("chat", &c->run);
+    return c->voice->kind->reseed(c->voice);
 }
 
 /* ---- finding a command --------------------------------------------------------------------------- */

@@ -29,6 +29,7 @@ int command_inspect(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_quantize(int argc, char **argv);
 int command_report(int argc, char **argv);
+int command_serve(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_tokenizer(int argc, char **argv);
 int command_train(int argc, char **argv);

@@ -24,6 +24,7 @@ static const command commands[] = {
      {NULL}},
     {"generate", "continue a text", command_generate, {NULL}},
     {"chat", "a conversation with a model", command_chat, {NULL}},
+    {"serve", "a model for many people: a page, and OpenAI's interface", command_serve, {NULL}},
     {"train", "train a model on text, or go on with a run that was stopped", command_train, {NULL}},
     {"report", "make the page of a training run again", command_report, {NULL}},
     {"eval",

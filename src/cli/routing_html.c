@@ -127,7 +127,7 @@ static void put_head(FILE *file, const routing_report *report)
             page_lift_letters, PAGE_LIFT_ONE, dsmoe_version());
     put_name(file, report->model_path);
     fprintf(file, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Experts of ",
-            page_style);
+            routing_page_style);
     put_name(file, report->model_path);
     fputs("</h1>\n<p>and what they do with ", file);
     put_name(file, named ? report->text_path : "a text");

@@ -4,7 +4,7 @@
 const char page_lift_letters[PAGE_LIFTS + 2] =
     "-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-const char page_style[] =
+const char routing_page_style[] =
     ":root{color-scheme:light dark;--page:#f7f6f3;--card:#fff;--ink:#1f2328;--soft:#5f6772;\n"
     "--line:#dcdad4;--chip:#f1efea;--accent:#b4481c;--never:#fff;--s0:#2b5c9e;--s1:#4a79b5;\n"
     "--s2:#6d96c8;--s3:#93b3d8;--s4:#b8cde5;--s5:#d9e3ee;--s6:#edebe6;--s7:#f8ddc9;--s8:#f5c19d;\n"

@@ -11,7 +11,7 @@ enum { PAGE_SHADES = 13, PAGE_MEAN = 6 };
 enum { PAGE_LIFTS = 62, PAGE_LIFT_ONE = 30 };
 extern const char page_lift_letters[PAGE_LIFTS + 2];
 
-extern const char page_style[];
+extern const char routing_page_style[];
 extern const char page_script[];
 
 #endif

@@ -52,13 +52,18 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--ignore-eos", NULL, OPTION_FLAG, &o->ignore_eos, 0, 0},
         {"--special", NULL, OPTION_FLAG, &o->special, 0, 0},
         {"--stop", NULL, OPTION_LIST, &o->stop, 0, 0},
+        {"--url", NULL, OPTION_TEXT, &o->url, 0, 0},
+        {"--api-key", NULL, OPTION_TEXT, &o->api_key, 0, 0},
+        {"--unix", NULL, OPTION_PATH, &o->unix_path, 0, 0},
+        {"--cacert", NULL, OPTION_PATH, &o->ca_file, 0, 0},
     };
     memcpy(rows, table, sizeof table);
 }
 
 int runner_options_check(const char *command, runner_options *o)
 {
-    if (!o->model) return cli_usage(command, CLI_WHICH_MODEL);
+    bool is_remote = o->url || o->unix_path;
+    if (!o->model && !is_remote) return cli_usage(command, CLI_WHICH_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     for (int i = 0; i < o->logit_bias.count; i++)
@@ -66,22 +71,27 @@ int runner_options_check(const char *command, runner_options *o)
             return cli_usage(
                 command, "--logit-bias must be a token id and a number such as 42:-1.5, not '%s'",
                 o->logit_bias.at[i]);
-    return model_path_find(command, &o->model, &o->found);
+    return is_remote ? CLI_OK : model_path_find(command, &o->model, &o->found);
+}
+
+dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config, int64_t capacity)
+{
+    dsmoe_sampler_options s = dsmoe_sampler_options_default();
+    if (!config->do_sample) return s;
+    s.temperature = config->temperature;
+    s.top_k = config->top_k;
+    s.top_p = config->top_p;
+    s.min_p = 0;
+    s.repeat_penalty = config->repetition_penalty;
+    s.repeat_last_n = capacity; /* the public meaning of repetition_penalty */
+    return s;
 }
 
 /* The options of the command line over those of the model over the usual ones. */
 static dsmoe_sampler_options
 sampler_options(const runner_options *o, const dsmoe_generation_config *config, int64_t capacity)
 {
-    dsmoe_sampler_options s = dsmoe_sampler_options_default();
-    if (config->do_sample) {
-        s.temperature = config->temperature;
-        s.top_k = config->top_k;
-        s.top_p = config->top_p;
-        s.min_p = 0;
-        s.repeat_penalty = config->repetition_penalty;
-        s.repeat_last_n = capacity; /* the public meaning of repetition_penalty */
-    }
+    dsmoe_sampler_options s = runner_model_sampling(config, capacity);
     if (o->temp >= 0) s.temperature = o->temp;
     if (o->top_k >= 0) s.top_k = o->top_k;
     if (o->top_p >= 0) s.top_p = o->top_p;
@@ -172,11 +182,6 @@ void runner_close(runner *r)
     dsmoe_engine_free(r->engine);
     dsmoe_tokenizer_free(r->tokenizer);
     dsmoe_model_free(r->model);
-}
-
-int runner_failure(const char *command, const runner *r, const dsmoe_error *error)
-{
-    return cli_failure(command, "%s: %s", r->path, error->message);
 }
 
 /* ---- reading a prompt ---------------------------------------------------------------------- */
@@ -276,7 +281,7 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
 
 /* ---- what it cost -------------------------------------------------------------------------- */
 
-static void report_speed(const char *what, int64_t n_tokens, double seconds)
+void runner_report_speed(const char *what, int64_t n_tokens, double seconds)
 {
     fprintf(stderr, "%s %" PRId64 " token%s in %.2f s", what, n_tokens, n_tokens == 1 ? "" : "s",
             seconds);
@@ -287,8 +292,8 @@ static void report_speed(const char *what, int64_t n_tokens, double seconds)
 void runner_report(const runner *r)
 {
     char memory[CLI_BYTES];
-    report_speed("prompt:", r->n_prompt_tokens, r->prompt_seconds);
-    report_speed("; decode:", r->n_decoded_tokens, r->decode_seconds);
+    runner_report_speed("prompt:", r->n_prompt_tokens, r->prompt_seconds);
+    runner_report_speed("; decode:", r->n_decoded_tokens, r->decode_seconds);
     fprintf(stderr, "; memory: %s; seed: %" PRIu64 "\n",
             cli_format_bytes((double)cli_peak_rss(), memory), r->seed);
 }

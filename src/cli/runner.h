@@ -11,11 +11,12 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 20 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 24 };
 
 typedef struct runner_options {
     const char *model;
     model_path found; /* what `model` points to if a training run was named */
+    const char *url, *api_key, *unix_path, *ca_file; /* a server instead of a model */
     int64_t n_predict, n_ctx, n_batch, n_threads;
     const char *kv_type;
     /* Values that no option can have stand for the model's own. */
@@ -29,35 +30,47 @@ typedef struct runner_options {
 } runner_options;
 
 /* The part of --help that belongs to these options. */
-#define RUNNER_HELP                                                                                \
-    "      --ignore-eos         go on after the token that ends a text\n"                          \
-    "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"  \
-    "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"            \
-    "  -t, --threads N          threads (all processors)\n"                                        \
-    "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"        \
+#define RUNNER_HELP                                                                                   \
+    "      --ignore-eos         go on after the token that ends a text\n"                             \
+    "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"     \
+    "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"               \
+    "  -t, --threads N          threads (all processors)\n"                                           \
+    "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"           \
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
-    "                           but processes that run the same file share its memory\n"          \
-    "\n"                                                                                           \
-    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"      \
-    "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"           \
-    "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                \
-    "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"    \
-    "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"       \
-    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                    \
-    "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                        \
-    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"      \
-    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                 \
-    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"       \
-    "                           several times, and be written ID+X or ID-X\n"                      \
-    "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"     \
-    "      --stop TEXT          end the text before this one; may be given several times\n"        \
+    "                           but processes that run the same file share its memory\n"              \
+    "\n"                                                                                              \
+    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"         \
+    "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"              \
+    "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                   \
+    "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"       \
+    "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"          \
+    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                       \
+    "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                           \
+    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"         \
+    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                    \
+    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"          \
+    "                           several times, and be written ID+X or ID-X\n"                         \
+    "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"        \
+    "      --stop TEXT          end the text before this one; may be given several times\n"           \
+    "\n"                                                                                              \
+    "a server instead of a model (dsmoe serve, or any other with OpenAI's interface):\n"              \
+    "      --url URL            ask the server there; what is not given here it decides itself\n"     \
+    "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
+    "                           others on this machine can read options)\n"                           \
+    "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \
+    "      --cacert FILE        trust the certificates of this PEM file, and no others\n"             \
     "  -h, --help               this text\n"
 
 /* Fills in defaults and the rows of the option table, RUNNER_N_OPTIONS of them. `options` must stay
  * where it is. */
 void runner_options_rows(runner_options *options, option_row *rows);
 
-/* Whether they make sense together, and which model is meant: CLI_OK, or an exit code after a message. */
+/* How a model wants to be sampled: as its generation_config.json says if it samples, else as usual. */
+dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config,
+                                            int64_t capacity);
+
+/* Whether they make sense together, and which model is meant, if no server is: CLI_OK, or an exit code after a
+ * message. */
 int runner_options_check(const char *command, runner_options *options);
 
 typedef struct runner {
@@ -101,9 +114,6 @@ typedef enum runner_end {
     RUNNER_FAILED,      /* `error` says why */
 } runner_end;
 
-/* Prints an error of the model at work and returns the exit code. */
-int runner_failure(const char *command, const runner *r, const dsmoe_error *error);
-
 /* Makes the sequence hold exactly these tokens, at least one and at most `capacity`; only those
  * after what it already holds are processed. RUNNER_STOPPED if that went well, else
  * RUNNER_INTERRUPTED or RUNNER_FAILED. */
@@ -117,5 +127,7 @@ runner_end runner_generate(runner *r, int64_t limit, runner_emit_fn *emit, void 
 
 /* The time it took, memory and seed as one line on stderr. */
 void runner_report(const runner *r);
+/* A part of that line: "prompt: 7 tokens in 0.10 s (70.00 tokens/s)". */
+void runner_report_speed(const char *what, int64_t n_tokens, double seconds);
 
 #endif

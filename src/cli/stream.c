@@ -20,26 +20,6 @@ static bool append(stream *s, const char *bytes, size_t length)
     return true;
 }
 
-/* Whether a stop text begins at `at`: a whole one, or one that the text's end cuts short. */
-static bool stop_begins(const stream *s, size_t at, bool whole)
-{
-    size_t left = s->length - at;
-    for (int i = 0; i < s->n_stops; i++) {
-        size_t length = strlen(s->stops[i]);
-        if ((length <= left) != whole) continue;
-        if (!memcmp(s->text + at, s->stops[i], whole ? length : left)) return true;
-    }
-    return false;
-}
-
-/* Where the first such stop text begins in what has not been shown; the text's length if nowhere. */
-static size_t find_stop(const stream *s, bool whole)
-{
-    size_t at = s->shown;
-    while (at < s->length && !stop_begins(s, at, whole)) at++;
-    return at;
-}
-
 static void show(stream *s, size_t end)
 {
     if (end == s->shown) return;
@@ -55,11 +35,11 @@ bool stream_put(stream *s, const char *bytes, size_t length)
         s->failed = true;
         return false;
     }
-    size_t end = find_stop(s, true);
-    bool stopped = end < s->length;
-    if (stopped) s->length = end;
-    show(s, stopped ? end : find_stop(s, false));
-    return !stopped && !s->failed;
+    int stopped;
+    size_t end = dsmoe_stop_find(s->text, s->length, s->shown, s->stops, s->n_stops, &stopped);
+    if (stopped >= 0) s->length = end;
+    show(s, end);
+    return stopped < 0 && !s->failed;
 }
 
 void stream_end(stream *s)

@@ -41,10 +41,11 @@ static dsmoe_status check_turn(const dsmoe_engine *e, const dsmoe_turn *t, dsmoe
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a sequence of another engine");
     if (t->sequence->in_call)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a sequence occurs twice in one call");
-    if (t->n_logits < 0 || t->n_logits > t->n_tokens || (t->targets && !t->loss))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "logits of %lld of %lld tokens, or targets without a place for the loss",
-                           (long long)t->n_logits, (long long)t->n_tokens);
+    if (t->n_logits < 0 || t->n_logits > t->n_tokens || (t->targets && (!t->loss || t->hidden)))
+        return status_fail(
+            error, DSMOE_ERROR_ARGUMENT,
+            "logits of %lld of %lld tokens, or targets without logits or a place for the loss",
+            (long long)t->n_logits, (long long)t->n_tokens);
     if (t->n_tokens > e->options.n_ctx - t->sequence->length)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the context is full: %lld tokens are there, %lld more do not fit into "
@@ -173,17 +174,17 @@ static void fail_spoilt(call *c)
     }
 }
 
-/* ---- logits ------------------------------------------------------------------------------------ */
+/* ---- logits and hidden states ------------------------------------------------------------------ */
 
-/* The rows that somebody wants, of all turns that are alive; how many. */
-static int64_t list_wanted(call *c)
+/* The rows whose logits, or hidden states, somebody wants, of all turns that are alive; how many. */
+static int64_t list_wanted(call *c, bool hidden)
 {
     engine_space *s = &c->space;
     int64_t n = 0;
     for (int64_t i = 0; i < s->pass.n_spans; i++) {
         const span *rows_of = &s->pass.spans[i];
         const dsmoe_turn *t = &c->turns[s->turns[i]];
-        if (!is_alive(t)) continue;
+        if (!is_alive(t) || t->hidden != hidden) continue;
         int64_t first = rows_of->position - t->sequence->length - (t->n_tokens - t->n_logits);
         for (int64_t r = rows_of->n_rows - rows_of->n_wanted; r < rows_of->n_rows; r++, n++) {
             s->wanted[n] = (int32_t)(rows_of->row + r);
@@ -194,15 +195,21 @@ static int64_t list_wanted(call *c)
     return n;
 }
 
+/* Rows of n numbers, of which it is to be known whether they are finite. */
+typedef struct shown_rows {
+    float *at;
+    int64_t n;
+    bool *finite;
+} shown_rows;
+
 static void finite_task(void *context, int64_t row, int thread)
 {
     (void)thread;
-    const engine_space *s = context;
-    int64_t n = s->pass.model->config.vocab_size;
-    const float *logits = s->logits + row * n;
+    const shown_rows *shown = context;
+    const float *at = shown->at + row * shown->n;
     bool finite = true;
-    for (int64_t i = 0; i < n; i++) finite &= logits[i] - logits[i] == 0.0f;
-    s->finite[row] = finite;
+    for (int64_t i = 0; i < shown->n; i++) finite &= at[i] - at[i] == 0.0f;
+    shown->finite[row] = finite;
 }
 
 /* -log p(target); uses the logits up. */
@@ -213,36 +220,41 @@ static float cross_entropy(const kernels *kn, float *logits, int64_t n, int32_t 
     return logf(sum) + max - wanted;
 }
 
-/* Gives row i of the logits, which is wanted row number `at`, to its turn. */
-static void show_row(call *c, int64_t i, int64_t at)
+/* Gives row i, which is wanted row number `at`, to its turn. */
+static void show_row(call *c, const shown_rows *shown, int64_t i, int64_t at)
 {
     engine_space *s = &c->space;
-    const dsmoe_model *model = c->engine->model;
     dsmoe_turn *t = &c->turns[s->wanted_by[at]];
-    float *logits = s->logits + i * model->config.vocab_size;
+    float *row = shown->at + i * shown->n;
     int64_t number = s->numbers[at];
     if (!is_alive(t)) return;
-    if (!s->finite[i]) {
+    if (!shown->finite[i]) {
         int64_t position = t->sequence->length + t->n_tokens - t->n_logits + number;
-        fail_nonfinite(t, position, "score");
+        fail_nonfinite(t, position, t->hidden ? "hidden state" : "score");
         return;
     }
-    if (t->visit) t->visit(t->context, number, logits);
+    if (t->visit) t->visit(t->context, number, row);
     if (t->targets)
         t->loss[number] =
-            cross_entropy(model->kernels, logits, model->config.vocab_size, t->targets[number]);
+            cross_entropy(c->engine->model->kernels, row, shown->n, t->targets[number]);
 }
 
-static dsmoe_status show_logits(call *c, dsmoe_error *error)
+static dsmoe_status show_rows(call *c, bool hidden, dsmoe_error *error)
 {
     engine_space *s = &c->space;
-    int64_t n_wanted = list_wanted(c);
+    const dsmoe_config *config = &c->engine->model->config;
+    shown_rows shown = {s->logits, config->vocab_size, s->finite};
+    if (hidden) shown = (shown_rows){s->pass.normed, config->hidden_size, s->finite};
+    int64_t n_wanted = list_wanted(c, hidden);
     for (int64_t done = 0; done < n_wanted; done += PASS_HEAD_ROWS) {
         int64_t n = moe_min(PASS_HEAD_ROWS, n_wanted - done);
-        pass_head(&s->pass, s->wanted + done, n, s->logits);
-        threads_for(s->pass.n_threads, n, finite_task, s);
+        if (hidden)
+            pass_hidden(&s->pass, s->wanted + done, n);
+        else
+            pass_head(&s->pass, s->wanted + done, n, s->logits);
+        threads_for(s->pass.n_threads, n, finite_task, &shown);
         STATUS_TRY(model_intact(c->engine->model, error)); /* before anybody sees them */
-        for (int64_t i = 0; i < n; i++) show_row(c, i, done + i);
+        for (int64_t i = 0; i < n; i++) show_row(c, &shown, i, done + i);
     }
     return DSMOE_OK;
 }
@@ -266,8 +278,9 @@ static void run_call(call *c)
         dsmoe_status status = run_layers(c, &error);
         if (status == DSMOE_OK) {
             fail_spoilt(c);
-            status = show_logits(c, &error);
+            status = show_rows(c, false, &error);
         }
+        if (status == DSMOE_OK) status = show_rows(c, true, &error);
         if (status != DSMOE_OK) {
             fail_rest(c, &error);
             return;

@@ -5,16 +5,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
+static void write_byte(FILE *text, unsigned char c)
+{
+    if (c == '"' || c == '\\')
+        fprintf(text, "\\%c", c);
+    else if (c < 0x20)
+        fprintf(text, "\\u%04x", c);
+    else
+        fputc(c, text);
+}
+
 void json_write_string(FILE *text, const char *string)
 {
     fputc('"', text);
-    for (const unsigned char *c = (const unsigned char *)string; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(text, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(text, "\\u%04x", *c);
-        else
-            fputc(*c, text);
+    for (; *string; string++) write_byte(text, (unsigned char)*string);
+    fputc('"', text);
+}
+
+void json_write_text(FILE *text, const char *bytes, size_t length)
+{
+    fputc('"', text);
+    for (size_t i = 0, size; i < length; i += size) {
+        size = utf8_character(bytes + i, length - i);
+        if (size == 1)
+            write_byte(text, (unsigned char)bytes[i]);
+        else if (size > 1)
+            fwrite(bytes + i, 1, size, text);
+        else {
+            fputs("\xef\xbf\xbd", text);
+            size = 1;
+        }
     }
     fputc('"', text);
 }

@@ -280,12 +280,17 @@ dsmoe_status pass_layer(pass *p, int64_t layer, dsmoe_error *error)
 
 /* ---- out of the model ---------------------------------------------------------------------- */
 
+void pass_hidden(pass *p, const int32_t *rows_wanted, int64_t n)
+{
+    row_job job = {.pass = p, .norm = p->model->weights->norm, .rows = rows_wanted, .add = true};
+    threads_for(p->n_threads, n, norm_task, &job);
+}
+
 void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits)
 {
     const dsmoe_config *c = &p->model->config;
     const model_weights *w = p->model->weights;
-    row_job job = {.pass = p, .norm = w->norm, .rows = rows_wanted, .add = true};
-    threads_for(p->n_threads, n, norm_task, &job);
+    pass_hidden(p, rows_wanted, n);
     arena a = arena_over(p->phase);
     thread_scratch *threads = head_place(&a, p->model, n, p->n_threads);
     scratch_same_bits(threads, p->n_threads, p->same_bits);

@@ -61,6 +61,8 @@ void pass_narrow(pass *p);
 /* x = layer(x) for layer number `layer`. A row whose scores are not finite numbers harms no other row: it is
  * marked as spoilt, and goes on with experts that mean nothing. */
 dsmoe_status pass_layer(pass *p, int64_t layer, dsmoe_error *error);
+/* The last hidden states of n rows of the pass, after the final norm, in p->normed [n, hidden_size]. */
+void pass_hidden(pass *p, const int32_t *rows_wanted, int64_t n);
 /* Scores of what follows n ≤ PASS_HEAD_ROWS rows of the pass: logits [n, vocab_size]. */
 void pass_head(pass *p, const int32_t *rows_wanted, int64_t n, float *logits);
 

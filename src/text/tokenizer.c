@@ -125,6 +125,7 @@ static dsmoe_status assemble(dsmoe_tokenizer *t, const json_node *root, const js
     dsmoe_status status = read_root(t, root, &reason);
     if (status != DSMOE_OK) return status_fail(error, status, "%s: %s", t->source, reason.message);
     if (config) status = read_config(t, config, &reason);
+    t->has_chat = config && field_node(config, "chat_template");
     if (status == DSMOE_OK)
         status = read_adds_bos(t, field_node(root, "post_processor"), config, &reason);
     if (status != DSMOE_OK)
@@ -198,6 +199,8 @@ bool dsmoe_tokenizer_adds_bos(const dsmoe_tokenizer *tokenizer)
 {
     return tokenizer->adds_bos && tokenizer->bos >= 0;
 }
+
+bool dsmoe_tokenizer_has_chat(const dsmoe_tokenizer *tokenizer) { return tokenizer->has_chat; }
 
 bool dsmoe_tokenizer_is_special(const dsmoe_tokenizer *tokenizer, int32_t id)
 {

@@ -15,6 +15,7 @@ struct dsmoe_tokenizer {
     pre_tokenizer pre_tokenizer;
     int32_t bos, eos; /* -1: none */
     bool adds_bos;
+    bool has_chat; /* the config has a template of conversations */
 };
 
 /* One of the two files, as bytes. */

@@ -1,0 +1,18 @@
+#!/bin/sh
+# test_web.sh DSMOE - the page in a real browser and the server under the official OpenAI client, over a small model that is
+# made for it. Installs the npm packages of tests/web. Screenshots go to $SCREENSHOTS if that is set.
+set -eu
+dsmoe=$(realpath "$1")
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
+
+mkdir "$scratch/tokenizer"
+cp tests/data/text_cli/tokenizer.json "$scratch/tokenizer"
+sed 's/^{/{ "chat_template": "{{ messages }}",/' tests/data/text_cli/tokenizer_config.json >"$scratch/tokenizer/tokenizer_config.json"
+"$dsmoe" init --preset tiny --vocab-size 268 --hidden 64 --heads 2 --ffn 96 --moe 32 --routed 16 --k 3 --layers 4 \
+    --dense-layers 1 --tokenizer "$scratch/tokenizer" --type q8_0 "$scratch/web.gguf" >/dev/null
+cd tests/web
+npm install --no-package-lock --no-audit --no-fund --loglevel=error
+DSMOE="$dsmoe" MODEL="$scratch/web.gguf" node --test --test-timeout=120000 .

@@ -1,0 +1,12 @@
+/* preload.h - reads the files of a model once, so that they are in memory when the first request comes. */
+#ifndef DSMOE_CLI_PRELOAD_H
+#define DSMOE_CLI_PRELOAD_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* With a bar. Files that cannot be read are left to whoever needs them; false if *interrupted became
+ * other than 0. */
+bool preload_model(const char *path, const volatile sig_atomic_t *interrupted);
+
+#endif

@@ -1,0 +1,49 @@
+/* answer.h - answers as JSON: the forms of OpenAI and of llama.cpp, whole or as a stream of events. */
+#ifndef DSMOE_SERVE_ANSWER_H
+#define DSMOE_SERVE_ANSWER_H
+
+#include <stdio.h>
+
+#include "serve/job.h"
+
+extern const job_writer answer_chat, answer_completion, answer_native, answer_embedding;
+
+/* ---- what the forms share -------------------------------------------------------------------------- */
+
+/* JSON that is being written. */
+typedef struct answer {
+    FILE *out; /* NULL: there is no memory */
+    char *text;
+    size_t length;
+} answer;
+answer *answer_open(answer *a);
+/* As an event of a stream, as a whole answer; both close it. */
+void answer_send_event(answer *a, job *j);
+void answer_send_whole(answer *a, http_exchange *exchange, int status);
+
+/* Ends the exchange with an error. */
+void answer_refuse(http_exchange *exchange, const request_error *error);
+/* The end of a job that failed, whatever was sent already. */
+void answer_fail(job *j);
+
+/* What a stream has to tell of a text: bytes and tokens that are new. */
+typedef struct answer_news {
+    const char *bytes;
+    size_t length;
+    size_t first_token, n_tokens;
+} answer_news;
+answer_news answer_take_news(text *t);
+
+/* Members, after a comma. */
+void answer_put_usage(FILE *out, const job *j);
+void answer_put_timings(FILE *out, const text *t);
+void answer_put_routing(FILE *out, text *t); /* forgets what it has told */
+/* The same for an answer that is not a stream: it is kept until the end. */
+void answer_keep_routing(job *j, text *t);
+/* {"token", "logprob", "bytes"} without the brace at the end. */
+void answer_put_logprob(FILE *out, const job *j, const dsmoe_logprob *l);
+double answer_logprob(double logprob);
+/* The bytes of a token: "" for special ones. */
+const char *answer_piece(const job *j, int32_t id, size_t *length);
+
+#endif

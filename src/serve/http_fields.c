@@ -1,0 +1,81 @@
+/* http_fields.c - names with values, and what those of a request say of its body. */
+#include "serve/http_fields.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+bool http_fields_add(http_fields *fields, const char *name, const char *value)
+{
+    size_t name_size = strlen(name) + 1, value_size = value ? strlen(value) + 1 : 1;
+    http_field *field = malloc(sizeof *field + name_size + value_size);
+    if (!field) return false;
+    memcpy(field->name, name, name_size);
+    field->value = field->name + name_size;
+    memcpy(field->value, value ? value : "", value_size);
+    field->next = NULL;
+    if (fields->last)
+        fields->last->next = field;
+    else
+        fields->first = field;
+    fields->last = field;
+    return true;
+}
+
+const char *http_fields_find(const http_fields *fields, const char *name)
+{
+    for (const http_field *field = fields->first; field; field = field->next)
+        if (!strcasecmp(field->name, name)) return field->value;
+    return NULL;
+}
+
+void http_fields_free(http_fields *fields)
+{
+    for (http_field *field = fields->first, *next; field; field = next) {
+        next = field->next;
+        free(field);
+    }
+    *fields = (http_fields){0};
+}
+
+/* "Content-Length : 5" is a header to some and none to others. */
+static bool is_token(const char *name)
+{
+    static const char letters[] = "!#$%&'*+-.^_`|~0123456789"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    return *name && name[strspn(name, letters)] == '\0';
+}
+
+const char *http_fields_fault(const http_fields *headers)
+{
+    int n_lengths = 0, n_encodings = 0;
+    for (const http_field *field = headers->first; field; field = field->next) {
+        if (!is_token(field->name)) return "a header has a name that none may have";
+        if (!strcasecmp(field->name, "Content-Length")) {
+            n_lengths++;
+            if (!*field->value || field->value[strspn(field->value, "0123456789")])
+                return "Content-Length is not a number";
+        }
+        if (!strcasecmp(field->name, "Transfer-Encoding")) {
+            n_encodings++;
+            if (strcasecmp(field->value, "chunked"))
+                return "Transfer-Encoding is something else than chunked";
+        }
+    }
+    if (n_lengths > 1) return "Content-Length is there more than once";
+    if (n_encodings > 1) return "Transfer-Encoding is there more than once";
+    if (n_lengths && n_encodings)
+        return "the request has both a Content-Length and a Transfer-Encoding";
+    return NULL;
+}
+
+uint64_t http_fields_length(const http_fields *headers)
+{
+    const char *text = http_fields_find(headers, "Content-Length");
+    uint64_t length = 0;
+    for (; text && *text >= '0' && *text <= '9'; text++)
+        if (__builtin_mul_overflow(length, 10, &length) ||
+            __builtin_add_overflow(length, (uint64_t)(*text - '0'), &length))
+            return UINT64_MAX;
+    return length;
+}

@@ -1,0 +1,46 @@
+/* server_parts.h - what the files of the server share: its state and its table of paths. */
+#ifndef DSMOE_SERVE_SERVER_PARTS_H
+#define DSMOE_SERVE_SERVER_PARTS_H
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "serve/guard.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/request.h"
+#include "serve/scheduler.h"
+#include "serve/server.h"
+
+struct server {
+    server_options o;
+    guard guard;
+    http_server *http;
+    char *name; /* of the model */
+    metrics metrics;
+    FILE *log;
+    _Atomic bool ready, closed; /* there is a model; the server drains */
+    _Atomic int n_open;         /* requests whose answers are not over */
+    /* once it is ready */
+    server_model served;
+    scheduler *scheduler;
+    request_limits limits;
+    int64_t created; /* seconds since 1970 */
+};
+
+/* Answers a request in full, or hands it on to somebody who will. */
+typedef void endpoint_fn(server *s, http_exchange *exchange);
+
+typedef struct endpoint {
+    const char *method, *path;
+    endpoint_fn *answer;
+    bool needs_model;
+} endpoint;
+extern const endpoint endpoints[];
+extern const int n_endpoints;
+
+endpoint_fn endpoint_health, endpoint_models, endpoint_props, endpoint_slots, endpoint_metrics,
+    endpoint_tokenize, endpoint_detokenize, endpoint_apply_template, endpoint_chat,
+    endpoint_completions, endpoint_native, endpoint_embeddings, endpoint_routing;
+
+#endif

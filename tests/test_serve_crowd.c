@@ -1,0 +1,376 @@
+/* The server among people: many at once, those who leave, who read slowly, who are too many, who may not ask; and
+ * its end. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "serve_fixture.h"
+
+/* ---- an engine that can be held up ---------------------------------------------------------------- */
+
+static _Atomic bool held;
+
+dsmoe_status __real_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
+                                         dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
+                                         dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
+                                         dsmoe_error *error)
+{
+    while (atomic_load(&held)) sleep_seconds(0.002);
+    return __real_dsmoe_engine_forward(engine, turns, n_turns, error);
+}
+
+static void hold(bool on) { atomic_store(&held, on); }
+
+/* ---- many at once ------------------------------------------------------------------------------ */
+
+enum { ASKERS = 12 };
+
+typedef struct asker {
+    server *s;
+    int number;
+    char *text;
+} asker;
+
+static void request_of(int number, char *body, size_t size)
+{
+    snprintf(body, size,
+             "{\"max_tokens\": %d, \"temperature\": 1, \"seed\": %d, \"ignore_eos\": true, "
+             "\"prompt\": [%d",
+             10 + 3 * number, number, 1 + number);
+    for (int i = 0; i < 17 * number; i++)
+        snprintf(body + strlen(body), size - strlen(body), ",%d", 1 + (number + i * 31) % 250);
+    snprintf(body + strlen(body), size - strlen(body), "]}");
+}
+
+static void *ask_once(void *context)
+{
+    asker *a = context;
+    char body[4096];
+    http_client client;
+    request_of(a->number, body, sizeof body);
+    if (client_fetch(&client, server_url(a->s), "POST", "/v1/completions", "", body) == 200)
+        a->text = strdup(client.body);
+    client_close(&client);
+    return NULL;
+}
+
+static char *choice_of(const char *answer)
+{
+    json_node *node = parse_json(answer);
+    char *text = strdup(string_at(node, "choices.0.text"));
+    json_node_free(node);
+    return text;
+}
+
+/* Everybody gets what he would have got alone, with places for some of them only. */
+static void company_changes_nothing(void **state)
+{
+    (void)state;
+    char *alone[ASKERS];
+    server_options o = served_options();
+    o.engine.n_sequences = 1;
+    server *s = start_server(&o);
+    for (int i = 0; i < ASKERS; i++) {
+        asker a = {s, i, NULL};
+        ask_once(&a);
+        assert_non_null(a.text);
+        alone[i] = choice_of(a.text);
+        free(a.text);
+    }
+    server_free(s);
+    const int places[] = {1, 3, 4, 16};
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+        o.engine.n_sequences = places[p];
+        s = start_server(&o);
+        pthread_t threads[ASKERS];
+        asker askers[ASKERS];
+        for (int i = 0; i < ASKERS; i++) {
+            askers[i] = (asker){s, i, NULL};
+            assert_int_equal(pthread_create(&threads[i], NULL, ask_once, &askers[i]), 0);
+        }
+        for (int i = 0; i < ASKERS; i++) {
+            pthread_join(threads[i], NULL);
+            assert_non_null(askers[i].text);
+            char *text = choice_of(askers[i].text);
+            assert_string_equal(text, alone[i]);
+            free(text);
+            free(askers[i].text);
+        }
+        wait_until_idle(s, 2);
+        server_free(s);
+    }
+    for (int i = 0; i < ASKERS; i++) free(alone[i]);
+}
+
+/* ---- those who leave ----------------------------------------------------------------------------- */
+
+#define LONG_TEXT                                                                                  \
+    "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, \"seed\": 1}"
+
+static void begin_asking(http_client *client, server *s, const char *body)
+{
+    assert_true(client_open(client, server_url(s)));
+    assert_true(client_ask(client, "POST", "/v1/completions", "", body));
+}
+
+static void wait_for(server *s, const char *name, double value)
+{
+    double end = clock_seconds() + 10;
+    while (metric(s, name) != value)
+        if (clock_seconds() > end) fail_msg("%s did not become %g", name, value);
+}
+
+static void leaving_frees_a_slot(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_sequences = 1;
+    server *s = start_server(&o);
+    http_client writing, waiting, other;
+    begin_asking(&writing, s, LONG_TEXT);
+    assert_true(client_read_head(&writing));
+    assert_non_null(client_event(&writing));
+    hold(true);
+    begin_asking(&waiting, s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    begin_asking(&other, s, "{\"prompt\": \"b\", \"max_tokens\": 3, \"ignore_eos\": true}");
+    wait_for(s, "dsmoe_requests_waiting", 2);
+    client_reset(&writing);
+    client_close(&waiting); /* never sees a pass */
+    double before = metric(s, "dsmoe_predicted_tokens_total");
+    hold(false);
+    assert_int_equal(client_read(&other), 200);
+    client_close(&other);
+    wait_until_idle(s, 2);
+    /* the pass at hand gave one token, the third client got his three; the others cost nothing */
+    assert_true(metric(s, "dsmoe_predicted_tokens_total") - before <= 4);
+    server_free(s);
+}
+
+static void leaving_in_the_middle_of_a_prompt(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_batch = 16;
+    server *s = start_server(&o);
+    char body[2048] = "{\"max_tokens\": 1, \"prompt\": [1";
+    for (int i = 0; i < 240; i++) strcat(body, ",7");
+    strcat(body, "]}");
+    http_client client;
+    hold(true);
+    begin_asking(&client, s, body);
+    wait_for(s, "dsmoe_requests_running", 1);
+    client_close(&client);
+    hold(false);
+    wait_until_idle(s, 2);
+    assert_true(metric(s, "dsmoe_prompt_tokens_total") <= 32);
+    server_free(s);
+}
+
+/* His text waits for him, nobody else's does, and nothing is lost. */
+static void slow_readers_hold_up_only_themselves(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.max_unsent = 2000;
+    server *s = start_server(&o);
+    http_client slow;
+    begin_asking(&slow, s,
+                 "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, "
+                 "\"seed\": 1, \"logprobs\": 20}");
+    sleep_seconds(0.1);
+    for (int i = 0; i < 3; i++) {
+        json_node_free(ask(s, 200, "POST", "/v1/completions",
+                           "{\"prompt\": \"b\", \"max_tokens\": 20, \"ignore_eos\": true}"));
+    }
+    assert_true(client_read_head(&slow));
+    int n = 0;
+    const char *event;
+    while ((event = client_event(&slow)) && strcmp(event, "[DONE]")) {
+        json_node *chunk = parse_json(event);
+        n += has_value(chunk, "choices.0.logprobs.tokens")
+                 ? (int)json_node_count(value_at(chunk, "choices.0.logprobs.tokens"))
+                 : 0;
+        json_node_free(chunk);
+    }
+    assert_non_null(event);
+    assert_int_equal(n, 200);
+    client_close(&slow);
+    wait_until_idle(s, 2);
+    server_free(s);
+}
+
+/* ---- too many, too long ---------------------------------------------------------------------------- */
+
+static void too_many_are_told_to_come_back(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_sequences = 1;
+    o.max_waiting = 2;
+    server *s = start_server(&o);
+    http_client clients[3], late;
+    hold(true);
+    for (int i = 0; i < 3; i++) {
+        begin_asking(&clients[i], s,
+                     "{\"prompt\": \"a\", \"max_tokens\": 2, \"ignore_eos\": true}");
+        wait_for(s, i ? "dsmoe_requests_waiting" : "dsmoe_requests_running", i ? i : 1);
+    }
+    assert_int_equal(
+        client_fetch(&late, server_url(s), "POST", "/v1/completions", "", "{\"prompt\": \"a\"}"),
+        429);
+    assert_non_null(client_header(&late, "Retry-After"));
+    client_close(&late);
+    hold(false);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(client_read(&clients[i]), 200);
+        client_close(&clients[i]);
+    }
+    server_free(s);
+}
+
+static void time_is_limited(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.max_seconds = 0.05;
+    server *s = start_server(&o);
+    http_client client;
+    hold(true);
+    begin_asking(&client, s, "{\"prompt\": \"a\"}");
+    sleep_seconds(0.1);
+    hold(false);
+    assert_int_equal(client_read(&client), 504);
+    client_close(&client);
+    server_free(s);
+}
+
+static void health_knows_a_hanging_engine(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.hang_seconds = 0.05;
+    server *s = start_server(&o);
+    http_client client;
+    hold(true);
+    begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 2}");
+    sleep_seconds(0.2);
+    json_node_free(ask(s, 503, "GET", "/health", NULL));
+    hold(false);
+    assert_int_equal(client_read(&client), 200);
+    client_close(&client);
+    json_node_free(ask(s, 200, "GET", "/health", NULL));
+    server_free(s);
+}
+
+/* ---- who may ask -------------------------------------------------------------------------------- */
+
+static int status_of(server *s, const char *path_asked, const char *headers)
+{
+    http_client client;
+    int status = client_fetch(&client, server_url(s), "GET", path_asked, headers, NULL);
+    client_close(&client);
+    return status;
+}
+
+static void keys_and_origins(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"sesame", "other"};
+    server_options o = served_options();
+    o.api_keys = keys;
+    o.n_api_keys = 2;
+    server *s = start_server(&o);
+    assert_int_equal(status_of(s, "/v1/models", ""), 401);
+    assert_int_equal(status_of(s, "/v1/models", "Authorization: Bearer sesam\r\n"), 401);
+    assert_int_equal(status_of(s, "/v1/models", "Authorization: Bearer sesame\r\n"), 200);
+    assert_int_equal(status_of(s, "/v1/models", "X-Api-Key: other\r\n"), 200);
+    assert_int_equal(status_of(s, "/routing", ""), 401);
+    assert_int_equal(status_of(s, "/metrics", ""), 401);
+    assert_int_equal(status_of(s, "/health", ""), 200);
+    assert_int_equal(status_of(s, "/", ""), 200);
+    assert_int_equal(status_of(s, "/health", "Origin: http://localhost.evil.com\r\n"), 403);
+    assert_int_equal(status_of(s, "/health", "Origin: http://localhost:3000\r\n"), 200);
+    server_free(s);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------ */
+
+static void *drain(void *context) { return server_drain(context, 10) ? context : NULL; }
+
+static void drains(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    server *s = start_server(&o);
+    http_client client;
+    hold(true);
+    begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 30, \"ignore_eos\": true}");
+    wait_for(s, "dsmoe_requests_running", 1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, drain, s), 0);
+    sleep_seconds(0.05);
+    json_node_free(ask(s, 503, "POST", "/v1/completions", "{\"prompt\": \"a\"}"));
+    json_node_free(ask(s, 503, "GET", "/health", NULL));
+    hold(false);
+    void *drained;
+    pthread_join(thread, &drained);
+    assert_non_null(drained);
+    assert_int_equal(client_read(&client), 200); /* what was at work came to its end */
+    client_close(&client);
+    server_free(s);
+}
+
+/* Requests that wait, read and write, a watcher and an idle connection: all hear of it. */
+static void ends_at_once(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_sequences = 1;
+    server *s = start_server(&o);
+    http_client writing, waiting, watching, idle;
+    begin_asking(&writing, s, LONG_TEXT);
+    assert_true(client_read_head(&writing));
+    hold(true);
+    begin_asking(&waiting, s, "{\"prompt\": \"b\"}");
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    assert_true(client_open(&watching, server_url(s)));
+    assert_true(client_ask(&watching, "GET", "/routing", "", NULL));
+    assert_true(client_open(&idle, server_url(s)));
+    hold(false);
+    double began = clock_seconds();
+    server_free(s);
+    assert_true(clock_seconds() - began < 5);
+    assert_int_equal(client_read(&waiting), 503);
+    const char *event, *last = NULL;
+    char kept[512] = "";
+    while ((event = client_event(&writing))) snprintf(kept, sizeof kept, "%s", last = event);
+    assert_non_null(last);
+    assert_non_null(strstr(kept, "\"error\"")); /* and no [DONE] */
+    client_close(&writing);
+    client_close(&waiting);
+    client_close(&watching);
+    client_close(&idle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(leaving_frees_a_slot),
+        cmocka_unit_test(leaving_in_the_middle_of_a_prompt),
+        cmocka_unit_test(slow_readers_hold_up_only_themselves),
+        cmocka_unit_test(too_many_are_told_to_come_back),
+        cmocka_unit_test(time_is_limited),
+        cmocka_unit_test(health_knows_a_hanging_engine),
+        cmocka_unit_test(keys_and_origins),
+        cmocka_unit_test(drains),
+        cmocka_unit_test(ends_at_once),
+    };
+    return cmocka_run_group_tests(tests, make_served_model, remove_served_model);
+}
