@@ -38,6 +38,7 @@ typedef enum dsmoe_status {
     DSMOE_ERROR_FORMAT = 5,    /* a file's content breaks its format's rules */
     DSMOE_ERROR_NONFINITE = 6, /* a NaN or an infinity where a number must be */
     DSMOE_ERROR_STOPPED = 7,   /* the caller's own callback ended the work: nothing is wrong */
+    DSMOE_ERROR_PEER = 8,      /* another rank is lost, or does not fit this one */
 } dsmoe_status;
 
 typedef struct dsmoe_error {
@@ -936,6 +937,38 @@ typedef struct dsmoe_held_out_options {
 DSMOE_API dsmoe_status dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *dataset,
                                            const dsmoe_held_out_options *options, double *loss,
                                            dsmoe_error *error);
+
+/* ---- several machines ---------------------------------------------------------------------- */
+
+/* Ranks that work on one model together, a process each. The library knows them by this table alone; the
+ * command fills it in with Open MPI. All ranks call the same functions in the same order, with sizes that
+ * agree, each from one thread. Bytes arrive as they were sent: numbers are never added up on their way,
+ * so that a sum has one order, whatever the number of ranks. Once a rank is lost, every call fails with
+ * DSMOE_ERROR_PEER. */
+typedef struct dsmoe_bytes {
+    void *bytes;
+    size_t size;
+} dsmoe_bytes;
+typedef struct dsmoe_peers {
+    int rank, size;
+    const char *host; /* the machine of this rank, for messages */
+    void *context;
+    /* The largest number that any rank has. */
+    dsmoe_status (*agree)(void *context, int64_t mine, int64_t *largest, dsmoe_error *error);
+    /* Bytes of the rank `root` to all. */
+    dsmoe_status (*broadcast)(void *context, int root, void *bytes, size_t size,
+                              dsmoe_error *error);
+    /* parts[i] of each rank i to all; this rank's own lies there already. */
+    dsmoe_status (*gather)(void *context, const dsmoe_bytes *parts, dsmoe_error *error);
+    /* send[i] goes to rank i, who finds it in its receive[] at the place of this rank; nothing goes to the
+     * rank itself. Between begin and end the buffers belong to the table, and only `poll` may be called;
+     * the two lists need not last. */
+    dsmoe_status (*exchange_begin)(void *context, const dsmoe_bytes *send,
+                                   const dsmoe_bytes *receive, dsmoe_error *error);
+    dsmoe_status (*exchange_end)(void *context, dsmoe_error *error);
+    /* Called now and then between the two, so that bytes travel while this rank computes. */
+    void (*poll)(void *context);
+} dsmoe_peers;
 
 /* ---- training ------------------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@ const char *dsmoe_status_name(dsmoe_status status)
     case DSMOE_ERROR_FORMAT: return "bad file format";
     case DSMOE_ERROR_NONFINITE: return "not a finite number";
     case DSMOE_ERROR_STOPPED: return "stopped";
+    case DSMOE_ERROR_PEER: return "another rank failed";
     }
     return "unknown status";
 }
