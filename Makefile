@@ -14,11 +14,11 @@ configure := @sh scripts/configure.sh
 build     := @$(CMAKE) --build
 ctest     := @ctest --output-on-failure -j $(JOBS) --test-dir
 
-.PHONY: all configure demo test test-web bench install sanitize tsan clang fuzz fuzz-short format clean
+.PHONY: all configure demo test test-web test-mpi bench install sanitize tsan clang fuzz fuzz-short format clean
 
 # What is installed, and no more: tests are built by make test.
 all: configure
-	$(build) $(BUILD) -j $(JOBS) --target dsmoe --target shared --target archive
+	$(build) $(BUILD) -j $(JOBS) --target dsmoe --target shared --target archive --target plugins
 
 configure:
 	$(deps) build
@@ -39,6 +39,13 @@ test: configure
 test-web: all
 	$(deps) web
 	@sh scripts/test_web.sh $(BUILD)/dsmoe
+
+# The same training on several ranks under mpirun.
+test-mpi: configure
+	$(deps) test mpi
+	@$(CMAKE) -S . -B $(BUILD) -DDSMOE_TESTS=ON
+	$(build) $(BUILD) -j $(JOBS) --target dsmoe --target dsmoe_mpi --target test_mpi
+	@sh scripts/test_mpi.sh $(BUILD)
 
 bench: all
 	@bench/layer.py $(BUILD)/dsmoe

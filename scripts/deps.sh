@@ -4,6 +4,7 @@
 #   test    the tests, beside those of build
 #   clang   the second compiler, beside those of test
 #   fuzz    the fuzz targets, beside those of build
+#   mpi     several machines, beside those of build
 #   web     the tests of the page, beside those of build
 set -eu
 
@@ -15,13 +16,14 @@ for purpose in "$@"; do
     test) packages="$packages libcmocka-dev" ;;
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;
+    mpi) packages="$packages libopenmpi-dev openmpi-bin" ;;
     web)
         packages="$packages chromium"
         command -v node >/dev/null 2>&1 || packages="$packages nodejs"
         command -v npm >/dev/null 2>&1 || packages="$packages npm" # which some builds of Node bring along
         ;;
     *)
-        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang, fuzz and web" >&2
+        echo "deps.sh: unknown purpose $purpose; it is one of build, test, clang, fuzz, mpi and web" >&2
         exit 2
         ;;
     esac

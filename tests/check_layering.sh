@@ -36,7 +36,7 @@ may_include study base moe engine
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
-may_include cli serve
+may_include cli serve peers # the plugin that joins ranks is the command's to load
 
 # a room that is not in the list above would go unchecked
 for room in */; do
@@ -53,6 +53,7 @@ only_in() {
 }
 
 only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/scheduler\.c\)'
+only_in '#[[:space:]]*include[[:space:]]*<mpi\.h>' peers/mpi.c
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
 only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c

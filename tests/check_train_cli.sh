@@ -92,7 +92,7 @@ run 0 train --settings "$scratch/run/settings.json" --out "$scratch/tuned" --ini
 grep -q '"config": "",' "$scratch/tuned/settings.json" || complain "config stays beside --init"
 
 # ---- signals: the step is finished, the run saved, and the way to go on shown
-for signal in INT TERM; do
+for signal in INT TERM USR1; do
     arguments="train ... and kill -$signal"
     rm -rf "$scratch/stopped"
     # shellcheck disable=SC2086

@@ -234,6 +234,25 @@ for command in demo generate chat train report eval ablate inspect tokenize deto
     ! grep -qwE 'anew|lately|behind (it|them|the)' "$out" || complain "words of yesterday"
 done
 
+# ---- one of several that mpirun has started: those that work alone say so once
+export OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0
+for command in plan "tokenizer train" "eval --help" chat; do
+    # shellcheck disable=SC2086
+    run 2 $command
+    one_message "one machine" mpirun
+    [ ! -s "$out" ] || complain "output of a command that does not run"
+done
+run 0 --version
+shows dsmoe
+OMPI_COMM_WORLD_RANK=3
+for command in plan --version --help; do
+    "$dsmoe" $command >"$out" 2>"$err"
+    [ ! -s "$out" ] && [ ! -s "$err" ] || complain "rank 3 prints"
+done
+OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0
+run 0 plan # one rank is like none
+unset OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK
+
 # ---- whoever has no model yet is told how to get one
 for command in generate chat eval inspect imatrix "bench model"; do
     # shellcheck disable=SC2086

@@ -68,6 +68,11 @@ typedef struct table {
 
 /* ---- going wrong ----------------------------------------------------------------------------- */
 
+static int host_of(const socket_peers_options *o, int rank)
+{
+    return o->ranks_per_host > 0 ? rank / o->ranks_per_host : rank;
+}
+
 static uint64_t random_below(table *t, uint64_t limit)
 {
     return rng_bits(t->options->seed, (uint64_t)t->rank, t->n_random++) % limit;
@@ -105,7 +110,8 @@ static void lose(table *t, int rank)
 {
     int first = 0;
     if (atomic_compare_exchange_strong(&t->shared->first_lost, &first, rank + 1)) first = rank + 1;
-    status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d is lost", first - 1, first - 1);
+    status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d is lost", first - 1,
+                host_of(t->options, first - 1));
 }
 
 /* Where the next bytes of a message lie, and how many in one piece. */
@@ -153,8 +159,8 @@ static void check_header(table *t, int rank)
     status_fail(&t->lost, DSMOE_ERROR_PEER,
                 "rank %d on machine%d is out of step: it sends %s %" PRIu64 " of %" PRIu64
                 " bytes where rank %d is at %s %" PRIu64 " of %zu bytes",
-                rank, rank, kind_names[h->kind > EXCHANGE ? 0 : h->kind], h->number, h->size,
-                t->rank, kind_names[t->kind], t->call, m->size);
+                rank, host_of(t->options, rank), kind_names[h->kind > EXCHANGE ? 0 : h->kind],
+                h->number, h->size, t->rank, kind_names[t->kind], t->call, m->size);
 }
 
 static bool pull(table *t, int rank)
@@ -235,7 +241,7 @@ static void lose_patience(table *t)
     int rank = 0;
     while (!t->wires[rank].in.is_due && !t->wires[rank].out.is_due) rank++;
     status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d has been silent for %g seconds",
-                rank, rank, t->options->patience);
+                rank, host_of(t->options, rank), t->options->patience);
 }
 
 static dsmoe_status finish(table *t, dsmoe_error *error)
@@ -358,7 +364,7 @@ static void run_rank(int rank, int n, pair_list ends, board *shared,
     close_others(n, ends, rank);
     *t = (table){.rank = rank, .size = n, .options = options, .shared = shared};
     for (int i = 0; i < n; i++) t->wires[i].socket = i == rank ? -1 : ends[rank][i];
-    snprintf(host, sizeof host, "machine%d", rank);
+    snprintf(host, sizeof host, "machine%d", host_of(options, rank));
     dsmoe_peers peers = {.rank = rank,
                          .size = n,
                          .host = host,

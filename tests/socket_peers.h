@@ -12,7 +12,8 @@ enum { SOCKET_PEERS_MAX = 16 }; /* ranks */
 
 /* All zeros: ranks that behave. A call is one of agree, broadcast, gather, exchange_begin and exchange_end. */
 typedef struct socket_peers_options {
-    uint64_t seed; /* of whatever is random below */
+    int ranks_per_host; /* so many in turn are on machine0, machine1, …; 0: each has its own */
+    uint64_t seed;      /* of whatever is random below */
     size_t
         most_bytes; /* a socket moves at most so many at a time, at least one; 0: what the kernel likes */
     int most_delay_us;     /* before each call, at random up to this */

@@ -102,9 +102,9 @@ const char *cli_input_name(const char *path);
  * On failure the message is printed and the exit code returned, else CLI_OK. */
 int cli_read_file(const char *command, const char *path, char **text, size_t *length);
 
-/* From here on Ctrl-C, SIGTERM and SIGHUP (a terminal that was closed, a connection that dropped; not under
- * nohup) do not end the program but make cli_interrupted true; if it still works on a second later,
- * another Ctrl-C or SIGTERM ends it at once. cli_clear_interrupt forgets the first. */
+/* From here on Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP (a terminal that was closed, a connection that dropped; not
+ * under nohup) do not end the program but make cli_interrupted true; if it still works on a second later,
+ * another one of the first three ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
 /* The same if whoever reads the output or the messages is gone: for work with something to save. */
 void cli_catch_broken_pipe(void);

@@ -1,5 +1,5 @@
-/* interrupt.c - signals: Ctrl-C, SIGTERM and a lost terminal as a question that long work asks now and
- * then, and the end of a program whose mapped file went away. */
+/* interrupt.c - signals: Ctrl-C, SIGTERM, SIGUSR1 and a lost terminal as a question that long work asks
+ * now and then, and the end of a program whose mapped file went away. */
 #include "cli/cli.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@ static volatile sig_atomic_t interrupted, terminated;
 static volatile sig_atomic_t interrupted_at; /* seconds */
 static char answer[160];                     /* that it was heard; "": none is needed */
 
-/* ---- Ctrl-C, SIGTERM and SIGHUP --------------------------------------------------------------- */
+/* ---- Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP ------------------------------------------------------ */
 
 /* A key that bounces, or a finger that does not know whether it was heard, is not a wish to lose the
  * conversation: only after a second does another signal end the program. A lost terminal is not
@@ -24,7 +24,7 @@ static void on_interrupt(int signal_number)
     /* Whoever reads the output may get the signal as well and be gone before the work is saved. */
     signal(SIGPIPE, SIG_IGN);
     bool lost = signal_number == SIGHUP || signal_number == SIGPIPE;
-    if (lost || signal_number == SIGTERM) terminated = 1;
+    if (lost || signal_number != SIGINT) terminated = 1;
     if (!interrupted) interrupted_at = (sig_atomic_t)now.tv_sec;
     if (interrupted && !lost && (sig_atomic_t)now.tv_sec - interrupted_at > 1)
         _exit(CLI_INTERRUPTED);
@@ -56,6 +56,7 @@ void cli_catch_interrupt(void)
 {
     cli_handle_signal(SIGINT, on_interrupt);
     cli_handle_signal(SIGTERM, on_interrupt);
+    cli_handle_signal(SIGUSR1, on_interrupt); /* the one that mpirun passes on */
     if (!is_ignored(SIGHUP)) cli_handle_signal(SIGHUP, on_interrupt); /* else nohup wants it so */
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/suggest.h"
 
 enum { MAX_PARTS = 3 };
@@ -168,11 +169,17 @@ static int print_version(void)
     return cli_finish("--version", CLI_OK);
 }
 
-int main(int argc, char **argv)
+/* What does not work together with other ranks would do the same beside them, and write the same files. */
+static int run_command(const command *c, int argc, char **argv)
 {
-    hold_standard_streams();
-    cli_catch_lost_file();
-    options_set_owners(find_owners);
+    bool joins_ranks = c->run == command_train || c->run == command_generate;
+    if (joins_ranks || !ranks_are_many()) return c->run(argc, argv);
+    cli_note(c->name, "it runs on one machine only: start it without mpirun");
+    return CLI_USAGE;
+}
+
+static int run_words(int argc, char **argv)
+{
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
@@ -182,5 +189,14 @@ int main(int argc, char **argv)
     if (!strcmp(name, "--version")) return print_version();
     const command *found = find_command(name);
     if (!found) return refuse_command(name);
-    return cli_finish(name, found->run(argc - 1, argv + 1));
+    return cli_finish(name, run_command(found, argc - 1, argv + 1));
+}
+
+int main(int argc, char **argv)
+{
+    hold_standard_streams();
+    ranks_begin();
+    cli_catch_lost_file();
+    options_set_owners(find_owners);
+    return ranks_close(argc > 1 ? argv[1] : NULL, run_words(argc, argv));
 }

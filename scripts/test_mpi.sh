@@ -1,0 +1,89 @@
+#!/bin/sh
+# test_mpi.sh BUILD - what needs mpirun: the plugin on one to four ranks of this machine, ranks that fail, and the
+# command. BUILD holds dsmoe, dsmoe_mpi.so and tests/test_mpi.
+set -eu
+build=$(cd "$1" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+    echo "test_mpi: $*" >&2
+    cat "$scratch/out" "$scratch/err" >&2
+    exit 1
+}
+
+limit=60 # seconds. Nothing here takes long unless it hangs.
+
+# However many processors there are, and whoever this is.
+run() { # ranks, command and its words
+    n=$1
+    shift
+    timeout "$limit" mpirun --allow-run-as-root --oversubscribe --bind-to none -np "$n" "$@" \
+        >"$scratch/out" 2>"$scratch/err" && status=0 || status=$?
+    what="mpirun -np $n $*"
+    [ "$status" != 124 ] || fail "$what hangs"
+}
+
+passes() { # words of run
+    run "$@"
+    [ "$status" = 0 ] || fail "$what ended with $status"
+}
+
+# The job ends by itself and tells why.
+fails() { # exit code, what it must tell, then words of run
+    expected=$1 words=$2
+    shift 2
+    run "$@"
+    [ "$status" = "$expected" ] || fail "$what ended with $status instead of $expected"
+    grep -q -- "$words" "$scratch/err" || fail "$what does not tell: $words"
+}
+
+fails_once() { # the same, and no other rank tells it as well
+    fails "$@"
+    [ "$(grep -c "^dsmoe" "$scratch/err")" = 1 ] || fail "$what has several messages"
+}
+
+# ---- the plugin ------------------------------------------------------------------------------
+for n in 1 2 3 4; do
+    passes "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" cases 200000
+    passes "$n" "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" cases 30000
+done
+passes 3 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" cases 25000000
+echo "the plugin passes on 1 to 4 ranks"
+
+# A rank that goes wrong ends the job within seconds.
+limit=20
+for n in 2 3 4; do
+    fails 137 "signal 9" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" kill
+    fails 1 "is out of step" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" step
+    fails 1 "has ended while" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" leave
+done
+echo "a rank that dies, leaves or is out of step ends the job"
+
+# ---- a command that joins ranks ----------------------------------------------------------------
+prints() { # the whole standard output
+    [ "$(cat "$scratch/out")" = "$1" ] || fail "$what prints something else than: $1"
+}
+
+passes 1 "$build/tests/test_ranks" well
+prints "alone"
+"$build/tests/test_ranks" well >"$scratch/out"
+prints "alone"
+for n in 2 3 4; do
+    passes "$n" "$build/tests/test_ranks" well
+    grep -q "^rank 0 of $n, [1-9][0-9]* threads$" "$scratch/out" || fail "$what: rank 0 is not heard"
+    [ "$(wc -l <"$scratch/out")" = 1 ] || fail "$what: not only rank 0 is heard"
+    [ ! -s "$scratch/err" ] || fail "$what has messages"
+    fails_once 2 "^dsmoe test: a wrong word$" "$n" "$build/tests/test_ranks" usage
+    fails_once 1 "^dsmoe test: rank $((n - 1)) on .*: the disk is full$" "$n" "$build/tests/test_ranks" agreed
+    fails_once 1 "^dsmoe test: rank $((n - 1)) on .* has ended while" "$n" "$build/tests/test_ranks" early
+    fails_once 1 "^dsmoe test: rank [0-9]* on .* is out of step" "$n" "$build/tests/test_ranks" apart
+done
+mkdir "$scratch/bin" # where there is no plugin
+cp "$build/tests/test_ranks" "$scratch/bin"
+fails_once 1 "^dsmoe test: 3 ranks were started, but this dsmoe was built without Open MPI" 3 \
+    "$scratch/bin/test_ranks" well
+echo "only rank 0 is heard, and an error is told once"
+
+# ---- dsmoe --------------------------------------------------------------------------------------
+fails_once 2 "^dsmoe plan: it runs on one machine only: start it without mpirun$" 3 "$build/dsmoe" plan

@@ -1,0 +1,182 @@
+/* ranks.c - `dsmoe` as one of several that mpirun has started: who it is, the plugin that joins them, and who prints. */
+#include "cli/ranks.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "peers/mpi.h"
+#include "peers/processors.h"
+
+static struct {
+    int rank, size;  /* as the environment says; 0 of 1: alone */
+    int real_stderr; /* of a rank that is silenced */
+    bool is_open;
+    mpi_peers mpi;
+    int n_threads;
+} self = {.size = 1};
+
+/* ---- who this is ------------------------------------------------------------------------------- */
+
+static bool read_variable(const char *name, int *value)
+{
+    const char *text = getenv(name);
+    int64_t number;
+    if (!text || !cli_parse_int(text, 0, INT32_MAX, &number)) return false;
+    *value = (int)number;
+    return true;
+}
+
+/* Open MPI's mpirun, others' of the same kind, and Slurm's srun with PMIx. */
+static void read_environment(void)
+{
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                           {"PMI_RANK", "PMI_SIZE"},
+                                           {"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}};
+    for (int i = 0; i < 3; i++) {
+        int rank, size;
+        if (!read_variable(names[i][0], &rank) || !read_variable(names[i][1], &size)) continue;
+        if (size <= 1 || rank >= size) continue;
+        self.rank = rank;
+        self.size = size;
+        return;
+    }
+}
+
+static void silence(void)
+{
+    int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    self.real_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (nothing < 0) return;
+    dup2(nothing, STDOUT_FILENO);
+    dup2(nothing, STDERR_FILENO);
+    close(nothing);
+}
+
+void ranks_begin(void)
+{
+    read_environment();
+    if (self.rank > 0) silence();
+}
+
+bool ranks_are_many(void) { return self.size > 1; }
+
+int ranks_threads(void) { return self.n_threads; }
+
+/* mpirun ends all ranks a second or two after the first that fails. A rank that fails without the others' knowledge
+ * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. */
+static void let_rank_0_speak(int ms)
+{
+    if (self.rank > 0) usleep(1000 * (useconds_t)(ms + 20 * (self.rank % 50)));
+}
+
+/* Makes this rank heard. */
+static void speak_up(void)
+{
+    let_rank_0_speak(3000);
+    if (self.rank > 0 && self.real_stderr > 0) dup2(self.real_stderr, STDERR_FILENO);
+}
+
+/* ---- the plugin -------------------------------------------------------------------------------- */
+
+/* The folder of the command itself; "" if that is not known. */
+static void find_own_folder(char *folder, size_t size)
+{
+    ssize_t length = readlink("/proc/self/exe", folder, size - 1);
+    folder[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = '\0';
+}
+
+/* Each returns NULL if it could not be done, or false, and says why. */
+typedef char reason[2 * DSMOE_PATH + 512];
+
+/* Beside the command where it was built, or where it is installed. */
+static mpi_peers_open *load(reason why)
+{
+    char folder[DSMOE_PATH], path[2 * DSMOE_PATH];
+    find_own_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/dsmoe_mpi.so", folder);
+    if (access(path, F_OK) != 0)
+        snprintf(path, sizeof path, "%s/%s/dsmoe_mpi.so", folder, DSMOE_PLUGINS);
+    if (access(path, F_OK) != 0) {
+        snprintf(why, sizeof(reason),
+                 "%d ranks were started, but this dsmoe was built without Open MPI (there is no "
+                 "%s): apt-get install libopenmpi-dev openmpi-bin, then make clean install",
+                 self.size, path);
+        return NULL;
+    }
+    /* Open MPI loads parts of its own, which look for its names among those of all. */
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    mpi_peers_open *found = plugin ? (mpi_peers_open *)dlsym(plugin, MPI_PEERS_OPEN) : NULL;
+    if (!found)
+        snprintf(why, sizeof(reason), "%s (is Open MPI installed? apt-get install openmpi-bin)",
+                 dlerror());
+    return found;
+}
+
+static bool join(reason why)
+{
+    dsmoe_error error;
+    mpi_peers_open *open_mpi = load(why);
+    if (!open_mpi) return false;
+    if (open_mpi(DSMOE_VERSION, &self.mpi, &error) != DSMOE_OK) {
+        snprintf(why, sizeof(reason), "%s", error.message);
+        return false;
+    }
+    self.is_open = true;
+    if (self.mpi.table.size == self.size) return true;
+    snprintf(why, sizeof(reason),
+             "%d ranks were started, but Open MPI knows of %d: start them with the mpirun of the "
+             "Open MPI that dsmoe was built with",
+             self.size, self.mpi.table.size);
+    return false;
+}
+
+/* Each rank knows its part of the machine, and rank 0 warns if one has less. */
+static int divide_processors(const char *command)
+{
+    processors_part part;
+    dsmoe_error error;
+    if (processors_divide(&self.mpi.table, processors_look(), &part, &error) != DSMOE_OK)
+        return cli_failure(command, "%s", error.message);
+    self.n_threads = part.n_threads;
+    if (*part.warning) cli_note(command, "warning: %s", part.warning);
+    return CLI_OK;
+}
+
+/* ---- joining and leaving ----------------------------------------------------------------------- */
+
+int ranks_open(const char *command, const dsmoe_peers **peers)
+{
+    reason why;
+    *peers = NULL;
+    if (!ranks_are_many()) return CLI_OK;
+    if (!join(why)) {
+        speak_up();
+        return cli_failure(command, "%s", why);
+    }
+    int exit_code = divide_processors(command);
+    if (exit_code == CLI_OK) *peers = &self.mpi.table;
+    return exit_code;
+}
+
+int ranks_close(const char *command, int exit_code)
+{
+    dsmoe_error error;
+    if (!self.is_open) {
+        let_rank_0_speak(500);
+        return exit_code;
+    }
+    if (self.mpi.close(self.mpi.table.context, &error) == DSMOE_OK) return exit_code;
+    if (self.rank > 0 || exit_code == CLI_OK) { /* else it was told */
+        speak_up();
+        cli_failure(command, "%s", error.message);
+    }
+    self.mpi.abort(self.mpi.table.context, exit_code ? exit_code : CLI_FAILURE);
+    return CLI_FAILURE;
+}

@@ -1,0 +1,70 @@
+/* test_mpi.c - the plugin for MPI, under mpirun: the cases every table must pass, and ranks that die, leave early or are
+ * out of step. scripts/test_mpi.sh starts it and looks at how it ends.
+ *   test_mpi PLUGIN cases LARGEST | kill | step | leave */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/mpi.h"
+#include "peers/peers.h"
+#include "peers_cases.h"
+
+static mpi_peers mpi;
+
+static int fail(const char *what, const dsmoe_error *error)
+{
+    fprintf(stderr, "%s: %s\n", what, error->message);
+    mpi.abort(mpi.table.context, 1);
+    return 1;
+}
+
+static dsmoe_status work(void)
+{
+    enum { LENGTH = 100000, MOST_RANKS = 64 };
+    static unsigned char bytes[MOST_RANKS][LENGTH];
+    const dsmoe_peers *p = &mpi.table;
+    dsmoe_bytes parts[MOST_RANKS];
+    for (int i = 0; i < p->size; i++) parts[i] = (dsmoe_bytes){bytes[i], LENGTH};
+    dsmoe_error error;
+    dsmoe_status status = peers_gather(p, parts, &error);
+    if (status != DSMOE_OK) fail("gather", &error);
+    return status;
+}
+
+/* What the last rank does while the others work. */
+static void go_wrong(const char *how)
+{
+    dsmoe_error error;
+    int64_t largest;
+    for (int i = 0; i < 3; i++) work();
+    if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "leave")) return;
+    if (mpi.table.agree(mpi.table.context, 0, &largest, &error) != DSMOE_OK) fail("agree", &error);
+}
+
+int main(int argc, char **argv)
+{
+    dsmoe_error error;
+    if (argc < 3) return 2;
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 1;
+    }
+    mpi_peers_open *open = (mpi_peers_open *)dlsym(library, MPI_PEERS_OPEN);
+    if (!open || open("0.0.0", &mpi, &error) != DSMOE_ERROR_PEER) return 1;
+    if (open(DSMOE_VERSION, &mpi, &error) != DSMOE_OK) return fail("open", &error);
+    const dsmoe_peers *p = &mpi.table;
+    if (!strcmp(argv[2], "cases")) {
+        if (!peers_cases(p, (size_t)strtoull(argv[3], NULL, 10))) mpi.abort(p->context, 1);
+    } else if (p->rank == p->size - 1) {
+        go_wrong(argv[2]);
+    } else {
+        for (;;) work();
+    }
+    if (mpi.close(p->context, &error) != DSMOE_OK) return fail("close", &error);
+    if (p->rank == 0) printf("%d ranks pass\n", p->size);
+    return 0;
+}
