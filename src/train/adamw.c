@@ -6,32 +6,31 @@
 #include "train/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/threads.h"
 
 typedef struct adamw_space {
-    int64_t *own;       /* [n_own_chunks] which they are */
-    double *norms;      /* [n_chunks] of each rank's chunks, rank after rank */
+    double *norms;      /* [n_chunks] of this rank's, */
+    double *gathered;   /* and of each rank's without gaps, rank after rank */
     dsmoe_bytes *lists; /* [n_ranks] */
-    double **next;      /* [n_ranks] */
 } adamw_space;
 
 typedef struct adamw_job {
     dsmoe_trainer *trainer;
     adamw_space space;
-    double *norms; /* of this rank's chunks */
     adamw_step step;
     float decayed; /* `keep` of parameters that decay */
 } adamw_job;
 
 static adamw_space space_place(arena *a, const dsmoe_trainer *t)
 {
-    int n_ranks = peers_size(t->options.peers);
-    return (adamw_space){.own = arena_take(a, t->shares.n_own_chunks, sizeof(int64_t)),
-                         .norms = arena_take(a, t->shares.n_chunks, sizeof(double)),
-                         .lists = arena_take(a, n_ranks, sizeof(dsmoe_bytes)),
-                         .next = arena_take(a, n_ranks, sizeof(double *))};
+    return (adamw_space){
+        .norms = arena_take(a, t->shares.n_chunks, sizeof(double)),
+        .gathered = arena_take(a, t->shares.n_chunks, sizeof(double)),
+        .lists = arena_take(a, peers_size(t->options.peers), sizeof(dsmoe_bytes)),
+    };
 }
 
 size_t adamw_size(const dsmoe_trainer *t)
@@ -48,39 +47,41 @@ static void norm_task(void *context, int64_t task, int thread)
     (void)thread;
     const adamw_job *j = context;
     const dsmoe_trainer *t = j->trainer;
-    const chunk *c = &t->shares.chunks[j->space.own[task]];
-    j->norms[task] = t->kernels->sum_squares(c->n, t->gradients + c->own);
+    chunk c = shares_chunk(t, task);
+    if (c.own >= 0) j->space.norms[task] = t->kernels->sum_squares(c.n, t->gradients + c.own);
 }
 
-/* Whose chunks are where; lists this rank's. */
-static void find_chunks(adamw_job *j)
+/* Everybody's norms to all, in `norms`. */
+static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
 {
-    const shares *s = &j->trainer->shares;
-    int n_ranks = peers_size(j->trainer->options.peers),
-        rank = peers_rank(j->trainer->options.peers);
-    int64_t n = 0;
-    for (int r = 0; r < n_ranks; r++) j->space.lists[r].size = 0;
-    for (int64_t i = 0; i < s->n_chunks; i++) {
-        j->space.lists[s->chunks[i].owner].size += sizeof(double);
-        if (s->chunks[i].owner == rank) j->space.own[n++] = i;
+    const dsmoe_trainer *t = j->trainer;
+    const dsmoe_peers *p = t->options.peers;
+    dsmoe_bytes *lists = j->space.lists;
+    if (!p) return DSMOE_OK;
+    for (int r = 0; r < p->size; r++) lists[r].size = 0;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++)
+        lists[shares_chunk(t, i).owner].size += sizeof(double);
+    char *at = (char *)j->space.gathered;
+    for (int r = 0; r < p->size; at += lists[r++].size) lists[r].bytes = at;
+    double *own = lists[p->rank].bytes;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++)
+        if (shares_chunk(t, i).own >= 0) *own++ = j->space.norms[i];
+    STATUS_TRY(peers_gather(p, lists, error));
+    for (int64_t i = 0; i < t->shares.n_chunks; i++) {
+        dsmoe_bytes *of = &lists[shares_chunk(t, i).owner];
+        memcpy(&j->space.norms[i], of->bytes, sizeof(double));
+        of->bytes = (char *)of->bytes + sizeof(double);
     }
-    double *at = j->space.norms;
-    for (int r = 0; r < n_ranks; r++) {
-        j->space.lists[r].bytes = j->space.next[r] = at;
-        at += j->space.lists[r].size / sizeof *at;
-    }
-    j->norms = j->space.lists[rank].bytes;
+    return DSMOE_OK;
 }
 
 static dsmoe_status square_norm(adamw_job *j, double *sum, dsmoe_error *error)
 {
     const dsmoe_trainer *t = j->trainer;
-    const shares *s = &t->shares;
-    find_chunks(j);
-    threads_for(t->options.n_threads, s->n_own_chunks, norm_task, j);
-    STATUS_TRY(peers_gather(t->options.peers, j->space.lists, error));
+    threads_for(t->options.n_threads, t->shares.n_chunks, norm_task, j);
+    STATUS_TRY(share_norms(j, error));
     *sum = 0.0;
-    for (int64_t i = 0; i < s->n_chunks; i++) *sum += *j->space.next[s->chunks[i].owner]++;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++) *sum += j->space.norms[i];
     return DSMOE_OK;
 }
 
@@ -91,11 +92,12 @@ static void step_task(void *context, int64_t task, int thread)
     (void)thread;
     const adamw_job *j = context;
     const dsmoe_trainer *t = j->trainer;
-    const chunk *c = &t->shares.chunks[j->space.own[task]];
+    chunk c = shares_chunk(t, task);
+    if (c.own < 0) return;
     adamw_step step = j->step;
-    step.keep = c->decays ? j->decayed : 1.0f;
-    t->kernels->adamw(c->n, &step, t->gradients + c->own, t->weights + c->begin,
-                      t->first_moment + c->own, t->second_moment + c->own);
+    step.keep = c.decays ? j->decayed : 1.0f;
+    t->kernels->adamw(c.n, &step, t->gradients + c.own, t->weights + c.begin,
+                      t->first_moment + c.own, t->second_moment + c.own);
 }
 
 /* The owners' new weights to everybody. */
@@ -141,7 +143,7 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     *update = (dsmoe_update){norm, !isfinite(norm)};
     if (update->skipped) return DSMOE_OK;
     prepare_step(&job, lr, norm);
-    threads_for(t->options.n_threads, t->shares.n_own_chunks, step_task, &job);
+    threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
     double computed = clock_seconds();
     t->times.optimizer += computed - start;
     STATUS_TRY(share_weights(&job, error));

@@ -65,9 +65,9 @@ static float *slot_of(const slot_walk *walk, const parameter *p)
 {
     const dsmoe_trainer *t = walk->trainer;
     if (p->begin < 0) return NULL;
-    const chunk *c = &t->shares.chunks[p->first_chunk];
+    chunk c = shares_chunk(t, p->first_chunk);
     bool is_whole = p->expert >= 0 && trainer_divides_experts(t); /* its owner folds it by itself */
-    if (walk->direct || is_whole) return c->own < 0 ? NULL : t->gradients + c->own;
+    if (walk->direct || is_whole) return c.own < 0 ? NULL : t->gradients + c.own;
     return unit_gradient(t, p->section) + (p->begin - t->shares.sections[p->section].begin);
 }
 

@@ -51,44 +51,33 @@ static void place_tensors(dsmoe_trainer *t)
     }
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------ */
+/* ---- owners ------------------------------------------------------------------------------------ */
 
-static void cut_into_chunks(dsmoe_trainer *t)
+/* A chunk belongs to the rank in whose equal share of the section it begins. */
+static int owner_of(const section *s, int64_t before, int n_ranks)
 {
-    chunk *c = t->shares.chunks;
-    for (size_t i = 0; i < t->n_parameters; i++) {
-        parameter *p = &t->parameters[i];
-        p->first_chunk = c - t->shares.chunks;
-        for (int64_t first = 0; first < p->n; first += CHUNK)
-            *c++ = (chunk){.begin = p->begin < 0 ? -1 : p->begin + first,
-                           .own = -1,
-                           .n = moe_min(CHUNK, p->n - first),
-                           .owner = is_divided(t, p) ? home_of(t, p) : -1,
-                           .decays = p->decays};
-    }
+    return (int)(before * n_ranks / s->n);
 }
 
-/* Runs of chunks with about the same number of numbers each. */
+/* The first chunk of a section that belongs to each rank or a later one. */
 static void deal_out(dsmoe_trainer *t)
 {
     shares *s = &t->shares;
     int n_ranks = peers_size(t->options.peers);
     for (int64_t i = 0; i < s->n_sections; i++)
-        for (int r = 0; r <= n_ranks; r++) s->sections[i].cuts[r] = r == 0 ? 0 : s->sections[i].n;
-    for (size_t i = 0; i < t->n_parameters; i++) {
+        for (int r = 1; r <= n_ranks; r++) s->sections[i].cuts[r] = s->sections[i].n;
+    for (size_t i = 0; n_ranks > 1 && i < t->n_parameters; i++) {
         const parameter *p = &t->parameters[i];
         section *of = &s->sections[p->section];
-        for (int64_t j = 0; !is_divided(t, p) && j < moe_parts(p->n, CHUNK); j++) {
-            chunk *c = &s->chunks[p->first_chunk + j];
-            int64_t before = c->begin - of->begin;
-            c->owner = (int32_t)(before * n_ranks / of->n);
-            for (int r = c->owner; r > 0 && of->cuts[r] > before; r--) of->cuts[r] = before;
+        for (int64_t first = 0; !is_divided(t, p) && first < p->n; first += CHUNK) {
+            int64_t before = p->begin + first - of->begin;
+            for (int r = owner_of(of, before, n_ranks); r > 0 && of->cuts[r] > before; r--)
+                of->cuts[r] = before;
         }
     }
 }
 
-/* ---- what belongs to this rank ------------------------------------------------------------------- */
-
+/* The numbers that belong to this rank: its parts of the sections, then its experts. */
 static void count_own(dsmoe_trainer *t)
 {
     shares *s = &t->shares;
@@ -98,24 +87,46 @@ static void count_own(dsmoe_trainer *t)
         int64_t n = of->cuts[rank + 1] - of->cuts[rank];
         of->own = s->n_own;
         s->n_own += n;
+        s->n_in_sections += of->n;
         if (n > s->n_partial) s->n_partial = n;
         if (i > 0 && of->n > s->n_most) s->n_most = of->n;
     }
-    const section *last = &s->sections[s->n_sections - 1];
-    int64_t n_in_sections = last->begin + last->n, n_before_experts = s->n_own;
-    s->n_own += t->n_numbers - n_in_sections;
-    for (size_t i = 0; i < t->n_parameters; i++) {
-        const parameter *p = &t->parameters[i];
-        const section *of = &s->sections[p->section];
-        int64_t to_own = is_divided(t, p) ? n_before_experts - n_in_sections
-                                          : of->own - of->begin - of->cuts[rank];
-        for (int64_t j = 0; j < moe_parts(p->n, CHUNK); j++) {
-            chunk *c = &s->chunks[p->first_chunk + j];
-            if (c->owner != rank) continue;
-            c->own = c->begin + to_own;
-            s->n_own_chunks++;
-        }
+    s->n_own_in_sections = s->n_own;
+    s->n_own += t->n_numbers - s->n_in_sections;
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------ */
+
+/* The parameter that a chunk is part of. */
+static const parameter *find(const dsmoe_trainer *t, int64_t index)
+{
+    size_t low = 0, high = t->n_parameters;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        *(t->parameters[middle].first_chunk <= index ? &low : &high) = middle;
     }
+    return &t->parameters[low];
+}
+
+chunk shares_chunk(const dsmoe_trainer *t, int64_t index)
+{
+    const shares *s = &t->shares;
+    const parameter *p = find(t, index);
+    const section *of = &s->sections[p->section];
+    int rank = peers_rank(t->options.peers);
+    int64_t first = (index - p->first_chunk) * CHUNK;
+    chunk c = {.begin = p->begin < 0 ? -1 : p->begin + first,
+               .own = -1,
+               .n = moe_min(CHUNK, p->n - first),
+               .decays = p->decays};
+    if (is_divided(t, p)) {
+        c.owner = home_of(t, p);
+        if (c.owner == rank) c.own = c.begin - s->n_in_sections + s->n_own_in_sections;
+    } else {
+        c.owner = owner_of(of, c.begin - of->begin, peers_size(t->options.peers));
+        if (c.owner == rank) c.own = c.begin - of->begin - of->cuts[rank] + of->own;
+    }
+    return c;
 }
 
 dsmoe_status shares_make(dsmoe_trainer *t, dsmoe_error *error)
@@ -123,17 +134,17 @@ dsmoe_status shares_make(dsmoe_trainer *t, dsmoe_error *error)
     shares *s = &t->shares;
     size_t n_ranks = (size_t)peers_size(t->options.peers);
     s->n_sections = t->config.num_hidden_layers + 2;
-    for (size_t i = 0; i < t->n_parameters; i++)
+    for (size_t i = 0; i < t->n_parameters; i++) {
+        t->parameters[i].first_chunk = s->n_chunks;
         s->n_chunks += moe_parts(t->parameters[i].n, CHUNK);
+    }
     s->sections = calloc((size_t)s->n_sections, sizeof *s->sections);
     s->cuts = calloc((size_t)s->n_sections * (n_ranks + 1), sizeof *s->cuts);
-    s->chunks = calloc((size_t)s->n_chunks, sizeof *s->chunks);
-    if (!s->sections || !s->cuts || !s->chunks)
+    if (!s->sections || !s->cuts)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
     for (int64_t i = 0; i < s->n_sections; i++)
         s->sections[i].cuts = s->cuts + (size_t)i * (n_ranks + 1);
     place_tensors(t);
-    cut_into_chunks(t);
     deal_out(t);
     count_own(t);
     return DSMOE_OK;
@@ -143,7 +154,6 @@ void shares_free(shares *s)
 {
     free(s->sections);
     free(s->cuts);
-    free(s->chunks);
 }
 
 share_range shares_range(const dsmoe_trainer *t, size_t parameter_index, int rank)

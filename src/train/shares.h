@@ -25,7 +25,7 @@ typedef struct chunk {
     int64_t begin; /* in the row of weights; -1: this rank does not have it */
     int64_t own;   /* in the rows of gradients and moments; -1: another rank's */
     int64_t n;
-    int32_t owner;
+    int owner;
     bool decays; /* as its tensor */
 } chunk;
 
@@ -33,10 +33,10 @@ typedef struct shares {
     section *sections; /* [n_sections]: embedding, layers, the rest */
     int64_t n_sections;
     int64_t *cuts; /* of all of them */
-    chunk *chunks; /* [n_chunks], in the order of the tensors */
     int64_t n_chunks;
-    int64_t n_own_chunks;
-    int64_t n_own;     /* numbers in the rows of gradients and moments */
+    int64_t n_in_sections; /* numbers; those of divided experts come after them */
+    int64_t n_own;         /* numbers in the rows of gradients and moments */
+    int64_t n_own_in_sections;
     int64_t n_most;    /* numbers of the largest section but the first */
     int64_t n_partial; /* numbers of the largest part of a section that this rank owns */
 } shares;
@@ -44,6 +44,9 @@ typedef struct shares {
 /* Places the tensors of `trainer`, whose names and sizes are known, and deals them out. */
 dsmoe_status shares_make(struct dsmoe_trainer *trainer, dsmoe_error *error);
 void shares_free(shares *s);
+
+/* Chunks are counted from 0 in the order of the tensors. */
+chunk shares_chunk(const struct dsmoe_trainer *trainer, int64_t index);
 
 /* The numbers first … end - 1 of a parameter that a rank owns; none: first is end. */
 typedef struct share_range {

@@ -389,7 +389,7 @@ const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index)
     const parameter *p = &trainer->parameters[index];
     share_range own = shares_range(trainer, index, peers_rank(trainer->options.peers));
     if (own.end - own.first < p->n) return NULL;
-    return trainer->gradients + trainer->shares.chunks[p->first_chunk].own;
+    return trainer->gradients + shares_chunk(trainer, p->first_chunk).own;
 }
 
 /* ---- an update ----------------------------------------------------------------------------- */
