@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "train/trainer.h"
-#include "train/wave.h"
+#include "train/units.h"
 
 enum { STRETCH = 16 << 10 }; /* numbers of a task: they stay in the cache over all units */
 
@@ -163,7 +163,7 @@ static void add_task(void *context, int64_t task, int thread)
     int64_t first = task * STRETCH, n = moe_min(STRETCH, j->n - first);
     bool is_new = t->n_batches == 0;
     for (int r = 0; r < peers_size(t->options.peers); r++) {
-        if (!wave_unit(t, r)->is_there) continue;
+        if (!units_report(t, r)->is_there) continue;
         const float *from = partial_of(j, r) + first;
         if (is_new)
             memcpy(j->to + first, from, (size_t)n * sizeof *from);
@@ -192,7 +192,7 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
     const dsmoe_peers *p = t->options.peers;
     const section *s = &t->shares.sections[index];
     dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
-    bool is_there = wave_unit(t, p->rank)->is_there;
+    bool is_there = units_report(t, p->rank)->is_there;
     size_t n_own = (size_t)(s->cuts[p->rank + 1] - s->cuts[p->rank]);
     const add_job places = {.trainer = t};
     for (int r = 0; r < p->size; r++) {
@@ -201,7 +201,7 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
         if (r == p->rank) continue;
         if (is_there)
             send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], n * sizeof(float)};
-        if (wave_unit(t, r)->is_there)
+        if (units_report(t, r)->is_there)
             receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), n_own * sizeof(float)};
     }
     t->fold.under_way = index;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "moe/wave.h"
 #include "train/trainer.h"
 
 enum {
@@ -18,8 +19,9 @@ static bool is_divided(const dsmoe_trainer *t, const parameter *p)
 
 static int home_of(const dsmoe_trainer *t, const parameter *p)
 {
-    int64_t n_ranks = peers_size(t->options.peers);
-    return (int)(((p->expert + 1) * n_ranks - 1) / t->config.n_routed_experts);
+    int rank = 0, n_ranks = peers_size(t->options.peers);
+    while (wave_held(t->config.n_routed_experts, rank, n_ranks).end <= p->expert) rank++;
+    return rank;
 }
 
 /* ---- where the tensors lie --------------------------------------------------------------------- */
@@ -108,24 +110,27 @@ static const parameter *find(const dsmoe_trainer *t, int64_t index)
     return &t->parameters[low];
 }
 
-chunk shares_chunk(const dsmoe_trainer *t, int64_t index)
+/* From a place in the row of weights to that in the rows of gradients and moments. */
+static int64_t own_place(const dsmoe_trainer *t, const parameter *p, int64_t place)
 {
     const shares *s = &t->shares;
-    const parameter *p = find(t, index);
     const section *of = &s->sections[p->section];
-    int rank = peers_rank(t->options.peers);
+    if (is_divided(t, p)) return place - s->n_in_sections + s->n_own_in_sections;
+    return place - of->begin - of->cuts[peers_rank(t->options.peers)] + of->own;
+}
+
+chunk shares_chunk(const dsmoe_trainer *t, int64_t index)
+{
+    const parameter *p = find(t, index);
+    const section *of = &t->shares.sections[p->section];
     int64_t first = (index - p->first_chunk) * CHUNK;
     chunk c = {.begin = p->begin < 0 ? -1 : p->begin + first,
                .own = -1,
                .n = moe_min(CHUNK, p->n - first),
                .decays = p->decays};
-    if (is_divided(t, p)) {
-        c.owner = home_of(t, p);
-        if (c.owner == rank) c.own = c.begin - s->n_in_sections + s->n_own_in_sections;
-    } else {
-        c.owner = owner_of(of, c.begin - of->begin, peers_size(t->options.peers));
-        if (c.owner == rank) c.own = c.begin - of->begin - of->cuts[rank] + of->own;
-    }
+    c.owner = is_divided(t, p) ? home_of(t, p)
+                               : owner_of(of, c.begin - of->begin, peers_size(t->options.peers));
+    if (c.owner == peers_rank(t->options.peers)) c.own = own_place(t, p, c.begin);
     return c;
 }
 
@@ -166,4 +171,15 @@ share_range shares_range(const dsmoe_trainer *t, size_t parameter_index, int ran
     if (first < 0) first = 0;
     if (end > p->n) end = p->n;
     return first < end ? (share_range){first, end} : none;
+}
+
+int64_t shares_own(const dsmoe_trainer *t, size_t parameter_index, int64_t number)
+{
+    const parameter *p = &t->parameters[parameter_index];
+    return own_place(t, p, p->begin + number);
+}
+
+bool shares_is_divided(const dsmoe_trainer *t, size_t parameter_index)
+{
+    return is_divided(t, &t->parameters[parameter_index]);
 }

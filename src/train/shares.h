@@ -53,5 +53,9 @@ typedef struct share_range {
     int64_t first, end;
 } share_range;
 share_range shares_range(const struct dsmoe_trainer *trainer, size_t parameter, int rank);
+/* Where a number of a parameter that this rank owns lies in the rows of gradients and moments. */
+int64_t shares_own(const struct dsmoe_trainer *trainer, size_t parameter, int64_t number);
+/* Whether the parameter belongs to an expert that one rank alone has. */
+bool shares_is_divided(const struct dsmoe_trainer *trainer, size_t parameter);
 
 #endif

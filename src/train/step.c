@@ -15,7 +15,7 @@
 #include "model/config.h"
 #include "model/rope.h"
 #include "train/head.h"
-#include "train/wave.h"
+#include "train/units.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -364,8 +364,8 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
 {
     if (!tokens) return serve_forward(t, error);
     int rank = peers_rank(t->options.peers);
-    dsmoe_layer_losses *losses = wave_layers(t, rank);
-    int32_t *load = wave_load(t, rank);
+    dsmoe_layer_losses *losses = units_layers(t, rank);
+    int32_t *load = units_load(t, rank);
     double last = clock_seconds();
     embed(t, tokens);
     lap(&t->times.rest, &last);

@@ -16,7 +16,7 @@
 #include "model/init.h"
 #include "train/adamw.h"
 #include "train/step.h"
-#include "train/wave.h"
+#include "train/units.h"
 
 enum {
     THREADS_MAX = 1024,
@@ -132,7 +132,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     size_t n_layers = (size_t)t->n_moe_layers + 1;
     t->expert_load =
         calloc(n_layers * (size_t)(t->config.n_routed_experts + 1), sizeof *t->expert_load);
-    t->reports = calloc((size_t)peers_size(t->options.peers), wave_report_size(t));
+    t->reports = calloc((size_t)peers_size(t->options.peers), units_report_size(t));
     if (!t->parameters || !t->weight_slots || !t->expert_load || !t->reports)
         return out_of_memory(error);
     t->n_parameters = 0;
@@ -161,6 +161,9 @@ static dsmoe_status make_layers(dsmoe_trainer *t, dsmoe_error *error)
         if (!t->model->layers[i]) continue;
         t->model->layers[i]->config.n_device_groups = t->options.n_device_groups;
         t->model->layers[i]->config.device_loss_alpha = (float)t->options.device_loss_alpha;
+        if (trainer_divides_experts(t))
+            layer_join(t->model->layers[i], t->options.peers,
+                       t->options.n_sequences * t->options.sequence_length);
     }
     return DSMOE_OK;
 }

@@ -42,7 +42,7 @@ struct dsmoe_trainer {
     void *norms; /* workspace of the optimizer */
     int64_t n_moe_layers;
     int64_t *expert_load; /* [n_moe_layers, n_routed_experts] */
-    void *reports;        /* [n_ranks] of the last wave: wave.h */
+    void *reports;        /* [n_ranks] of the last wave: units.h */
     dsmoe_trainer_times times;
 };
 

@@ -1,9 +1,9 @@
-/* wave.h - the units that all ranks compute at a time, one each at the most; alone, one batch.
+/* units.h - the units that all ranks compute at a time, one each at the most: a wave; alone, one batch.
  *
  * After forward the ranks tell each other how it went: the losses, who chose which experts, and whether
  * something was not finite, in which case nobody goes backward. */
-#ifndef DSMOE_TRAIN_WAVE_H
-#define DSMOE_TRAIN_WAVE_H
+#ifndef DSMOE_TRAIN_UNITS_H
+#define DSMOE_TRAIN_UNITS_H
 
 #include "train/trainer.h"
 
@@ -15,12 +15,12 @@ typedef struct unit_report {
     double loss;
 } unit_report;
 
-size_t wave_report_size(const dsmoe_trainer *trainer);
+size_t units_report_size(const dsmoe_trainer *trainer);
 /* Of the last wave. */
-unit_report *wave_unit(const dsmoe_trainer *trainer, int rank);
-dsmoe_layer_losses *wave_layers(const dsmoe_trainer *trainer, int rank);
-int32_t *wave_load(const dsmoe_trainer *trainer, int rank);
+unit_report *units_report(const dsmoe_trainer *trainer, int rank);
+dsmoe_layer_losses *units_layers(const dsmoe_trainer *trainer, int rank);
+int32_t *units_load(const dsmoe_trainer *trainer, int rank);
 /* As dsmoe_trainer_backward gives them. */
-dsmoe_batch_losses wave_losses(const dsmoe_trainer *trainer, int rank);
+dsmoe_batch_losses units_losses(const dsmoe_trainer *trainer, int rank);
 
 #endif

@@ -1,5 +1,5 @@
-/* wave.c - forward, what the ranks tell each other, and backward. */
-#include "train/wave.h"
+/* units.c - forward, what the ranks tell each other, and backward. */
+#include "train/units.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- reports ----------------------------------------------------------------------------------- */
 
-size_t wave_report_size(const dsmoe_trainer *t)
+size_t units_report_size(const dsmoe_trainer *t)
 {
     size_t n = (size_t)t->n_moe_layers, n_experts = (size_t)t->config.n_routed_experts;
     size_t size =
@@ -17,24 +17,25 @@ size_t wave_report_size(const dsmoe_trainer *t)
     return (size + sizeof(double) - 1) / sizeof(double) * sizeof(double);
 }
 
-unit_report *wave_unit(const dsmoe_trainer *t, int rank)
+unit_report *units_report(const dsmoe_trainer *t, int rank)
 {
-    return (unit_report *)((char *)t->reports + (size_t)rank * wave_report_size(t));
+    return (unit_report *)((char *)t->reports + (size_t)rank * units_report_size(t));
 }
 
-dsmoe_layer_losses *wave_layers(const dsmoe_trainer *t, int rank)
+dsmoe_layer_losses *units_layers(const dsmoe_trainer *t, int rank)
 {
-    return (dsmoe_layer_losses *)(wave_unit(t, rank) + 1);
+    return (dsmoe_layer_losses *)(units_report(t, rank) + 1);
 }
 
-int32_t *wave_load(const dsmoe_trainer *t, int rank)
+int32_t *units_load(const dsmoe_trainer *t, int rank)
 {
-    return (int32_t *)(wave_layers(t, rank) + t->n_moe_layers);
+    return (int32_t *)(units_layers(t, rank) + t->n_moe_layers);
 }
 
-dsmoe_batch_losses wave_losses(const dsmoe_trainer *t, int rank)
+dsmoe_batch_losses units_losses(const dsmoe_trainer *t, int rank)
 {
-    dsmoe_batch_losses losses = {.loss = wave_unit(t, rank)->loss, .layers = wave_layers(t, rank)};
+    dsmoe_batch_losses losses = {.loss = units_report(t, rank)->loss,
+                                 .layers = units_layers(t, rank)};
     for (int64_t i = 0; i < t->n_moe_layers; i++) {
         losses.aux_loss += losses.layers[i].aux_loss;
         losses.device_loss += losses.layers[i].device_loss;
@@ -48,7 +49,7 @@ static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
     double start = clock_seconds();
     dsmoe_bytes *parts = t->fold.lists;
     for (int r = 0; r < t->options.peers->size; r++)
-        parts[r] = (dsmoe_bytes){wave_unit(t, r), wave_report_size(t)};
+        parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
     dsmoe_status status = peers_gather(t->options.peers, parts, error);
     t->times.waiting += clock_seconds() - start;
     return status;
@@ -60,9 +61,9 @@ static void count_units(dsmoe_trainer *t, int64_t *n_units, bool *is_well)
     *n_units = 0;
     *is_well = true;
     for (int r = 0; r < peers_size(t->options.peers); r++) {
-        const int32_t *load = wave_load(t, r);
-        *is_well = *is_well && wave_unit(t, r)->status == DSMOE_OK;
-        if (!wave_unit(t, r)->is_there) continue;
+        const int32_t *load = units_load(t, r);
+        *is_well = *is_well && units_report(t, r)->status == DSMOE_OK;
+        if (!units_report(t, r)->is_there) continue;
         (*n_units)++;
         for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++)
             t->expert_load[i] += load[i];
@@ -85,8 +86,8 @@ static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, 
 static dsmoe_status forward(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
                             dsmoe_error *error)
 {
-    unit_report *report = wave_unit(t, peers_rank(t->options.peers));
-    memset(report, 0, wave_report_size(t));
+    unit_report *report = units_report(t, peers_rank(t->options.peers));
+    memset(report, 0, units_report_size(t));
     report->is_there = tokens != NULL;
     report->loss = NAN;
     fold_begin(t);
@@ -117,7 +118,7 @@ static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int3
     bool is_well;
     dsmoe_status status = forward(t, tokens, targets, error);
     if (status == DSMOE_ERROR_PEER) return status;
-    wave_unit(t, peers_rank(t->options.peers))->status = (int32_t)status;
+    units_report(t, peers_rank(t->options.peers))->status = (int32_t)status;
     STATUS_TRY(gather_reports(t, error));
     count_units(t, &n_units, &is_well);
     if (is_well)
@@ -137,6 +138,6 @@ dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *token
     dsmoe_error own, *why = error ? error : &own;
     STATUS_TRY(check_arguments(trainer, tokens, targets, why));
     dsmoe_status status = run_wave(trainer, tokens, targets, why);
-    if (losses) *losses = wave_losses(trainer, peers_rank(trainer->options.peers));
+    if (losses) *losses = units_losses(trainer, peers_rank(trainer->options.peers));
     return status;
 }
