@@ -26,9 +26,9 @@ static share_range part_of(const dsmoe_trainer *t, size_t index, int rank, int64
     return r.first < r.end ? r : (share_range){first, first};
 }
 
-static dsmoe_bytes bytes_of(float *numbers, share_range r)
+static dsmoe_bytes bytes_of(void *numbers, share_range r)
 {
-    return (dsmoe_bytes){numbers, (size_t)(r.end - r.first) * sizeof *numbers};
+    return (dsmoe_bytes){numbers, (size_t)(r.end - r.first) * sizeof(float)};
 }
 
 dsmoe_status spread_read(const dsmoe_trainer *t, trainer_row row, size_t index, int64_t first,
@@ -57,12 +57,13 @@ dsmoe_status spread_read(const dsmoe_trainer *t, trainer_row row, size_t index, 
 }
 
 dsmoe_status spread_write(dsmoe_trainer *t, trainer_row row, size_t index, int64_t first, int64_t n,
-                          const float *numbers, dsmoe_error *error)
+                          const void *numbers, dsmoe_error *error)
 {
     const dsmoe_peers *p = t->options.peers;
+    const char *from = numbers; /* of any alignment */
     if (is_everywhere(t, row, index)) {
         float *to = number_at(t, row, index, first);
-        if (peers_rank(p) == 0) memcpy(to, numbers, (size_t)n * sizeof *to);
+        if (peers_rank(p) == 0) memcpy(to, from, (size_t)n * sizeof *to);
         return peers_broadcast(p, 0, to, (size_t)n * sizeof *to, error);
     }
     dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
@@ -70,12 +71,12 @@ dsmoe_status spread_write(dsmoe_trainer *t, trainer_row row, size_t index, int64
     for (int r = 0; r < p->size; r++) {
         share_range part = part_of(t, index, r, first, n);
         if (part.first == part.end) continue;
-        if (p->rank == 0 && r > 0)
-            send[r] = bytes_of((float *)numbers + (part.first - first), part);
+        const char *at = from ? from + (size_t)(part.first - first) * sizeof(float) : NULL;
+        if (p->rank == 0 && r > 0) send[r] = bytes_of((void *)at, part);
         if (p->rank != r) continue;
         dsmoe_bytes own = bytes_of(number_at(t, row, index, part.first), part);
         if (r == 0)
-            memcpy(own.bytes, numbers + (part.first - first), own.size);
+            memcpy(own.bytes, at, own.size);
         else
             receive[0] = own;
     }

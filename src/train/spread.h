@@ -18,6 +18,6 @@ dsmoe_status spread_read(const dsmoe_trainer *trainer, trainer_row row, size_t p
                          dsmoe_error *error);
 /* Those that rank 0 has in `numbers` go to all who keep them. */
 dsmoe_status spread_write(dsmoe_trainer *trainer, trainer_row row, size_t parameter, int64_t first,
-                          int64_t n, const float *numbers, dsmoe_error *error);
+                          int64_t n, const void *numbers, dsmoe_error *error);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "base/threads.h"
 #include "model/config.h"
-#include "model/gguf_names.h"
 #include "model/init.h"
 #include "train/adamw.h"
 #include "train/step.h"
@@ -328,54 +327,6 @@ void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed)
 {
     init_job job = {trainer, seed};
     threads_for(trainer->options.n_threads, (int64_t)trainer->n_parameters, init_task, &job);
-}
-
-/* Copies along the walk of the other model, whose tensors have any type. */
-typedef struct load_walk {
-    dsmoe_trainer *trainer;
-    const dsmoe_model *model;
-    size_t next;
-} load_walk;
-
-/* Rows of q and k of a GGUF file lie in another order. */
-static bool is_permuted(const dsmoe_model *model, const char *name)
-{
-    gguf_place place;
-    return model->weights->rope_pairs && gguf_place_of(name, &place) && place.permuted;
-}
-
-static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
-{
-    load_walk *walk = context;
-    dsmoe_trainer *t = walk->trainer;
-    if (walk->next >= t->n_parameters || strcmp(t->parameters[walk->next].name, spec->name) ||
-        t->parameters[walk->next].n != spec->shape[0] * spec->shape[1])
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "the model differs from the one to train at %s", spec->name);
-    float *to = t->weights + t->parameters[walk->next++].begin;
-    const matrix *m = spec->slot.matrix;
-    bool permuted = is_permuted(walk->model, spec->name);
-    for (int64_t i = 0; i < spec->shape[0]; i++) {
-        int64_t row = permuted ? gguf_source_row(config_head_dim(&t->config), i) : i;
-        if (spec->n_dims == 1)
-            to[row] = (*spec->slot.vector)[i];
-        else
-            t->kernels->dtypes[m->type].widen(spec->shape[1], matrix_at(*m, i, 0),
-                                              to + row * spec->shape[1]);
-    }
-    return DSMOE_OK;
-}
-
-dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
-                                dsmoe_error *error)
-{
-    if (!trainer || !model)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
-    load_walk walk = {.trainer = trainer, .model = model};
-    STATUS_TRY(weights_each(&model->config, model->weights, load_visit, &walk, error));
-    if (walk.next == trainer->n_parameters) return model_intact(model, error);
-    return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
-                       trainer->parameters[walk.next].name);
 }
 
 const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer) { return trainer->model; }
