@@ -1167,9 +1167,15 @@ typedef struct dsmoe_run_options {
         time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the
                            call; 0: none */
     int n_threads;  /* 0: all processors */
+    /* Ranks that train together, each of which calls dsmoe_run with the same settings; NULL: alone. Rank 0 alone
+     * reads and writes files and tells events. What is computed, and so every checkpoint, does not depend on
+     * the ranks: they may be others when a run is resumed. */
+    const dsmoe_peers *peers;
+    dsmoe_parallel parallel;
     /* Called after everything of note, from the calling thread; may be NULL. */
     void (*event)(void *context, const dsmoe_run_event *event);
-    /* Asked after each step (and during long preparations): true ends the run with a checkpoint. */
+    /* Asked after each step (and during long preparations): true, from any rank, ends the run with a
+     * checkpoint. */
     bool (*stop)(void *context);
     void *context;
 } dsmoe_run_options;
