@@ -101,16 +101,20 @@ const kernels *kernels_get(void)
 
 const char *dsmoe_kernels_name(void) { return kernels_get()->name; }
 
-dsmoe_status dsmoe_kernels_check(dsmoe_error *error)
+void kernels_names(const char *between, char *out, size_t size)
 {
     const kernels *const *list;
-    const char *wanted = getenv("DSMOE_KERNELS");
-    char names[64] = "";
-    if (!wanted || !*wanted || find_wanted(wanted)) return DSMOE_OK;
     int n = kernels_all(&list);
     for (int i = 0, at = 0; i < n; i++)
-        at +=
-            snprintf(names + at, sizeof names - (size_t)at, "%s%s", i ? " or " : "", list[i]->name);
+        at += snprintf(out + at, size - (size_t)at, "%s%s", i ? between : "", list[i]->name);
+}
+
+dsmoe_status dsmoe_kernels_check(dsmoe_error *error)
+{
+    const char *wanted = getenv("DSMOE_KERNELS");
+    char names[64];
+    if (!wanted || !*wanted || find_wanted(wanted)) return DSMOE_OK;
+    kernels_names(" or ", names, sizeof names);
     return status_fail(error, DSMOE_ERROR_ARGUMENT,
                        "DSMOE_KERNELS is '%.64s'; on this machine it can be %s", wanted, names);
 }

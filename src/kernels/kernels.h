@@ -290,6 +290,8 @@ void kernels_add_avx512(kernels *set);
 const kernels *kernels_get(void);
 /* All sets this processor runs, weakest first; the count. For tests and benchmarks. */
 int kernels_all(const kernels *const **list);
+/* Their names, in the same order. */
+void kernels_names(const char *between, char *out, size_t size);
 
 /* What a processor may be able to do beyond what every one of its kind can. */
 enum {
