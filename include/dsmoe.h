@@ -986,7 +986,16 @@ typedef struct dsmoe_schedule {
 /* The learning rate of a step, counted from 0. */
 DSMOE_API double dsmoe_schedule_lr(const dsmoe_schedule *schedule, int64_t step);
 
-/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. */
+/* What ranks divide among them, beside the batches of a step and the optimizer's work. */
+typedef enum dsmoe_parallel {
+    DSMOE_PARALLEL_DATA = 0,    /* nothing: each has all weights */
+    DSMOE_PARALLEL_EXPERTS = 1, /* the routed experts of every layer, in ranges */
+} dsmoe_parallel;
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch.
+ *
+ * Ranks that train together have a trainer each, and make the same calls in the same order. What they
+ * compute has the same bits as one rank's work on all batches. */
 typedef struct dsmoe_trainer dsmoe_trainer;
 typedef struct dsmoe_trainer_options {
     int64_t n_sequences; /* of a batch that goes through the model at once */
@@ -996,8 +1005,10 @@ typedef struct dsmoe_trainer_options {
     double clip_norm;        /* the gradient is scaled down to this norm; 0: never */
     int64_t n_device_groups; /* for the device-level balance loss; 0: none */
     double device_loss_alpha;
-    bool recompute; /* keep only each layer's input, and run it once more in backward */
-    int n_threads;  /* 0: all processors */
+    bool recompute;           /* keep only each layer's input, and run it once more in backward */
+    int n_threads;            /* 0: all processors */
+    const dsmoe_peers *peers; /* NULL: alone */
+    dsmoe_parallel parallel;
 } dsmoe_trainer_options;
 /* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0. */
 DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
@@ -1029,8 +1040,10 @@ typedef struct dsmoe_batch_losses {
 } dsmoe_batch_losses;
 /* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
  * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
- * the next ones add theirs. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the loss is not a finite
- * number: the next update then skips. */
+ * the next ones add theirs, each computed from zero. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the
+ * loss is not a finite number: the next update then skips.
+ * Ranks that train together bring a batch each, or none (tokens NULL), which are added in their order; the
+ * losses are those of this rank's batch. */
 DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
                                               const int32_t *targets, dsmoe_batch_losses *losses,
                                               dsmoe_error *error);
@@ -1043,19 +1056,23 @@ typedef struct dsmoe_update {
 DSMOE_API dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                             dsmoe_error *error);
 
-/* Tokens that chose each expert since dsmoe_trainer_reset_load: [n_moe_layers, n_routed_experts]. */
+/* Tokens that chose each expert since dsmoe_trainer_reset_load, of all ranks: [n_moe_layers,
+ * n_routed_experts]. */
 DSMOE_API const int64_t *dsmoe_trainer_expert_load(const dsmoe_trainer *trainer);
 DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
 /* The worst layer's largest load over its mean. */
 DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
 
-/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index). */
+/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index); NULL where another rank has them. */
 DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
 DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
 
-/* Where the time went since the last call, in seconds. */
+/* Where the time went since the last call, in seconds; the last two with several ranks only. */
 typedef struct dsmoe_trainer_times {
     double attention, experts, router, head, optimizer, rest;
+    double
+        sending; /* gradients, weights and rows of experts to and from other ranks, their sums included */
+    double waiting; /* for the other ranks to be as far as this one */
 } dsmoe_trainer_times;
 DSMOE_API dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer);
 
@@ -1150,9 +1167,15 @@ typedef struct dsmoe_run_options {
         time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the
                            call; 0: none */
     int n_threads;  /* 0: all processors */
+    /* Ranks that train together, each of which calls dsmoe_run with the same settings; NULL: alone. Rank 0 alone
+     * reads and writes files and tells events. What is computed, and so every checkpoint, does not depend on
+     * the ranks: they may be others when a run is resumed. */
+    const dsmoe_peers *peers;
+    dsmoe_parallel parallel;
     /* Called after everything of note, from the calling thread; may be NULL. */
     void (*event)(void *context, const dsmoe_run_event *event);
-    /* Asked after each step (and during long preparations): true ends the run with a checkpoint. */
+    /* Asked after each step (and during long preparations): true, from any rank, ends the run with a
+     * checkpoint. */
     bool (*stop)(void *context);
     void *context;
 } dsmoe_run_options;

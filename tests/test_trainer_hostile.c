@@ -386,7 +386,7 @@ static void test_sizes(void **state)
     config.vocab_size = 1 << 24;
     options = made_options(1, 1);
     dsmoe_trainer_memory size = dsmoe_trainer_memory_size(&config, &options);
-    assert_true(size.weights > (size_t)1 << 47 && size.gradients == size.weights);
+    assert_true(size.weights > (size_t)1 << 47 && size.gradients > size.weights);
     assert_true(size.moments == 2 * size.weights && size.activations > 0 && size.workspace > 0);
     assert_int_equal(dsmoe_trainer_create(&config, &options, &trainer, &error), DSMOE_ERROR_MEMORY);
     assert_null(trainer);

@@ -11,6 +11,7 @@
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
+#include "model/serve_experts.h"
 #include "moe/experts.h"
 #include "moe/ints.h"
 
@@ -220,6 +221,7 @@ static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
                            .same_bits = p->same_bits};
     dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
     dsmoe_error reason;
+    STATUS_TRY(serve_experts_announce(p->model, layer, p->same_bits, error));
     dsmoe_status status = layer_forward(p->model->layers[layer], p->normed, p->n_rows, p->y,
                                         &workspace, &manner, &reason);
     if (status == DSMOE_OK) return status;

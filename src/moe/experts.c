@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "moe/ints.h"
 #include "moe/octets.h"
+#include "peers/peers.h"
 
 enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
 
@@ -30,6 +31,17 @@ void experts_begin(experts *e, int64_t n_tokens)
 {
     e->n_tokens = n_tokens;
     e->n_groups = e->n_slices = e->widest = e->widest_group = 0;
+    e->first_term = NULL;
+}
+
+/* Says which gradients the last group joins. */
+static void note_terms(experts *e, group *last)
+{
+    const float *to = last->gradients.gate_proj;
+    bool joins = to && e->first_term && e->first_term->gradients.gate_proj == to;
+    last->n_terms = 0;
+    if (!joins) e->first_term = last;
+    e->first_term->n_terms++;
 }
 
 /* Slices of a group are about equal, so that only a group of few rows has a slice of few rows:
@@ -37,8 +49,9 @@ void experts_begin(experts *e, int64_t n_tokens)
 void experts_add(experts *e, group g)
 {
     int32_t index = (int32_t)e->n_groups;
-    int64_t n = moe_parts(g.n_rows, GEMM_ROWS);
+    int64_t n = g.only_gradients ? 0 : moe_parts(g.n_rows, GEMM_ROWS);
     e->groups[e->n_groups++] = g;
+    note_terms(e, &e->groups[index]);
     for (int64_t i = 0; i < n; i++) {
         int64_t first = g.n_rows * i / n, end = g.n_rows * (i + 1) / n;
         e->slices[e->n_slices++] = (slice){index, (int32_t)first, (int32_t)(end - first)};
@@ -53,55 +66,72 @@ static float *row_at(float *array, int64_t first, int64_t width)
     return array ? array + first * width : NULL;
 }
 
-static group shared_group(const dsmoe_layer *layer, int64_t n_tokens, const expert_rows *a)
+void experts_add_shared(experts *e, const dsmoe_layer *layer, const expert_rows *a)
 {
+    if (layer->config.n_shared_experts == 0) return;
     group g = {.weights = layer->weights.shared_experts,
                .width = moe_shared_width(&layer->config),
-               .n_rows = n_tokens,
+               .n_rows = e->n_tokens,
                .g = a->g.shared,
                .u = a->u.shared,
                .h = a->h.shared,
                .out = a->out.shared};
     if (a->gradients) g.gradients = a->gradients->shared_experts;
-    return g;
+    experts_add(e, g);
 }
 
-static group routed_group(const dsmoe_layer *layer, const dispatch *d, int64_t i,
-                          const expert_rows *a)
+group experts_routed(const dsmoe_layer *layer, const dispatch *d, int64_t i, const expert_rows *a)
 {
     int64_t width = layer->config.moe_intermediate_size, first = d->offsets[i];
+    int64_t here = first - d->offsets[layer->held.first]; /* among the rows that stay here */
     group g = {.weights = layer->weights.experts[i],
                .width = width,
                .n_rows = d->offsets[i + 1] - first,
                .token = d->row_token + first,
                .weight = row_at(a->weight, first, 1),
                .d_weight = row_at(a->d_weight, first, 1),
-               .g = row_at(a->g.routed, first, width),
-               .u = row_at(a->u.routed, first, width),
-               .h = row_at(a->h.routed, first, width),
+               .g = row_at(a->g.routed, here, width),
+               .u = row_at(a->u.routed, here, width),
+               .h = row_at(a->h.routed, here, width),
                .out = row_at(a->out.routed, first, layer->config.hidden_size)};
     if (a->gradients) g.gradients = a->gradients->experts[i];
     return g;
 }
 
-void experts_assign(experts *e, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
-                    const expert_rows *arrays)
+void experts_add_routed(experts *e, const dsmoe_layer *layer, const dispatch *d,
+                        const expert_rows *arrays)
 {
-    const dsmoe_layer_config *c = &layer->config;
-    experts_begin(e, n_tokens);
-    if (c->n_shared_experts > 0) experts_add(e, shared_group(layer, n_tokens, arrays));
-    for (int64_t i = 0; i < c->n_routed_experts; i++)
-        experts_add(e, routed_group(layer, d, i, arrays));
+    for (int64_t i = layer->held.first; i < layer->held.end; i++)
+        experts_add(e, experts_routed(layer, d, i, arrays));
 }
 
 /* ---- tasks --------------------------------------------------------------------------------- */
 
 typedef struct job {
     const experts *e;
-    const float *x, *dy;
-    x_home x_home; /* x in integers, as far as gate_proj and up_proj want them */
+    token_source tokens; /* of groups that come from nowhere else */
     bool accumulate;
+    threads_task_fn *task;
 } job;
+
+static job job_of(const experts *e, const float *x, const float *dy)
+{
+    return (job){.e = e, .tokens = {.x = x, .dy = dy, .n_tokens = e->n_tokens}};
+}
+
+/* Thread 0 is the one that the ranks know. */
+static void polling_task(void *context, int64_t task, int thread)
+{
+    const job *j = context;
+    if (thread == 0) peers_poll(j->e->travelling);
+    j->task(context, task, thread);
+}
+
+static void run(job *j, int64_t n_tasks, threads_task_fn *task)
+{
+    j->task = task;
+    threads_for(j->e->n_threads, n_tasks, j->e->travelling ? polling_task : task, j);
+}
 
 /* What one task works on: some rows of a group, some columns of its output. */
 typedef struct piece {
@@ -122,10 +152,20 @@ static bool piece_clip(piece *p, int64_t n_columns)
     return p->n_columns > 0;
 }
 
-/* The rows of x (or dy) that the group's rows from `row` on belong to. */
-static rows token_rows(const float *x, int64_t hidden, const group *g, int64_t row)
+static const token_source *source_of(const job *j, const group *g)
 {
-    return rows_from((rows){x, hidden, g->token}, row);
+    return g->from ? g->from : &j->tokens;
+}
+
+/* The rows of x, or of dy, that the group's rows from `row` on belong to. */
+static rows x_rows(const job *j, const group *g, int64_t row)
+{
+    return rows_from((rows){source_of(j, g)->x, j->e->hidden_size, g->token}, row);
+}
+
+static rows dy_rows(const job *j, const group *g, int64_t row)
+{
+    return rows_from((rows){source_of(j, g)->dy, j->e->hidden_size, g->token}, row);
 }
 
 static rows matrix_rows(const float *data, int64_t width, int64_t row)
@@ -172,7 +212,7 @@ static void hidden_task(void *context, int64_t task, int thread)
     float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
     int64_t stride = keep ? g->width : t.n_columns;
 
-    gemm_nt_load_made(&s->gemm, token_rows(j->x, hidden, g, t.row), &j->x_home, t.row, t.n_rows,
+    gemm_nt_load_made(&s->gemm, x_rows(j, g, t.row), &source_of(j, g)->home, t.row, t.n_rows,
                       hidden);
     gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, t.column), t.n_columns, gate, stride);
     gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, t.column), t.n_columns, up, stride);
@@ -200,11 +240,12 @@ static void make_x(job *j)
 {
     const experts *e = j->e;
     int_work ints = ints_begin(e->threads, e->n_threads);
-    rows x = {j->x, e->hidden_size, NULL};
     for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
         if (g->n_rows == 0) continue;
-        ints_want(&ints, &j->x_home, x, e->n_tokens, e->hidden_size, g->weights.gate_proj);
-        ints_want(&ints, &j->x_home, x, e->n_tokens, e->hidden_size, g->weights.up_proj);
+        token_source *from = g->from ? g->from : &j->tokens;
+        rows x = {from->x, e->hidden_size, NULL};
+        ints_want(&ints, &from->home, x, from->n_tokens, e->hidden_size, g->weights.gate_proj);
+        ints_want(&ints, &from->home, x, from->n_tokens, e->hidden_size, g->weights.up_proj);
     }
     ints_end(&ints);
 }
@@ -221,10 +262,11 @@ static void make_h(const experts *e)
     ints_end(&ints);
 }
 
-static void show_inputs(const experts *e, const float *x)
+static void show_inputs(const job *j)
 {
+    const experts *e = j->e;
     for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
-        rows of_tokens = token_rows(x, e->hidden_size, g, 0);
+        rows of_tokens = x_rows(j, g, 0);
         e->watch->see(e->watch->context, g->weights.gate_proj, of_tokens, g->n_rows,
                       e->hidden_size);
         e->watch->see(e->watch->context, g->weights.up_proj, of_tokens, g->n_rows, e->hidden_size);
@@ -251,16 +293,22 @@ static void make_octets(const experts *e)
     octets_end(&octets);
 }
 
+void experts_hidden(const experts *e, const float *x)
+{
+    job j = job_of(e, x, NULL);
+    if (e->watch) show_inputs(&j);
+    make_x(&j);
+    run(&j, experts_cut_hidden(e), hidden_task);
+}
+
 void experts_forward(const experts *e, const float *x)
 {
-    job j = {.e = e, .x = x};
     make_octets(e);
-    if (e->watch) show_inputs(e, x);
-    make_x(&j);
-    threads_for(e->n_threads, experts_cut_hidden(e), hidden_task, &j);
+    experts_hidden(e, x);
     if (e->watch) show_hidden(e);
     make_h(e);
-    threads_for(e->n_threads, experts_cut_output(e), output_task, &j);
+    job j = job_of(e, x, NULL);
+    run(&j, experts_cut_output(e), output_task);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
@@ -275,8 +323,8 @@ static void d_hidden_task(void *context, int64_t task, int thread)
     if (!piece_clip(&p, g->width)) return;
     int64_t hidden = e->hidden_size;
     rows down = rows_columns(matrix_rows(g->weights.down_proj.data, g->width, 0), p.column);
-    gemm_nn(&e->threads[thread].gemm, token_rows(j->dy, hidden, g, p.row), p.n_rows, down, hidden,
-            p.n_columns, g->h + p.row * g->width + p.column, g->width, false);
+    gemm_nn(&e->threads[thread].gemm, dy_rows(j, g, p.row), p.n_rows, down, hidden, p.n_columns,
+            g->h + p.row * g->width + p.column, g->width, false);
 }
 
 /* g, u, dh become dg, du and weight·h, row by row. */
@@ -313,8 +361,27 @@ static void d_input_task(void *context, int64_t task, int thread)
             true);
 }
 
-/* The sum over a group's rows is not cut, so these tasks are (group, rows of a gradient). */
+/* The sum over a group's rows is not cut, so these tasks are (gradients, rows of them). */
 enum { GRADIENT_ROWS = 384 };
+
+int64_t experts_fold_size(int64_t hidden, int64_t width)
+{
+    return GRADIENT_ROWS * (width > hidden ? width : hidden);
+}
+
+/* c [m, n] (+)= Σ_r a_r[i]·b_r[j] over a group's rows. */
+static void add_term(const experts *e, int thread, rows a, int64_t m, rows b, int64_t n,
+                     int64_t n_rows, float *c, bool add)
+{
+    const gemm *s = &e->threads[thread].gemm;
+    if (!add || !e->fold) {
+        gemm_tn(s, a, m, b, n, n_rows, c, n, add);
+        return;
+    }
+    float *term = e->fold + thread * experts_fold_size(e->hidden_size, e->widest_group);
+    gemm_tn(s, a, m, b, n, n_rows, term, n, false);
+    e->kernels->axpy(m * n, 1.0f, term, c);
+}
 
 /* d gate = dgᵀ·x, d up = duᵀ·x */
 static void d_in_proj_task(void *context, int64_t task, int thread)
@@ -322,16 +389,17 @@ static void d_in_proj_task(void *context, int64_t task, int thread)
     const job *j = context;
     const experts *e = j->e;
     int64_t parts = moe_parts(e->widest_group, GRADIENT_ROWS);
-    const group *g = &e->groups[task / parts];
-    int64_t hidden = e->hidden_size, first = task % parts * GRADIENT_ROWS;
-    int64_t m = moe_min(GRADIENT_ROWS, g->width - first);
+    const group *first = &e->groups[task / parts];
+    int64_t hidden = e->hidden_size, width = first->width, row = task % parts * GRADIENT_ROWS;
+    int64_t m = moe_min(GRADIENT_ROWS, width - row);
     if (m <= 0) return;
-    gemm *s = &e->threads[thread].gemm;
-    rows x = token_rows(j->x, hidden, g, 0);
-    gemm_tn(s, rows_columns(matrix_rows(g->g, g->width, 0), first), m, x, hidden, g->n_rows,
-            g->gradients.gate_proj + first * hidden, hidden, j->accumulate);
-    gemm_tn(s, rows_columns(matrix_rows(g->u, g->width, 0), first), m, x, hidden, g->n_rows,
-            g->gradients.up_proj + first * hidden, hidden, j->accumulate);
+    for (const group *g = first; g < first + first->n_terms; g++) {
+        bool add = j->accumulate || g > first;
+        add_term(e, thread, rows_columns(matrix_rows(g->g, width, 0), row), m, x_rows(j, g, 0),
+                 hidden, g->n_rows, g->gradients.gate_proj + row * hidden, add);
+        add_term(e, thread, rows_columns(matrix_rows(g->u, width, 0), row), m, x_rows(j, g, 0),
+                 hidden, g->n_rows, g->gradients.up_proj + row * hidden, add);
+    }
 }
 
 /* d down = dyᵀ·(weight·h) */
@@ -340,24 +408,32 @@ static void d_down_proj_task(void *context, int64_t task, int thread)
     const job *j = context;
     const experts *e = j->e;
     int64_t hidden = e->hidden_size, parts = moe_parts(hidden, GRADIENT_ROWS);
-    const group *g = &e->groups[task / parts];
-    int64_t first = task % parts * GRADIENT_ROWS, m = moe_min(GRADIENT_ROWS, hidden - first);
-    gemm_tn(&e->threads[thread].gemm, rows_columns(token_rows(j->dy, hidden, g, 0), first), m,
-            matrix_rows(g->h, g->width, 0), g->width, g->n_rows,
-            g->gradients.down_proj + first * g->width, g->width, j->accumulate);
+    const group *first = &e->groups[task / parts];
+    int64_t row = task % parts * GRADIENT_ROWS, m = moe_min(GRADIENT_ROWS, hidden - row);
+    for (const group *g = first; g < first + first->n_terms; g++)
+        add_term(e, thread, rows_columns(dy_rows(j, g, 0), row), m, matrix_rows(g->h, g->width, 0),
+                 g->width, g->n_rows, g->gradients.down_proj + row * g->width,
+                 j->accumulate || g > first);
+}
+
+void experts_backward_rows(const experts *e, const float *x, const float *dy)
+{
+    job j = job_of(e, x, dy);
+    run(&j, e->n_slices * moe_parts(e->widest, BACKWARD_PART), d_hidden_task);
+    run(&j, e->n_slices, activation_task);
+    run(&j, e->n_slices * moe_parts(e->hidden_size, BACKWARD_PART), d_input_task);
+}
+
+void experts_backward_weights(const experts *e, const float *x, const float *dy, bool accumulate)
+{
+    job j = job_of(e, x, dy);
+    j.accumulate = accumulate;
+    run(&j, e->n_groups * moe_parts(e->widest_group, GRADIENT_ROWS), d_in_proj_task);
+    run(&j, e->n_groups * moe_parts(e->hidden_size, GRADIENT_ROWS), d_down_proj_task);
 }
 
 void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate)
 {
-    job j = {.e = e, .x = x, .dy = dy, .accumulate = accumulate};
-    int64_t hidden = e->hidden_size;
-    int64_t in_rows = moe_parts(e->widest_group, GRADIENT_ROWS),
-            down_rows = moe_parts(hidden, GRADIENT_ROWS);
-    int64_t width_parts = moe_parts(e->widest, BACKWARD_PART);
-    int64_t hidden_parts = moe_parts(hidden, BACKWARD_PART);
-    threads_for(e->n_threads, e->n_slices * width_parts, d_hidden_task, &j);
-    threads_for(e->n_threads, e->n_slices, activation_task, &j);
-    threads_for(e->n_threads, e->n_slices * hidden_parts, d_input_task, &j);
-    threads_for(e->n_threads, e->n_groups * in_rows, d_in_proj_task, &j);
-    threads_for(e->n_threads, e->n_groups * down_rows, d_down_proj_task, &j);
+    experts_backward_rows(e, x, dy);
+    experts_backward_weights(e, x, dy, accumulate);
 }

@@ -5,6 +5,7 @@
  *   gate      g from the router                                  gate.c
  *   dispatch  rows sorted by expert                              dispatch.c
  *   experts   FFN_i of its rows; the shared ones write h         experts.c
+ *   travel    the same where other ranks hold some experts       travel.c
  *   combine   h += Σ g·rows                                      combine.c */
 #include "moe/layer.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "moe/ints.h"
+#include "peers/peers.h"
 
 /* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
  * that length each expert's weights are reused often enough for arithmetic to be the limit. */
@@ -76,7 +78,8 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
                           .kernels = kn,
                           .weights = *weights,
                           .is_f32 = weights_are_f32(config, weights),
-                          .x_forms = weights_forms(config, weights)};
+                          .x_forms = weights_forms(config, weights),
+                          .held = {0, config->n_routed_experts}};
     made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
     made->weights.experts = table;
     *layer = made;
@@ -111,6 +114,13 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     return status;
 }
 
+void layer_join(dsmoe_layer *layer, const dsmoe_peers *peers, int64_t most_tokens)
+{
+    layer->peers = peers;
+    layer->most_tokens = most_tokens;
+    layer->held = wave_held(layer->config.n_routed_experts, peers_rank(peers), peers_size(peers));
+}
+
 void dsmoe_layer_free(dsmoe_layer *layer)
 {
     if (!layer) return;
@@ -136,23 +146,27 @@ thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size
     return threads;
 }
 
-/* What n_tokens rows of x take in integers, and later, in the same place, those that they become. */
-static size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens)
+/* What rows of x take in integers, and later, in the same place, those that they become: the tokens of this rank,
+ * and after them guests. */
+static size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests)
 {
     const dsmoe_layer_config *c = &layer->config;
-    size_t x = ints_size(layer->x_forms, n_tokens, c->hidden_size);
-    size_t h =
-        ints_size(layer->x_forms, n_tokens * c->num_experts_per_tok, c->moe_intermediate_size) +
-        ints_size(layer->x_forms, n_tokens, moe_shared_width(c));
-    return x > h ? x : h;
+    unsigned forms = layer->x_forms;
+    int64_t hidden = c->hidden_size, width = c->moe_intermediate_size;
+    size_t sizes[] = {ints_size(forms, n_tokens, hidden),
+                      ints_size(forms, n_tokens * c->num_experts_per_tok, width) +
+                          ints_size(forms, n_tokens, moe_shared_width(c)),
+                      ints_size(forms, n_guests, hidden), ints_size(forms, n_guests, width)};
+    size_t largest = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] > largest) largest = sizes[i];
+    return largest;
 }
 
-row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
-                          int64_t shared)
+row_array row_array_place(arena *a, int64_t routed, int64_t shared)
 {
-    int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
-    return (row_array){.routed = arena_take(a, n_rows * routed, sizeof(float)),
-                       .shared = arena_take(a, n_tokens * shared, sizeof(float))};
+    return (row_array){.routed = arena_take(a, routed, sizeof(float)),
+                       .shared = arena_take(a, shared, sizeof(float))};
 }
 
 experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
@@ -176,35 +190,51 @@ typedef struct infer_space {
     dsmoe_routing routing;
     dispatch dispatch;
     experts experts;
+    travel travel;
     thread_scratch *threads;
     row_array h;
     float *out; /* routed rows; shared ones go straight to y */
 } infer_space;
 
+/* Tokens that go through the layer at once; ranks that share its experts agree on it. */
+static int64_t piece_size(const dsmoe_layer *layer)
+{
+    return layer->peers ? moe_min(layer->most_tokens, PIECE) : PIECE;
+}
+
 static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens,
                                      int n_threads)
 {
     const dsmoe_layer_config *c = &layer->config;
-    return (infer_space){
+    int64_t n_rows = n_tokens * c->num_experts_per_tok;
+    int64_t n_guests = layer->peers ? travel_capacity(layer, piece_size(layer)) : 0;
+    infer_space s = {
         .routing = routing_place(a, layer, n_tokens),
         .dispatch = dispatch_place(a, c, n_tokens),
         .experts = layer_experts_place(a, layer, n_tokens),
+        .travel = travel_place(a, layer, n_tokens, piece_size(layer), TRAVEL_INFER, n_threads),
         .threads = scratch_place(a, layer->kernels, layer_longest(c),
-                                 layer_ints_size(layer, n_tokens), n_threads),
-        .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
-        .out = arena_take(a, n_tokens * c->num_experts_per_tok * c->hidden_size, sizeof(float)),
+                                 layer_ints_size(layer, n_tokens, n_guests), n_threads),
+        .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
+        .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
     };
+    s.travel.wave.said = wave_place_said(a, layer);
+    return s;
 }
 
 bool layer_batch_fits(const dsmoe_layer *layer, int64_t n_tokens)
 {
-    return layer && n_tokens >= 0 &&
-           n_tokens <= INT32_MAX / (layer->config.num_experts_per_tok + 1);
+    if (!layer || n_tokens < 0) return false;
+    int64_t most = INT32_MAX / (2 * layer->config.num_experts_per_tok);
+    if (layer->peers &&
+        (layer->most_tokens < 1 || layer->most_tokens > most || n_tokens > layer->most_tokens))
+        return false;
+    return n_tokens <= INT32_MAX / (layer->config.num_experts_per_tok + 1);
 }
 
 size_t dsmoe_layer_workspace_size(const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
 {
-    int64_t piece = moe_min(n_tokens, PIECE);
+    int64_t piece = layer ? moe_min(n_tokens, piece_size(layer)) : 0;
     if (!layer_batch_fits(layer, piece) || n_threads < 1) return 0;
     arena measure = arena_over(NULL);
     infer_space_place(&measure, layer, piece, n_threads);
@@ -246,17 +276,25 @@ static dsmoe_status check_gate(const dsmoe_layer *layer, int64_t n_tokens, int64
 }
 
 static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
-                                  int64_t first, float *y, infer_space *s, int n_threads,
-                                  const layer_manner *manner, dsmoe_error *error)
+                                  int64_t first, float *y, infer_space *s,
+                                  const layer_manner *manner, bool has_more, dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
+    int n_threads = s->experts.n_threads;
     gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads);
-    STATUS_TRY(check_gate(layer, n_tokens, first, s->routing, manner, error));
-    if (manner && manner->routing) manner->routing(manner->context, first, n_tokens, &s->routing);
+    dsmoe_status status = check_gate(layer, n_tokens, first, s->routing, manner, error);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
+    STATUS_TRY(travel_agree(&s->travel, layer, &s->dispatch, n_tokens, has_more, status, error));
+    if (manner && manner->routing && n_tokens > 0)
+        manner->routing(manner->context, first, n_tokens, &s->routing);
     expert_rows arrays = {.h = s->h, .out = {s->out, y}};
-    experts_assign(&s->experts, layer, &s->dispatch, n_tokens, &arrays);
-    experts_forward(&s->experts, x);
+    unit_pass pass = {.layer = layer,
+                      .dispatch = &s->dispatch,
+                      .n_tokens = n_tokens,
+                      .x = x,
+                      .rows = &arrays,
+                      .experts = &s->experts};
+    STATUS_TRY(travel_forward(&s->travel, &pass, error));
     combine_rows(layer, &s->dispatch, n_tokens, s->out, s->routing.topk_weight, y,
                  c->n_shared_experts > 0, n_threads);
     return DSMOE_OK;
@@ -276,15 +314,21 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     size_t needed = dsmoe_layer_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
     arena a = arena_over(workspace->memory);
-    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
+    int64_t piece = piece_size(layer), hidden = layer->config.hidden_size;
+    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, piece), n_threads);
     s.experts.threads = s.threads;
     s.experts.n_threads = n_threads;
     s.experts.watch = manner ? manner->inputs : NULL;
     scratch_same_bits(s.threads, n_threads, manner && manner->same_bits);
-    int64_t hidden = layer->config.hidden_size;
-    for (int64_t t = 0; t < n_tokens; t += PIECE)
-        STATUS_TRY(forward_piece(layer, x + t * hidden, moe_min(PIECE, n_tokens - t), t,
-                                 y + t * hidden, &s, n_threads, manner, error));
+    if (n_tokens == 0) x = y = workspace->memory; /* not read, but counted from: no NULL */
+    bool goes_on = n_tokens > 0 || layer->peers;  /* others may have tokens for experts here */
+    for (int64_t t = 0, n; goes_on; t += n) {
+        n = moe_min(piece, n_tokens - t);
+        goes_on = t + n < n_tokens;
+        STATUS_TRY(
+            forward_piece(layer, x + t * hidden, n, t, y + t * hidden, &s, manner, goes_on, error));
+        if (layer->peers) goes_on = wave_has_more(&s.travel.wave);
+    }
     return DSMOE_OK;
 }
 
@@ -311,9 +355,10 @@ dsmoe_status dsmoe_layer_route(const dsmoe_layer *layer, const float *x, int64_t
     size_t needed = dsmoe_layer_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, x, workspace, needed, error));
     arena a = arena_over(workspace->memory);
-    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, PIECE), n_threads);
-    for (int64_t t = 0; t < n_tokens; t += PIECE) {
-        int64_t n = moe_min(PIECE, n_tokens - t);
+    int64_t piece = piece_size(layer);
+    infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, piece), n_threads);
+    for (int64_t t = 0; t < n_tokens; t += piece) {
+        int64_t n = moe_min(piece, n_tokens - t);
         gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads, n_threads);
         STATUS_TRY(gate_check(layer, n, t, s.routing, error));
         copy_routing(&layer->config, &s.routing, t, n, &routing);

@@ -7,6 +7,7 @@
 #include "moe/dispatch.h"
 #include "moe/experts.h"
 #include "moe/gate.h"
+#include "moe/travel.h"
 
 /* What training keeps from forward to backward. */
 typedef struct saved {
@@ -17,15 +18,15 @@ typedef struct saved {
     dsmoe_routing routing;
     dispatch dispatch;
     row_array g, u;
+    int32_t *said; /* by all ranks, of the wave: see wave.h */
 } saved;
 
 enum { SAVED_READY = 0x64736d6f, SAVED_USED = 0x75736564 };
 
 saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
-/* A row_array of routed rows `routed` wide and shared rows `shared` wide. */
-row_array row_array_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t routed,
-                          int64_t shared);
+/* A row_array of so many numbers. */
+row_array row_array_place(arena *a, int64_t routed, int64_t shared);
 
 /* Experts with a group for each routed one and one for the shared ones. */
 experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
@@ -49,6 +50,7 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 /* Workspace of training, forward and backward. */
 typedef struct train_space {
     experts experts;
+    travel travel;
     thread_scratch *threads;
     row_array h;
     float *out;               /* routed rows */

@@ -18,6 +18,11 @@ typedef struct moe_weights {
     moe_expert shared_experts;
 } moe_weights;
 
+/* Experts first … end-1. */
+typedef struct expert_range {
+    int64_t first, end;
+} expert_range;
+
 struct dsmoe_layer {
     dsmoe_layer_config config;
     const kernels *kernels;
@@ -26,11 +31,23 @@ struct dsmoe_layer {
     unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* highest-scoring experts of each token that it may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
+    expert_range held;   /* routed experts whose weights are here: all, unless ranks share them */
+    const dsmoe_peers *peers; /* that share them; NULL: alone */
+    int64_t most_tokens;      /* that any of them brings to a pass */
 };
 
 /* dsmoe_layer_create over weights of any type, with those kernels; `config` is checked already. */
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
                           const kernels *kn, dsmoe_layer **layer, dsmoe_error *error);
+
+/* From now on the ranks share the layer's routed experts: each holds those of its range (see wave_held), and the
+ * weights of all others may be NULL. All ranks call each pass at the same time, each with its own tokens, at most
+ * most_tokens in training (inference takes more in pieces) or none, and get for them what the layer alone would
+ * give, to the bit. Of the gradients, the router's and the shared experts' are then written for the own tokens,
+ * whatever `accumulate` says; those of the held experts are the sum over the ranks in their order, each rank's
+ * made from zero and then added, beginning with what is there if `accumulate`. A router score on one rank that is
+ * not finite is everybody's error; wrong arguments are not, so all ranks must be called rightly. */
+void layer_join(dsmoe_layer *layer, const dsmoe_peers *peers, int64_t most_tokens);
 
 /* Sees what a weight is about to be multiplied with: n_rows rows of n_in numbers. Called from the
  * thread that called forward, one product after the other. */

@@ -13,12 +13,14 @@ saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
 {
     const dsmoe_layer_config *c = &layer->config;
     int64_t width = c->moe_intermediate_size, shared = moe_shared_width(c);
+    int64_t n_rows = layer->peers ? travel_kept_rows(layer) : n_tokens * c->num_experts_per_tok;
     return (saved){
         .header = arena_take(a, 1, sizeof(struct saved_header)),
         .routing = routing_place(a, layer, n_tokens),
         .dispatch = dispatch_place(a, c, n_tokens),
-        .g = row_array_place(a, layer, n_tokens, width, shared),
-        .u = row_array_place(a, layer, n_tokens, width, shared),
+        .g = row_array_place(a, n_rows * width, n_tokens * shared),
+        .u = row_array_place(a, n_rows * width, n_tokens * shared),
+        .said = wave_place_said(a, layer),
     };
 }
 
@@ -28,8 +30,9 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     int64_t n_rows = n_tokens * c->num_experts_per_tok, n_experts = c->n_routed_experts;
     train_space s = {
         .experts = layer_experts_place(a, layer, n_tokens),
+        .travel = travel_place(a, layer, n_tokens, layer->most_tokens, TRAVEL_TRAIN, n_threads),
         .threads = scratch_place(a, layer->kernels, layer_longest(c), 0, n_threads),
-        .h = row_array_place(a, layer, n_tokens, c->moe_intermediate_size, moe_shared_width(c)),
+        .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .weight = arena_take(a, n_rows, sizeof(float)),
         .d_weight = arena_take(a, n_rows, sizeof(float)),
@@ -74,6 +77,39 @@ dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *me
 
 /* ---- forward ------------------------------------------------------------------------------- */
 
+static dsmoe_status check_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens,
+                                  const float *y, const void *saved_memory, size_t saved_size,
+                                  const dsmoe_workspace *workspace, dsmoe_error *error)
+{
+    int n_threads = workspace ? workspace->n_threads : 0;
+    size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
+    STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
+    if (!layer->is_f32)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "only float32 weights can be trained");
+    size_t kept = dsmoe_layer_saved_size(layer, n_tokens);
+    if (!saved_memory || saved_size < kept)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the memory for kept activations has %zu bytes; %lld tokens take %zu",
+                           saved_memory ? saved_size : 0, (long long)n_tokens, kept);
+    return DSMOE_OK;
+}
+
+/* Scores, choice, sorting and balance losses; whether the scores are numbers. */
+static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
+                                   const train_space *s, dsmoe_layer_losses *losses,
+                                   dsmoe_error *error)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
+    int64_t n_tokens = n_sequences * length;
+    gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->experts.n_threads);
+    dispatch_sort(&kept->dispatch, c, kept->routing.topk_idx, n_tokens);
+    STATUS_TRY(gate_check(layer, n_tokens, 0, kept->routing, error));
+    balance_batch batch = {c, kept->routing, n_sequences, length};
+    if (losses) *losses = balance_losses(&batch, s->balance);
+    return DSMOE_OK;
+}
+
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
                                  int64_t sequence_length, float *y, void *saved_memory,
                                  size_t saved_size, dsmoe_layer_losses *losses,
@@ -87,37 +123,28 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64
                            "a batch of %lld x %lld tokens is impossible", (long long)n_sequences,
                            (long long)sequence_length);
     if (n_tokens == 0) n_sequences = sequence_length = 0; /* sequences of nothing have no rows */
-    int n_threads = workspace ? workspace->n_threads : 0;
-    size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
-    STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
-    if (!layer->is_f32)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "only float32 weights can be trained");
-    if (!saved_memory || saved_size < dsmoe_layer_saved_size(layer, n_tokens))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "the memory for kept activations has %zu bytes; %lld tokens take %zu",
-                           saved_memory ? saved_size : 0, (long long)n_tokens,
-                           dsmoe_layer_saved_size(layer, n_tokens));
+    STATUS_TRY(check_forward(layer, x, n_tokens, y, saved_memory, saved_size, workspace, error));
 
-    const dsmoe_layer_config *c = &layer->config;
     arena a = arena_over(workspace->memory), b = arena_over(saved_memory);
-    train_space s = train_space_place(&a, layer, n_tokens, n_threads);
+    train_space s = train_space_place(&a, layer, n_tokens, workspace->n_threads);
     saved kept = saved_place(&b, layer, n_tokens);
     *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
 
     double start = clock_seconds();
-    gate_forward(layer, x, n_tokens, kept.routing, s.threads, n_threads);
-    STATUS_TRY(gate_check(layer, n_tokens, 0, kept.routing, error));
-    dispatch_sort(&kept.dispatch, c, kept.routing.topk_idx, n_tokens);
-    if (losses) {
-        balance_batch batch = {c, kept.routing, n_sequences, sequence_length};
-        *losses = balance_losses(&batch, s.balance);
-    }
+    dsmoe_status status = forward_router(layer, x, &kept, &s, losses, error);
     *router_seconds += clock_seconds() - start;
+    s.travel.wave.said = kept.said;
+    STATUS_TRY(travel_agree(&s.travel, layer, &kept.dispatch, n_tokens, false, status, error));
     expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
-    experts_assign(&s.experts, layer, &kept.dispatch, n_tokens, &arrays);
-    experts_forward(&s.experts, x);
+    unit_pass pass = {.layer = layer,
+                      .dispatch = &kept.dispatch,
+                      .n_tokens = n_tokens,
+                      .x = x,
+                      .rows = &arrays,
+                      .experts = &s.experts};
+    STATUS_TRY(travel_forward(&s.travel, &pass, error));
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
-                 c->n_shared_experts > 0, n_threads);
+                 layer->config.n_shared_experts > 0, workspace->n_threads);
     kept.header->state = SAVED_READY;
     return DSMOE_OK;
 }
@@ -175,6 +202,23 @@ static void router_backward(const router_job *j, int n_threads)
     threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
 }
 
+/* The router's share, once the gradients by the gate values are there. */
+static void backward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
+                            const train_space *s, float *d_gate, float *dx, bool accumulate)
+{
+    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
+    int64_t n_tokens = n_sequences * length, n_rows = n_tokens * layer->config.num_experts_per_tok;
+    int n_threads = s->experts.n_threads;
+    for (int64_t r = 0; r < n_rows; r++)
+        s->d_topk_weight[kept->dispatch.row_slot[r]] = s->d_weight[r];
+    balance_batch batch = {&layer->config, kept->routing, n_sequences, length};
+    balance_gradient(&batch, s->d_scores, s->balance);
+    gate_backward(layer, n_tokens, kept->routing, s->d_topk_weight, s->d_scores, length,
+                  s->d_logits, n_threads);
+    router_job router = {layer, x, s->d_logits, n_tokens, d_gate, dx, accumulate, s->threads};
+    router_backward(&router, n_threads);
+}
+
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
                             void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
                             bool accumulate, const dsmoe_workspace *workspace,
@@ -188,8 +232,7 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
         return status_fail(
             error, DSMOE_ERROR_ARGUMENT,
             "backward needs the activations of a forward pass that it has not used yet");
-    int64_t n_sequences = kept.header->n_sequences, length = kept.header->sequence_length;
-    int64_t n_tokens = n_sequences * length;
+    int64_t n_tokens = kept.header->n_sequences * kept.header->sequence_length;
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));
@@ -197,11 +240,9 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
     if (n_tokens == 0) x = dy = dx = workspace->memory; /* not read, but counted from: no NULL */
     kept.header->state = SAVED_USED;
 
-    const dsmoe_layer_config *c = &layer->config;
-    int64_t n_rows = n_tokens * c->num_experts_per_tok;
     arena a = arena_over(workspace->memory);
     train_space s = train_space_place(&a, layer, n_tokens, n_threads);
-    for (int64_t r = 0; r < n_rows; r++)
+    for (int64_t r = 0; r < n_tokens * layer->config.num_experts_per_tok; r++)
         s.weight[r] = kept.routing.topk_weight[kept.dispatch.row_slot[r]];
     expert_rows arrays = {.g = kept.g,
                           .u = kept.u,
@@ -210,20 +251,20 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
                           .weight = s.weight,
                           .d_weight = s.d_weight,
                           .gradients = gradients};
-    experts_assign(&s.experts, layer, &kept.dispatch, n_tokens, &arrays);
-    experts_backward(&s.experts, x, dy, accumulate);
-    combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx, c->n_shared_experts > 0,
-                 n_threads);
+    unit_pass pass = {.layer = layer,
+                      .dispatch = &kept.dispatch,
+                      .n_tokens = n_tokens,
+                      .x = x,
+                      .dy = dy,
+                      .rows = &arrays,
+                      .experts = &s.experts};
+    s.travel.wave.said = kept.said;
+    STATUS_TRY(travel_backward(&s.travel, &pass, accumulate, error));
+    combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx,
+                 layer->config.n_shared_experts > 0, n_threads);
 
     double start = clock_seconds();
-    for (int64_t r = 0; r < n_rows; r++) s.d_topk_weight[kept.dispatch.row_slot[r]] = s.d_weight[r];
-    balance_batch batch = {c, kept.routing, n_sequences, length};
-    balance_gradient(&batch, s.d_scores, s.balance);
-    gate_backward(layer, n_tokens, kept.routing, s.d_topk_weight, s.d_scores, length, s.d_logits,
-                  n_threads);
-    router_job router = {layer,           x,  s.d_logits, n_tokens,
-                         gradients->gate, dx, accumulate, s.threads};
-    router_backward(&router, n_threads);
+    backward_router(layer, x, &kept, &s, gradients->gate, dx, accumulate && !layer->peers);
     *router_seconds += clock_seconds() - start;
     return DSMOE_OK;
 }

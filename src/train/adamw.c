@@ -1,84 +1,152 @@
 /* adamw.c - one optimizer step: the norm of the whole gradient, clipping, AdamW.
  *
- * All parameters lie in one row of numbers, cut into chunks of a fixed size: norms of chunks are
- * added in order, so that the sum does not depend on threads. A chunk is the same for weight,
- * gradient and both moments, each of which is read and written once. */
+ * Norms of chunks are added in the order of the chunks, whoever computed them, so that the sum depends
+ * neither on threads nor on ranks. A chunk is the same for weight, gradient and both moments, each of
+ * which is read and written once, by its owner, who sends the new weights to all. */
 #include "train/adamw.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 
-enum { CHUNK = 64 << 10 };
+typedef struct adamw_space {
+    double *norms;      /* [n_chunks] of this rank's, */
+    double *gathered;   /* and of each rank's without gaps, rank after rank */
+    dsmoe_bytes *lists; /* [n_ranks] */
+} adamw_space;
 
 typedef struct adamw_job {
     dsmoe_trainer *trainer;
-    double *norms; /* of chunks */
+    adamw_space space;
     adamw_step step;
     float decayed; /* `keep` of parameters that decay */
 } adamw_job;
 
-static int64_t chunks(const dsmoe_trainer *t) { return moe_parts(t->n_numbers, CHUNK); }
+static adamw_space space_place(arena *a, const dsmoe_trainer *t)
+{
+    return (adamw_space){
+        .norms = arena_take(a, t->shares.n_chunks, sizeof(double)),
+        .gathered = arena_take(a, t->shares.n_chunks, sizeof(double)),
+        .lists = arena_take(a, peers_size(t->options.peers), sizeof(dsmoe_bytes)),
+    };
+}
 
-size_t adamw_size(const dsmoe_trainer *t) { return (size_t)chunks(t) * sizeof(double); }
+size_t adamw_size(const dsmoe_trainer *t)
+{
+    arena measure = arena_over(NULL);
+    space_place(&measure, t);
+    return arena_size(&measure);
+}
+
+/* ---- the norm ---------------------------------------------------------------------------------- */
 
 static void norm_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const adamw_job *j = context;
-    int64_t first = task * CHUNK, n = moe_min(CHUNK, j->trainer->n_numbers - first);
-    j->norms[task] = j->trainer->kernels->sum_squares(n, j->trainer->gradients + first);
+    const dsmoe_trainer *t = j->trainer;
+    chunk c = shares_chunk(t, task);
+    if (c.own >= 0) j->space.norms[task] = t->kernels->sum_squares(c.n, t->gradients + c.own);
 }
 
-/* The last parameter that begins at or before a number. */
-static const parameter *find(const dsmoe_trainer *t, int64_t number)
+/* Everybody's norms to all, in `norms`. */
+static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
 {
-    size_t low = 0, high = t->n_parameters;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        *(t->parameters[middle].begin <= number ? &low : &high) = middle;
+    const dsmoe_trainer *t = j->trainer;
+    const dsmoe_peers *p = t->options.peers;
+    dsmoe_bytes *lists = j->space.lists;
+    if (!p) return DSMOE_OK;
+    for (int r = 0; r < p->size; r++) lists[r].size = 0;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++)
+        lists[shares_chunk(t, i).owner].size += sizeof(double);
+    char *at = (char *)j->space.gathered;
+    for (int r = 0; r < p->size; at += lists[r++].size) lists[r].bytes = at;
+    double *own = lists[p->rank].bytes;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++)
+        if (shares_chunk(t, i).own >= 0) *own++ = j->space.norms[i];
+    STATUS_TRY(peers_gather(p, lists, error));
+    for (int64_t i = 0; i < t->shares.n_chunks; i++) {
+        dsmoe_bytes *of = &lists[shares_chunk(t, i).owner];
+        memcpy(&j->space.norms[i], of->bytes, sizeof(double));
+        of->bytes = (char *)of->bytes + sizeof(double);
     }
-    return &t->parameters[low];
+    return DSMOE_OK;
 }
+
+static dsmoe_status square_norm(adamw_job *j, double *sum, dsmoe_error *error)
+{
+    const dsmoe_trainer *t = j->trainer;
+    threads_for(t->options.n_threads, t->shares.n_chunks, norm_task, j);
+    STATUS_TRY(share_norms(j, error));
+    *sum = 0.0;
+    for (int64_t i = 0; i < t->shares.n_chunks; i++) *sum += j->space.norms[i];
+    return DSMOE_OK;
+}
+
+/* ---- the step ---------------------------------------------------------------------------------- */
 
 static void step_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const adamw_job *j = context;
-    dsmoe_trainer *t = j->trainer;
-    int64_t first = task * CHUNK, end = moe_min(t->n_numbers, first + CHUNK);
-    const parameter *p = find(t, first), *last = t->parameters + t->n_parameters - 1;
-    while (first < end) {
-        int64_t next = p < last ? moe_min(end, p[1].begin) : end;
-        adamw_step step = j->step;
-        step.keep = p->decays ? j->decayed : 1.0f;
-        t->kernels->adamw(next - first, &step, t->gradients + first, t->weights + first,
-                          t->first_moment + first, t->second_moment + first);
-        first = next;
-        p++;
-    }
+    const dsmoe_trainer *t = j->trainer;
+    chunk c = shares_chunk(t, task);
+    if (c.own < 0) return;
+    adamw_step step = j->step;
+    step.keep = c.decays ? j->decayed : 1.0f;
+    t->kernels->adamw(c.n, &step, t->gradients + c.own, t->weights + c.begin,
+                      t->first_moment + c.own, t->second_moment + c.own);
 }
 
-dsmoe_update adamw_update(dsmoe_trainer *t, double lr, void *workspace)
+/* The owners' new weights to everybody. */
+static dsmoe_status share_weights(const adamw_job *j, dsmoe_error *error)
 {
-    const dsmoe_trainer_options *o = &t->options;
-    adamw_job job = {.trainer = t, .norms = workspace};
-    threads_for(o->n_threads, chunks(t), norm_task, &job);
-    double sum = 0.0;
-    for (int64_t i = 0; i < chunks(t); i++) sum += job.norms[i];
-    double norm = sqrt(sum) / (double)t->n_batches, scale = 1.0 / (double)t->n_batches;
-    if (!isfinite(norm)) return (dsmoe_update){norm, true};
+    const dsmoe_trainer *t = j->trainer;
+    for (int64_t i = 0; t->options.peers && i < t->shares.n_sections; i++) {
+        const section *s = &t->shares.sections[i];
+        for (int r = 0; r < t->options.peers->size; r++)
+            j->space.lists[r] =
+                (dsmoe_bytes){t->weights + s->begin + s->cuts[r],
+                              (size_t)(s->cuts[r + 1] - s->cuts[r]) * sizeof(float)};
+        STATUS_TRY(peers_gather(t->options.peers, j->space.lists, error));
+    }
+    return DSMOE_OK;
+}
+
+static void prepare_step(adamw_job *j, double lr, double norm)
+{
+    const dsmoe_trainer_options *o = &j->trainer->options;
+    double scale = 1.0 / (double)j->trainer->n_batches;
+    double updates = (double)++j->trainer->n_updates;
     if (o->clip_norm > 0.0 && norm > o->clip_norm) scale *= o->clip_norm / (norm + 1e-6);
-    double updates = (double)++t->n_updates;
-    job.step = (adamw_step){.scale = (float)scale,
-                            .beta1 = (float)o->beta1,
-                            .beta2 = (float)o->beta2,
-                            .new1 = (float)(1.0 - o->beta1),
-                            .new2 = (float)(1.0 - o->beta2),
-                            .rate = (float)(lr / (1.0 - pow(o->beta1, updates))),
-                            .root = (float)(1.0 / sqrt(1.0 - pow(o->beta2, updates))),
-                            .eps = (float)o->eps};
-    job.decayed = (float)(1.0 - lr * o->weight_decay);
-    threads_for(o->n_threads, chunks(t), step_task, &job);
-    return (dsmoe_update){norm, false};
+    j->step = (adamw_step){.scale = (float)scale,
+                           .beta1 = (float)o->beta1,
+                           .beta2 = (float)o->beta2,
+                           .new1 = (float)(1.0 - o->beta1),
+                           .new2 = (float)(1.0 - o->beta2),
+                           .rate = (float)(lr / (1.0 - pow(o->beta1, updates))),
+                           .root = (float)(1.0 / sqrt(1.0 - pow(o->beta2, updates))),
+                           .eps = (float)o->eps};
+    j->decayed = (float)(1.0 - lr * o->weight_decay);
+}
+
+dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_update *update,
+                          dsmoe_error *error)
+{
+    arena a = arena_over(workspace);
+    adamw_job job = {.trainer = t, .space = space_place(&a, t)};
+    double sum, start = clock_seconds();
+    STATUS_TRY(square_norm(&job, &sum, error));
+    double norm = sqrt(sum) / (double)t->n_batches;
+    *update = (dsmoe_update){norm, !isfinite(norm)};
+    if (update->skipped) return DSMOE_OK;
+    prepare_step(&job, lr, norm);
+    threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
+    double computed = clock_seconds();
+    t->times.optimizer += computed - start;
+    STATUS_TRY(share_weights(&job, error));
+    t->times.sending += clock_seconds() - computed;
+    return DSMOE_OK;
 }

@@ -1,12 +1,13 @@
-/* adamw.h - the optimizer. */
+/* adamw.h - the optimizer over all parameters. */
 #ifndef DSMOE_TRAIN_ADAMW_H
 #define DSMOE_TRAIN_ADAMW_H
 
 #include "train/trainer.h"
 
-size_t adamw_size(const dsmoe_trainer *trainer); /* bytes of workspace */
-
+/* Bytes of workspace. */
+size_t adamw_size(const dsmoe_trainer *trainer);
 /* One step with the mean gradient of n_batches batches; skipped if its norm is not finite. */
-dsmoe_update adamw_update(dsmoe_trainer *trainer, double lr, void *workspace);
+dsmoe_status adamw_update(dsmoe_trainer *trainer, double lr, void *workspace, dsmoe_update *update,
+                          dsmoe_error *error);
 
 #endif

@@ -252,7 +252,7 @@ static linear_gradient gradient_of(const linear *w, int64_t n_out, const float *
 
 void attention_train_backward(const attention_batch *b, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
-                              const layer_weights *gradients, bool accumulate, void *workspace)
+                              const layer_weights *gradients, void *workspace)
 {
     const dsmoe_config *c = b->config;
     int64_t hidden = c->hidden_size, kv = kv_width(c);
@@ -264,7 +264,6 @@ void attention_train_backward(const attention_batch *b, const layer_weights *w, 
                                .layers = &out,
                                .n_layers = 1,
                                .dx = j.space.heads,
-                               .accumulate = accumulate,
                                .threads = j.space.threads,
                                .n_threads = b->n_threads};
     linear_backward(&job);

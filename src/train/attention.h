@@ -27,9 +27,9 @@ size_t attention_train_size(const attention_batch *batch);
 /* y = Attention(x) */
 void attention_train_forward(const attention_batch *batch, const layer_weights *w, const float *x,
                              attention_saved saved, float *y, void *workspace);
-/* dx = gradient by x of sum(y·dy); those of the weights are added to or written. */
+/* dx = gradient by x of sum(y·dy); those of the weights are written too. */
 void attention_train_backward(const attention_batch *batch, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
-                              const layer_weights *gradients, bool accumulate, void *workspace);
+                              const layer_weights *gradients, void *workspace);
 
 #endif

@@ -34,13 +34,7 @@ const state_field state_fields[] = {
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;
 const int n_state_fields_before = 12;
 
-const char *const checkpoint_arrays[CHECKPOINT_ARRAYS] = {"first_moment", "second_moment",
-                                                          "weights"};
-
-float *checkpoint_array(const dsmoe_trainer *t, int i)
-{
-    return i == 0 ? t->first_moment : i == 1 ? t->second_moment : t->weights;
-}
+const char *const checkpoint_rows[N_ROWS] = {"first_moment", "second_moment", "weights"};
 
 /* ---- names ----------------------------------------------------------------------------------- */
 

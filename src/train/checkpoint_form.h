@@ -8,6 +8,7 @@
 
 #include "model/folder_writer.h"
 #include "train/checkpoint.h"
+#include "train/spread.h"
 
 /* Whether a file of that name belongs to a checkpoint: a folder_owns_fn. */
 bool checkpoint_owns(const char *name);
@@ -34,10 +35,7 @@ enum {
 void checkpoint_hash_key(const char *name, char key[CHECKPOINT_HASH_KEY]);
 
 /* The flat tensors of training.safetensors, `weights` only where the model's are narrower. */
-enum { CHECKPOINT_ARRAYS = 3 };
-extern const char *const checkpoint_arrays[CHECKPOINT_ARRAYS];
-/* The trainer's numbers of that name. */
-float *checkpoint_array(const dsmoe_trainer *trainer, int i);
+extern const char *const checkpoint_rows[N_ROWS];
 
 /* The members of checkpoint_state that are numbers, all of 8 bytes. */
 typedef enum state_kind {

@@ -10,6 +10,7 @@
 #include "formats/mapped_file.h"
 #include "formats/shards.h"
 #include "train/checkpoint_form.h"
+#include "train/team.h"
 
 typedef struct opened {
     const char *folder;
@@ -47,9 +48,9 @@ static dsmoe_status check_numbers(const safetensors *training, uint64_t expected
 {
     size_t size, count = safetensors_count(training);
     const unsigned char *data = data_of(training, &size);
-    bool whole = count == CHECKPOINT_ARRAYS - 1 || count == CHECKPOINT_ARRAYS;
+    bool whole = count == ROW_WEIGHTS || count == N_ROWS;
     for (size_t i = 0; whole && i < count; i++)
-        whole = safetensors_find(training, checkpoint_arrays[i]) != NULL;
+        whole = safetensors_find(training, checkpoint_rows[i]) != NULL;
     whole = whole && checkpoint_hash(data, size) == expected;
     return whole ? DSMOE_OK : fail(training, damaged, "", error);
 }
@@ -234,7 +235,7 @@ static dsmoe_status open_files(const char *folder, opened *o, dsmoe_error *error
     free(training);
     STATUS_TRY(status);
     STATUS_TRY(read_metadata(o, error));
-    bool is_narrow = safetensors_count(o->training) == CHECKPOINT_ARRAYS;
+    bool is_narrow = safetensors_count(o->training) == N_ROWS;
     return is_narrow ? DSMOE_OK : shards_open(folder, &o->model, error);
 }
 
@@ -270,16 +271,42 @@ static bool has_shape(const safetensors_tensor *t, int n_dims, const int64_t *sh
     return fits;
 }
 
-static dsmoe_status read_model(const opened *o, dsmoe_trainer *trainer, dsmoe_error *error)
+/* The files' numbers on their way into a trainer, one parameter after the other. */
+typedef struct filling {
+    const opened *files;
+    const dsmoe_trainer *trainer;
+    const unsigned char *next; /* in a row of training.safetensors */
+    mapped_bytes mapped;
+} filling;
+
+static const void *give_of_row(void *context, size_t index)
+{
+    filling *f = context;
+    const unsigned char *numbers = f->next;
+    checkpoint_forget(&f->mapped, numbers);
+    f->next += (size_t)f->trainer->parameters[index].n * sizeof(float);
+    return numbers;
+}
+
+static const void *give_of_model(void *context, size_t index)
+{
+    filling *f = context;
+    const char *name = dsmoe_model_tensor(f->trainer->model, index).name;
+    if (f->mapped.begin) memory_forget(f->mapped.begin, (size_t)(f->next - f->mapped.begin));
+    const safetensors_tensor *t = shards_find(f->files->model, name, NULL);
+    f->mapped.begin = t->data;
+    f->next = f->mapped.begin + t->size;
+    return t->data;
+}
+
+/* Before anything is filled: once begun, all ranks take part in it to its end. */
+static dsmoe_status check_model(const opened *o, const dsmoe_trainer *trainer, dsmoe_error *error)
 {
     bool fits = shards_count(o->model) == trainer->n_parameters;
     for (size_t i = 0; fits && i < trainer->n_parameters; i++) {
         dsmoe_tensor_info info = dsmoe_model_tensor(trainer->model, i);
         const safetensors_tensor *t = shards_find(o->model, info.name, NULL);
         fits = t && has_shape(t, info.n_dims, info.shape);
-        if (!fits) break;
-        memcpy(trainer->weights + trainer->parameters[i].begin, t->data, t->size);
-        memory_forget(t->data, t->size);
     }
     if (fits) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
@@ -287,31 +314,29 @@ static dsmoe_status read_model(const opened *o, dsmoe_trainer *trainer, dsmoe_er
                        o->folder);
 }
 
-static dsmoe_status read_array(const safetensors *file, const char *name,
-                               const dsmoe_trainer *trainer, float *array, dsmoe_error *error)
+static dsmoe_status check_row(const safetensors *file, const char *name,
+                              const dsmoe_trainer *trainer, dsmoe_error *error)
 {
     int64_t n = 0;
     for (size_t i = 0; i < trainer->n_parameters; i++) n += trainer->parameters[i].n;
     const safetensors_tensor *t = safetensors_find(file, name);
-    if (!t || !has_shape(t, 1, &n))
-        return fail(file, "not the numbers that config.json says: ", name, error);
-    const unsigned char *next = t->data;
-    mapped_bytes mapped = {next, next};
-    for (size_t i = 0; i < trainer->n_parameters; i++) {
-        const parameter *p = &trainer->parameters[i];
-        size_t size = (size_t)p->n * sizeof *array;
-        memcpy(array + p->begin, next, size);
-        next += size;
-        checkpoint_forget(&mapped, next);
-    }
-    return DSMOE_OK;
+    if (t && has_shape(t, 1, &n)) return DSMOE_OK;
+    return fail(file, "not the numbers that config.json says: ", name, error);
 }
 
 static dsmoe_status fill_trainer(const opened *o, dsmoe_trainer *t, dsmoe_error *error)
 {
-    if (o->model) STATUS_TRY(read_model(o, t, error));
-    for (int i = 0; i < CHECKPOINT_ARRAYS - (o->model != NULL); i++)
-        STATUS_TRY(read_array(o->training, checkpoint_arrays[i], t, checkpoint_array(t, i), error));
+    int n_rows = o->model ? ROW_WEIGHTS : N_ROWS;
+    if (o->model) STATUS_TRY(check_model(o, t, error));
+    for (int i = 0; i < n_rows; i++)
+        STATUS_TRY(check_row(o->training, checkpoint_rows[i], t, error));
+    for (int i = 0; i < N_ROWS; i++) {
+        filling f = {.files = o, .trainer = t};
+        if (i < n_rows) f.next = safetensors_find(o->training, checkpoint_rows[i])->data;
+        f.mapped = (mapped_bytes){f.next, f.next};
+        STATUS_TRY(
+            team_fill(t, (trainer_row)i, i < n_rows ? give_of_row : give_of_model, &f, error));
+    }
     t->n_updates = o->state.n_updates;
     t->n_batches = 0;
     t->poisoned = false;

@@ -12,6 +12,7 @@
 #include "formats/safetensors_writer.h"
 #include "kernels/quantize.h"
 #include "train/checkpoint_form.h"
+#include "train/team.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -45,9 +46,9 @@ static dsmoe_status stream_flush(number_stream *s, dsmoe_error *error)
     return s->sink ? s->sink(s->to, s->block, size, error) : DSMOE_OK;
 }
 
-static dsmoe_status stream_put(number_stream *s, const float *numbers, int64_t n,
-                               dsmoe_error *error)
+static dsmoe_status stream_put(void *to, const float *numbers, int64_t n, dsmoe_error *error)
 {
+    number_stream *s = to;
     const int64_t number_size = dtype_bytes(s->dtype, 1);
     for (int64_t part; n > 0; numbers += part, n -= part) {
         int64_t room = (int64_t)(STREAM_BLOCK - s->used) / number_size;
@@ -59,15 +60,11 @@ static dsmoe_status stream_put(number_stream *s, const float *numbers, int64_t n
     return DSMOE_OK;
 }
 
-/* One of the trainer's arrays, parameter after parameter, without the gaps. */
-static dsmoe_status stream_put_all(number_stream *s, const dsmoe_trainer *trainer,
-                                   const float *array, dsmoe_error *error)
+/* One of the trainer's rows, parameter after parameter, without the gaps. */
+static dsmoe_status stream_put_row(number_stream *s, const dsmoe_trainer *trainer, trainer_row row,
+                                   dsmoe_error *error)
 {
-    for (size_t i = 0; i < trainer->n_parameters; i++) {
-        const parameter *p = &trainer->parameters[i];
-        STATUS_TRY(stream_put(s, array + p->begin, p->n, error));
-    }
-    return DSMOE_OK;
+    return team_read(trainer, row, stream_put, s, error);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -101,7 +98,7 @@ static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe
     }
     job->n_model_files = folder_writer_file_count(writer);
     number_stream stream = stream_begin(to_folder, writer, dtype, job->block);
-    STATUS_TRY(stream_put_all(&stream, t, t->weights, error));
+    STATUS_TRY(stream_put_row(&stream, t, ROW_WEIGHTS, error));
     return stream_flush(&stream, error);
 }
 
@@ -205,16 +202,16 @@ static dsmoe_status put_file_hashes(const checkpoint_job *job, value_stream *s, 
     return DSMOE_OK;
 }
 
-/* Arrays that the model's files do not hold exactly. */
-static int array_count(const checkpoint_job *job)
+/* Rows that the model's files do not hold exactly. */
+static int row_count(const checkpoint_job *job)
 {
-    return job->options->dtype == DSMOE_F32 ? CHECKPOINT_ARRAYS - 1 : CHECKPOINT_ARRAYS;
+    return job->options->dtype == DSMOE_F32 ? ROW_WEIGHTS : N_ROWS;
 }
 
-static dsmoe_status put_arrays(checkpoint_job *job, number_stream *stream, dsmoe_error *error)
+static dsmoe_status put_rows(checkpoint_job *job, number_stream *stream, dsmoe_error *error)
 {
-    for (int i = 0; i < array_count(job); i++)
-        STATUS_TRY(stream_put_all(stream, job->trainer, checkpoint_array(job->trainer, i), error));
+    for (int i = 0; i < row_count(job); i++)
+        STATUS_TRY(stream_put_row(stream, job->trainer, (trainer_row)i, error));
     return stream_flush(stream, error);
 }
 
@@ -233,7 +230,7 @@ static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer
     STATUS_TRY(put_value(&values, CHECKPOINT_KERNELS_KEY, state.kernels, error));
     STATUS_TRY(put_file_hashes(job, &values, error));
     number_stream numbers = stream_begin(NULL, NULL, DSMOE_F32, job->block);
-    STATUS_TRY(put_arrays(job, &numbers, error));
+    STATUS_TRY(put_rows(job, &numbers, error));
     STATUS_TRY(put_bits(&values, CHECKPOINT_NUMBERS_HASH, hash_end(&numbers.hash), error));
     return put_bits(&values, CHECKPOINT_STATE_HASH, hash_end(&values.hash), error);
 }
@@ -249,11 +246,11 @@ static dsmoe_status fill_training(checkpoint_job *job, safetensors_writer *write
     STATUS_TRY(put_metadata(job, writer, error));
     int64_t n = 0;
     for (size_t i = 0; i < job->trainer->n_parameters; i++) n += job->trainer->parameters[i].n;
-    for (int i = 0; i < array_count(job); i++)
-        STATUS_TRY(safetensors_writer_declare(writer, checkpoint_arrays[i], SAFETENSORS_F32, 1, &n,
-                                              error));
+    for (int i = 0; i < row_count(job); i++)
+        STATUS_TRY(
+            safetensors_writer_declare(writer, checkpoint_rows[i], SAFETENSORS_F32, 1, &n, error));
     number_stream stream = stream_begin(to_safetensors, writer, DSMOE_F32, job->block);
-    return put_arrays(job, &stream, error);
+    return put_rows(job, &stream, error);
 }
 
 static dsmoe_status write_training(checkpoint_job *job, dsmoe_error *error)

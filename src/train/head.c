@@ -75,7 +75,7 @@ static void row_task(void *context, int64_t row, int thread)
 }
 
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
-                 float *d_weight, bool accumulate, void *workspace)
+                 float *d_weight, void *workspace)
 {
     int64_t n_targets = 0, hidden = job->hidden_size, stretch = stretch_of(job);
     for (int64_t i = 0; i < job->n_tokens; i++) n_targets += targets[i] >= 0;
@@ -100,7 +100,7 @@ double head_loss(const head_job *job, const float *x, const int32_t *targets, fl
                                                .layers = &back,
                                                .n_layers = 1,
                                                .dx = dx + first * hidden,
-                                               .accumulate = accumulate || first > 0,
+                                               .accumulate = first > 0,
                                                .threads = rows_of.space.threads,
                                                .n_threads = job->n_threads});
     }

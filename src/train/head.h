@@ -15,9 +15,9 @@ typedef struct head_job {
 size_t head_size(const head_job *job); /* bytes of workspace */
 
 /* The mean -log probability of the targets (-1: none) after x [n_tokens, hidden_size]; its gradient by
- * x is written to dx, that by the weight added or written. NaN if something is not finite; 0 if there
+ * x is written to dx, that by the weight too. NaN if something is not finite; 0 if there
  * is no target. */
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
-                 float *d_weight, bool accumulate, void *workspace);
+                 float *d_weight, void *workspace);
 
 #endif

@@ -77,11 +77,11 @@ static void backward_task(void *context, int64_t task, int thread)
 }
 
 void norm_backward(const norm_rows *norm, const float *x, const float *weight, const float *dy,
-                   float *dx, float *d_weight, bool accumulate)
+                   float *dx, float *d_weight)
 {
     norm_job job = {.norm = norm, .x = x, .weight = weight, .dy = dy, .dx = dx};
     threads_for(norm->n_threads, stretches(norm->n_rows), backward_task, &job);
-    if (!accumulate) memset(d_weight, 0, (size_t)norm->width * sizeof *d_weight);
+    memset(d_weight, 0, (size_t)norm->width * sizeof *d_weight);
     for (int64_t i = 0; i < stretches(norm->n_rows); i++)
         norm->kernels->axpy(norm->width, 1.0f, norm->parts + i * norm->width, d_weight);
 }

@@ -21,8 +21,8 @@ void norm_forward(const norm_rows *norm, const float *x, const float *weight, fl
 /* sum = x + more; y = norm(sum) */
 void norm_add_forward(const norm_rows *norm, const float *x, const float *more, float *sum,
                       const float *weight, float *y);
-/* Adds to dx; d_weight is added to or written. */
+/* Adds to dx; writes d_weight. */
 void norm_backward(const norm_rows *norm, const float *x, const float *weight, const float *dy,
-                   float *dx, float *d_weight, bool accumulate);
+                   float *dx, float *d_weight);
 
 #endif

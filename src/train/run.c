@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "train/team.h"
+#include "train/units.h"
 
 enum { MAX_SKIPPED_IN_ROW = 10 };
 
@@ -38,19 +40,21 @@ static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
 {
     r->losses = (dsmoe_batch_losses){.layers = r->layer_losses};
     memset(r->layer_losses, 0, (size_t)r->plan.n_moe_layers * sizeof *r->layer_losses);
-    for (int64_t i = 0; i < r->settings.accumulate; i++) {
-        dsmoe_dataset_train(r->dataset, r->state.sequences, r->settings.batch, r->tokens,
+    for (int64_t i = 0, n; i < r->settings.accumulate; i += n) {
+        n = moe_min(peers_size(r->peers), r->settings.accumulate - i);
+        dsmoe_dataset_train(r->dataset, r->state.sequences, n * r->settings.batch, r->tokens,
                             r->targets);
         STATUS_TRY(dsmoe_dataset_check(r->dataset, error));
-        r->state.sequences += r->settings.batch;
-        dsmoe_batch_losses losses;
+        r->state.sequences += n * r->settings.batch;
         dsmoe_error why;
-        dsmoe_status status =
-            dsmoe_trainer_backward(r->trainer, r->tokens, r->targets, &losses, &why);
+        dsmoe_status status = team_backward(r->trainer, (int)n, r->tokens, r->targets, &why);
         if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE)
             return status_fail(error, status, "%s", why.message);
         if (status != DSMOE_OK && !reason->status) *reason = why;
-        add_losses(r, &losses);
+        for (int unit = 0; unit < n; unit++) {
+            dsmoe_batch_losses losses = units_losses(r->trainer, unit);
+            add_losses(r, &losses);
+        }
     }
     return DSMOE_OK;
 }
@@ -73,7 +77,7 @@ static dsmoe_status run_step(run *r, dsmoe_error *error)
     dsmoe_update update = {0};
     r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
     STATUS_TRY(run_batches(r, &reason, error));
-    STATUS_TRY(dsmoe_trainer_update(r->trainer, r->lr, &update, error));
+    STATUS_TRY(team_update(r->trainer, r->lr, &update, &r->stopped, error));
     r->grad_norm = update.grad_norm;
     r->state.step++;
     r->state.loss = update.skipped ? NAN : r->losses.loss;
@@ -321,15 +325,20 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
     if (options && !(options->time_limit >= 0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
                            options->time_limit);
+    const dsmoe_peers *peers = options ? options->peers : NULL;
+    if (peers) STATUS_TRY(run_greet_ranks(settings, options, error));
+    if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);
     if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
     if (options) r->options = *options;
+    if (peers_size(peers) > 1) r->peers = peers;
     r->started = clock_seconds();
     r->lock = r->saved_step = -1;
     r->logged_loss = r->state.loss = r->held_out_loss = r->state.best_loss = NAN;
     dsmoe_error reason = {0};
     dsmoe_status status = run_prepare(r, settings, &reason);
     if (status == DSMOE_OK && !r->stopped) status = train(r, &reason);
+    run_dismiss_ranks(r, status, &reason);
     if (status != DSMOE_OK) run_abandon_folder(r);
     if (result) fill_result(r, result);
     close_run(r);

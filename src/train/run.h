@@ -4,6 +4,7 @@
  *   run_prepare.c  the tokenizer, the configuration, the data
  *   run_change.c   other settings for a run that has begun
  *   run_start.c    the checkpoint to go on from, the trainer
+ *   run_ranks.c    the other ranks: what they are told, and what they do
  *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
@@ -42,6 +43,9 @@ typedef struct run {
     bool is_preparing; /* a new folder that does not hold a run yet */
     int lock;          /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
+    const dsmoe_peers *peers; /* NULL: alone */
+    bool has_ranks;           /* the others wait for orders */
+    bool told_ranks;          /* they know what this run is, or that there is none */
     double started;             /* when, on the clock */
     bool is_late;               /* the time limit has passed */
     dsmoe_tokenizer *tokenizer; /* NULL if the data are tokens already */
@@ -66,7 +70,7 @@ typedef struct run {
     double reported, report_seconds; /* when the last one was made, and how long that took */
     int n_skipped_in_row;
 
-    int32_t *tokens, *targets;        /* [batch, seq] */
+    int32_t *tokens, *targets;        /* [n_ranks, batch, seq] */
     dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
     dsmoe_batch_losses losses;        /* the same */
     run_interval interval;
@@ -113,6 +117,20 @@ dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
 dsmoe_status run_plan(run *r, dsmoe_error *error);
 /* The trainer with its weights, and the files that say that this is a run. */
 dsmoe_status run_start(run *r, dsmoe_error *error);
+
+/* ---- other ranks ------------------------------------------------------------------------------- */
+
+/* All ranks, first of all: whether they fit together. */
+dsmoe_status run_greet_ranks(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
+                             dsmoe_error *error);
+/* Rank 0, when the run is known: so that the others can make their trainers. */
+dsmoe_status run_tell_ranks(run *r, dsmoe_error *error);
+/* Rank 0, when its trainer is made or not: whether all are ready. */
+dsmoe_status run_await_ranks(run *r, dsmoe_status status, dsmoe_error *error);
+/* Rank 0, at the end. */
+void run_dismiss_ranks(run *r, dsmoe_status status, const dsmoe_error *reason);
+/* All that another rank does. */
+dsmoe_status run_follow(const dsmoe_run_options *options, dsmoe_error *error);
 
 /* Whether a run that is resumed has nothing left to do, and why in words. */
 bool run_is_done(const run *r);

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 
 #include "train/run.h"
+#include "train/team.h"
 
 /* ---- where to go on -------------------------------------------------------------------------- */
 
@@ -128,8 +129,7 @@ static dsmoe_status fill_weights(run *r, dsmoe_error *error)
                                   .lowest_loss = NAN,
                                   .evaluated_step = -1};
     if (*r->settings.init) return load_init(r, error);
-    dsmoe_trainer_init(r->trainer, (uint64_t)r->settings.seed);
-    return DSMOE_OK;
+    return team_init(r->trainer, (uint64_t)r->settings.seed, error);
 }
 
 /* ---- what it takes --------------------------------------------------------------------------- */
@@ -149,6 +149,8 @@ static dsmoe_trainer_options trainer_options(const run *r)
         .device_loss_alpha = s->device_groups ? s->device_loss_alpha : 0,
         .recompute = s->recompute,
         .n_threads = r->options.n_threads,
+        .peers = r->peers,
+        .parallel = r->options.parallel,
     };
 }
 
@@ -201,7 +203,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
 static dsmoe_status allocate(run *r, dsmoe_error *error)
 {
     if (!r->trainer) STATUS_TRY(create_trainer(r, error));
-    size_t n = (size_t)(r->settings.batch * r->settings.seq);
+    size_t n = (size_t)(peers_size(r->peers) * r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);
     r->targets = malloc(n * sizeof *r->targets);
     r->layer_losses = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
@@ -227,7 +229,8 @@ dsmoe_status run_start(run *r, dsmoe_error *error)
 {
     tell_start(r);
     if (run_asks_stop(r)) return DSMOE_OK;
-    STATUS_TRY(allocate(r, error));
+    STATUS_TRY(run_tell_ranks(r, error));
+    STATUS_TRY(run_await_ranks(r, allocate(r, error), error));
     STATUS_TRY(fill_weights(r, error));
     STATUS_TRY(run_commit_folder(r, error));
     r->schedule = settings_schedule(&r->settings);

@@ -9,6 +9,7 @@
 #include "text/buffer.h"
 #include "text/unicode.h"
 #include "train/run.h"
+#include "train/team.h"
 
 /* ---- held-out loss and routing by kind ------------------------------------------------------- */
 
@@ -118,8 +119,10 @@ static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
                                       .progress = show_evaluation,
                                       .context = e};
     double loss = NAN;
+    STATUS_TRY(team_begin_serving(r->trainer, error));
     dsmoe_status status =
         dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss, error);
+    STATUS_TRY(team_end_serving(r->trainer, error));
     *measured = status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE;
     if (status == DSMOE_ERROR_STOPPED) return DSMOE_OK; /* told to end */
     r->held_out_loss = isfinite(loss) ? loss : (double)NAN;
@@ -239,7 +242,11 @@ dsmoe_status run_sample(run *r, dsmoe_error *error)
     byte_buffer text = {0};
     dsmoe_status status = encode_prompt(&w, error);
     if (status == DSMOE_OK) status = open_engine(&w, error);
-    if (status == DSMOE_OK) status = write_tokens(&w, error);
+    if (status == DSMOE_OK) status = team_begin_serving(r->trainer, error);
+    if (status == DSMOE_OK) {
+        status = write_tokens(&w, error);
+        if (team_end_serving(r->trainer, error) != DSMOE_OK) status = DSMOE_ERROR_PEER;
+    }
     if (status == DSMOE_OK) status = make_readable(&w.bytes, &text, error);
     if (status == DSMOE_OK) show_sample(r, text.bytes);
     if (status == DSMOE_ERROR_NONFINITE) status = DSMOE_OK; /* there is nothing to see */

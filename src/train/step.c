@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/rope.h"
 #include "train/head.h"
+#include "train/units.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -120,9 +121,6 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
         *rows_of_hidden[i] = arena_take(a, n * hidden, sizeof(float));
     float **angles[] = {&s.cos, &s.sin, &s.sin_back};
     for (int i = 0; i < 3; i++) *angles[i] = arena_take(a, length * half, sizeof(float));
-    s.moe_gradients = arena_take(a, layers, sizeof *s.moe_gradients);
-    s.expert_gradients =
-        arena_take(a, t->n_moe_layers * c->n_routed_experts, sizeof *s.expert_gradients);
     s.phase_size = phase_size(t, &s.attention, n);
     s.phase = arena_take(a, 1, s.phase_size);
     a->overflow = a->overflow || s.phase_size == 0;
@@ -133,12 +131,6 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
     return placed;
 }
 
-static dsmoe_expert_weights expert_pointers(const moe_expert *e)
-{
-    return (dsmoe_expert_weights){(float *)e->gate_proj.data, (float *)e->up_proj.data,
-                                  (float *)e->down_proj.data};
-}
-
 void step_begin(dsmoe_trainer *t)
 {
     const dsmoe_config *c = &t->config;
@@ -146,19 +138,15 @@ void step_begin(dsmoe_trainer *t)
     int64_t half = config_head_dim(c) / 2, length = t->options.sequence_length;
     for (int64_t i = 0; i < length; i++) rope_angles(c, i, s->cos + i * half, s->sin + i * half);
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
-    dsmoe_expert_weights *gradients = s->expert_gradients;
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        const moe_weights *g = &t->gradient_slots->layers[i].moe;
-        if (!t->model->layers[i]) continue;
-        for (int64_t e = 0; e < c->n_routed_experts; e++)
-            gradients[e] = expert_pointers(&g->experts[e]);
-        s->moe_gradients[i] = (dsmoe_layer_weights){(float *)g->gate.data, gradients,
-                                                    expert_pointers(&g->shared_experts)};
-        gradients += c->n_routed_experts;
-    }
 }
 
 /* ---- the FFN --------------------------------------------------------------------------------- */
+
+static dsmoe_expert_weights expert_pointers(const moe_expert *e)
+{
+    return (dsmoe_expert_weights){(float *)e->gate_proj.data, (float *)e->up_proj.data,
+                                  (float *)e->down_proj.data};
+}
 
 /* The dense network as an expert that gets every token. */
 static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved *kept, float *out)
@@ -168,7 +156,7 @@ static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved 
     experts_begin(&s.experts, t->space->n_tokens);
     experts_add(&s.experts,
                 (group){.weights = t->weight_slots->layers[layer].mlp,
-                        .gradients = expert_pointers(&t->gradient_slots->layers[layer].mlp),
+                        .gradients = expert_pointers(&t->fold.into->slots->layers[layer].mlp),
                         .width = t->config.intermediate_size,
                         .n_rows = t->space->n_tokens,
                         .g = kept->g,
@@ -185,23 +173,30 @@ static dsmoe_status name_layer(dsmoe_status status, int64_t layer, const dsmoe_e
     return status_fail(error, status, "layer %lld: %s", (long long)layer, why->message);
 }
 
+/* n_sequences of them: a rank without a batch has none. */
+static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_sequences,
+                                dsmoe_layer_losses *losses, dsmoe_error *error)
+{
+    step_space *s = t->space;
+    layer_saved *kept = &s->layers[layer];
+    dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
+    dsmoe_error why;
+    return name_layer(layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
+                                          t->options.sequence_length, s->y, kept->moe,
+                                          kept->moe_size, losses, &workspace, &t->times.router,
+                                          &why),
+                      layer, &why, error);
+}
+
 static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, dsmoe_layer_losses *losses,
                                 dsmoe_error *error)
 {
     step_space *s = t->space;
-    layer_saved *kept = &s->layers[layer];
-    const dsmoe_layer *moe = t->model->layers[layer];
-    if (!moe) {
-        experts e = dense_experts(t, layer, kept, s->y);
-        experts_forward(&e, s->normed);
-        return DSMOE_OK;
-    }
-    dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
-    dsmoe_error why;
-    return name_layer(layer_forward_train(
-                          moe, s->normed, t->options.n_sequences, t->options.sequence_length, s->y,
-                          kept->moe, kept->moe_size, losses, &workspace, &t->times.router, &why),
-                      layer, &why, error);
+    if (t->model->layers[layer])
+        return moe_forward(t, layer, t->options.n_sequences, losses, error);
+    experts e = dense_experts(t, layer, &s->layers[layer], s->y);
+    experts_forward(&e, s->normed);
+    return DSMOE_OK;
 }
 
 static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
@@ -209,16 +204,16 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const dsmoe_layer *moe = t->model->layers[layer];
-    bool accumulate = t->n_batches > 0;
     if (!moe) {
         experts e = dense_experts(t, layer, kept, s->d_normed);
-        experts_backward(&e, s->normed, s->dx, accumulate);
+        experts_backward(&e, s->normed, s->dx, false);
         return DSMOE_OK;
     }
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
+    bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* they fold by themselves */
     dsmoe_error why;
     return name_layer(layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed,
-                                     &s->moe_gradients[layer], accumulate, &workspace,
+                                     &t->fold.into->moe[layer], accumulate, &workspace,
                                      &t->times.router, &why),
                       layer, &why, error);
 }
@@ -273,30 +268,33 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     return DSMOE_OK;
 }
 
+/* Whether another layer has taken the place of what forward kept of this one. */
+static bool is_gone(const dsmoe_trainer *t, int64_t layer)
+{
+    return t->options.recompute && layer + 1 < t->config.num_hidden_layers;
+}
+
 /* From the gradient by the layer's output, in s->dx, to that by its input. */
 static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer],
-                        *g = &t->gradient_slots->layers[layer];
-    bool accumulate = t->n_batches > 0;
-    bool gone = t->options.recompute && layer + 1 < t->config.num_hidden_layers;
-    if (gone) STATUS_TRY(layer_run(t, layer, true, NULL, error));
+                        *g = &t->fold.into->slots->layers[layer];
+    if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
     double last = clock_seconds(), router = t->times.router;
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
     lap(&t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
     lap_experts(t, router, &last);
     norm_backward(&s->norm, kept->middle, w->post_attention_layernorm, s->d_normed, s->dx,
-                  g->post_attention_layernorm, accumulate);
+                  g->post_attention_layernorm);
     norm_forward(&s->norm, kept->x, w->input_layernorm, s->normed);
     lap(&t->times.rest, &last);
     attention_train_backward(&s->attention, w, s->normed, kept->attention, s->dx, s->d_normed, g,
-                             accumulate, s->phase);
+                             s->phase);
     lap(&t->times.attention, &last);
-    norm_backward(&s->norm, kept->x, w->input_layernorm, s->d_normed, s->dx, g->input_layernorm,
-                  accumulate);
+    norm_backward(&s->norm, kept->x, w->input_layernorm, s->d_normed, s->dx, g->input_layernorm);
     lap(&t->times.rest, &last);
     return DSMOE_OK;
 }
@@ -317,63 +315,89 @@ static void embed(dsmoe_trainer *t, const int32_t *tokens)
 static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
 {
     int64_t hidden = t->config.hidden_size;
-    float *gradient = (float *)t->gradient_slots->embed_tokens.data;
-    if (!t->config.tie_word_embeddings && t->n_batches == 0)
+    float *gradient = (float *)t->fold.into->slots->embed_tokens.data;
+    if (!t->config.tie_word_embeddings)
         memset(gradient, 0, (size_t)(t->config.vocab_size * hidden) * sizeof *gradient);
     for (int64_t i = 0; i < t->space->n_tokens; i++)
         t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
 }
 
-/* The loss, and the gradient by the last layer's output in s->dx. */
-static double predict(dsmoe_trainer *t, const int32_t *targets)
+double step_predict(dsmoe_trainer *t, const int32_t *targets)
 {
     step_space *s = t->space;
+    const model_weights *gradients = t->fold.into->slots;
     const float *weight = t->weight_slots->norm;
-    bool accumulate = t->n_batches > 0;
     head_job head = head_of(t);
     double loss, last = clock_seconds();
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
     lap(&t->times.rest, &last);
-    loss = head_loss(&head, s->normed, targets, s->d_normed,
-                     (float *)t->gradient_slots->lm_head.data, accumulate, s->phase);
+    loss = head_loss(&head, s->normed, targets, s->d_normed, (float *)gradients->lm_head.data,
+                     s->phase);
     lap(&t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
-    norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, t->gradient_slots->norm,
-                  accumulate);
+    norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
     lap(&t->times.rest, &last);
     return loss;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void count_load(dsmoe_trainer *t, int64_t layer, int64_t place)
+static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 {
     const dsmoe_config *c = &t->config;
     dsmoe_routing routing =
         dsmoe_layer_saved_routing(t->model->layers[layer], t->space->layers[layer].moe);
-    int64_t *load = t->expert_load + place * c->n_routed_experts;
     for (int64_t i = 0; i < t->space->n_tokens * c->num_experts_per_tok; i++)
         load[routing.topk_idx[i]]++;
 }
 
-dsmoe_status step_run(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets, double *loss,
-                      dsmoe_error *error)
+/* Without a batch: the experts that live here still work for others. */
+static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
+    for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
+        if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, NULL, error));
+    return DSMOE_OK;
+}
+
+dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+{
+    if (!tokens) return serve_forward(t, error);
+    int rank = peers_rank(t->options.peers);
+    dsmoe_layer_losses *losses = units_layers(t, rank);
+    int32_t *load = units_load(t, rank);
     double last = clock_seconds();
-    int64_t n_layers = t->config.num_hidden_layers, place = 0;
     embed(t, tokens);
     lap(&t->times.rest, &last);
-    for (int64_t i = 0; i < n_layers; i++) {
+    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
-        STATUS_TRY(layer_run(t, i, false, is_moe ? &t->layer_losses[place] : NULL, error));
-        if (is_moe) count_load(t, i, place++);
+        STATUS_TRY(layer_run(t, i, false, is_moe ? losses++ : NULL, error));
+        if (!is_moe) continue;
+        count_load(t, i, load);
+        load += t->config.n_routed_experts;
     }
-    *loss = predict(t, targets);
-    if (!isfinite(*loss)) return DSMOE_OK;
-    for (int64_t i = n_layers - 1; i >= 0; i--) STATUS_TRY(layer_run_back(t, i, error));
-    last = clock_seconds();
-    embed_back(t, tokens);
-    lap(&t->times.rest, &last);
     return DSMOE_OK;
+}
+
+/* The same on the way back. What forward kept of a layer may have to be made again. */
+static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
+{
+    if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
+    if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, 0, NULL, error));
+    return ffn_backward(t, layer, error);
+}
+
+dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+{
+    int64_t n_layers = t->config.num_hidden_layers;
+    STATUS_TRY(fold_section(t, n_layers + 1, error));
+    for (int64_t i = n_layers - 1; i >= 0; i--) {
+        STATUS_TRY(tokens ? layer_run_back(t, i, error) : serve_backward(t, i, error));
+        STATUS_TRY(fold_section(t, i + 1, error));
+    }
+    double last = clock_seconds();
+    if (tokens) embed_back(t, tokens);
+    lap(&t->times.rest, &last);
+    STATUS_TRY(fold_section(t, 0, error));
+    return fold_end(t, error);
 }

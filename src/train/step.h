@@ -26,10 +26,8 @@ struct step_space {
     float *x_last; /* output of the last layer */
     float *normed, *y;
     float *dx, *d_normed;
-    float *cos, *sin, *sin_back;        /* [sequence_length, head_dim / 2] */
-    dsmoe_layer_weights *moe_gradients; /* [num_hidden_layers] */
-    dsmoe_expert_weights *expert_gradients;
-    void *phase; /* memory of one part of the work, free for the next */
+    float *cos, *sin, *sin_back; /* [sequence_length, head_dim / 2] */
+    void *phase;                 /* memory of one part of the work, free for the next */
     size_t phase_size;
 };
 
@@ -39,8 +37,12 @@ step_space *step_place(arena *a, const dsmoe_trainer *trainer, size_t *activatio
 /* Fills in what does not change from batch to batch. */
 void step_begin(dsmoe_trainer *trainer);
 
-/* Forward and backward. The loss may come out as NaN; DSMOE_ERROR_NONFINITE if a router's scores do. */
-dsmoe_status step_run(dsmoe_trainer *trainer, const int32_t *tokens, const int32_t *targets,
-                      double *loss, dsmoe_error *error);
+/* Forward up to the last layer. DSMOE_ERROR_NONFINITE if a router's scores are not finite numbers. tokens may be
+ * NULL: a rank without a batch, which runs its experts for others. */
+dsmoe_status step_forward(dsmoe_trainer *trainer, const int32_t *tokens, dsmoe_error *error);
+/* The head: the loss, which may be NaN, and the gradient by the last layer's output. */
+double step_predict(dsmoe_trainer *trainer, const int32_t *targets);
+/* The rest of the way back. */
+dsmoe_status step_backward(dsmoe_trainer *trainer, const int32_t *tokens, dsmoe_error *error);
 
 #endif

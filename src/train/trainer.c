@@ -1,24 +1,23 @@
-/* trainer.c - a model being trained: its memory, and the two halves of a step.
+/* trainer.c - a model being trained: its memory and weights.
  *
- * Weights, gradients and both moments are four rows of numbers of one layout: the tensors in the
- * order of the walk, each on a cache line of its own. The optimizer sees only the rows, the model
- * only the tensors. */
+ * Weights, gradients and both moments are four rows of numbers: the tensors in the order of the walk, each
+ * on a cache line of its own. The optimizer sees only the rows, the model only the tensors. Of gradients and
+ * moments each rank has what it owns (shares.h). */
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/threads.h"
 #include "model/config.h"
-#include "model/gguf_names.h"
 #include "model/init.h"
 #include "train/adamw.h"
 #include "train/step.h"
+#include "train/units.h"
 
 enum {
-    LINE = MEMORY_ALIGNMENT / sizeof(float),
     THREADS_MAX = 1024,
     BATCH_MAX = 1 << 24,   /* tokens that go through at once */
     TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
@@ -73,12 +72,18 @@ static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_err
 {
     (void)error;
     dsmoe_trainer *t = context;
-    parameter p = {.begin = t->n_numbers, .n = spec->shape[0] * spec->shape[1]};
-    p.decays = spec->n_dims == 2;
-    p.role = spec->role;
+    long long layer = -1, expert = -1;
+    sscanf(spec->name, "model.layers.%lld.mlp.experts.%lld.", &layer, &expert);
+    bool is_first = !strncmp(spec->name, "model.embed_tokens.", strlen("model.embed_tokens."));
+    parameter p = {.n = spec->shape[0] * spec->shape[1],
+                   .section = layer >= 0 ? layer + 1
+                              : is_first ? 0
+                                         : t->config.num_hidden_layers + 1,
+                   .expert = expert,
+                   .decays = spec->n_dims == 2,
+                   .role = spec->role};
     if (t->parameters) t->parameters[t->n_parameters] = p;
     t->n_parameters++;
-    t->n_numbers += (p.n + LINE - 1) / LINE * LINE;
     return DSMOE_OK;
 }
 
@@ -93,8 +98,8 @@ static dsmoe_status slot_visit(void *context, const weight_spec *spec, dsmoe_err
 {
     (void)error;
     slot_walk *walk = context;
-    float *at = walk->row ? walk->row + walk->trainer->parameters[walk->next].begin : NULL;
-    walk->next++;
+    int64_t begin = walk->trainer->parameters[walk->next++].begin;
+    float *at = walk->row && begin >= 0 ? walk->row + begin : NULL;
     if (spec->n_dims == 2)
         *spec->slot.matrix = matrix_f32(at, spec->shape[1]);
     else
@@ -122,18 +127,17 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
     t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
     t->weight_slots = weights_create(&t->config);
-    t->gradient_slots = weights_create(&t->config);
     t->n_moe_layers = config_moe_layers(&t->config, t->config.num_hidden_layers);
     size_t n_layers = (size_t)t->n_moe_layers + 1;
-    t->layer_losses = calloc(n_layers, sizeof *t->layer_losses);
     t->expert_load =
         calloc(n_layers * (size_t)(t->config.n_routed_experts + 1), sizeof *t->expert_load);
-    if (!t->parameters || !t->weight_slots || !t->gradient_slots || !t->layer_losses ||
-        !t->expert_load)
+    t->reports = calloc((size_t)peers_size(t->options.peers), units_report_size(t));
+    if (!t->parameters || !t->weight_slots || !t->expert_load || !t->reports)
         return out_of_memory(error);
     t->n_parameters = 0;
-    t->n_numbers = 0;
     STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
+    STATUS_TRY(shares_make(t, error));
+    STATUS_TRY(fold_make(t, error));
     set_slots(t, t->weight_slots, NULL);
     dsmoe_generation_config generation = {.temperature = 1.0,
                                           .top_p = 1.0,
@@ -156,6 +160,9 @@ static dsmoe_status make_layers(dsmoe_trainer *t, dsmoe_error *error)
         if (!t->model->layers[i]) continue;
         t->model->layers[i]->config.n_device_groups = t->options.n_device_groups;
         t->model->layers[i]->config.device_loss_alpha = (float)t->options.device_loss_alpha;
+        if (trainer_divides_experts(t))
+            layer_join(t->model->layers[i], t->options.peers,
+                       t->options.n_sequences * t->options.sequence_length);
     }
     return DSMOE_OK;
 }
@@ -168,8 +175,10 @@ static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
     arena_take(&a, 1, adamw_size(t));
     size_t all = arena_size(&a);
     /* The configuration is checked: 4 bytes each of fewer than 2^58 numbers. */
-    m.weights = m.gradients = (size_t)t->n_numbers * sizeof(float);
-    m.moments = 2 * m.weights;
+    m.weights = (size_t)t->n_numbers * sizeof(float);
+    m.gradients = (size_t)t->shares.n_own * sizeof(float);
+    m.moments = 2 * m.gradients;
+    m.gradients += fold_size(t);
     m.workspace = all - m.activations;
     return all ? m : none;
 }
@@ -200,7 +209,7 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
     STATUS_TRY(trainer_check_memory(&m, error));
     float **rows_of[] = {&t->weights, &t->gradients, &t->first_moment, &t->second_moment};
     for (int i = 0; all && i < 4; i++) {
-        *rows_of[i] = memory_alloc(m.weights);
+        *rows_of[i] = memory_alloc(i == 0 ? m.weights : m.moments / 2);
         if (!*rows_of[i]) all = 0;
     }
     t->memory = all ? memory_alloc(all) : NULL;
@@ -211,7 +220,7 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
                            (double)(m.weights + m.gradients + m.moments) / 1e9,
                            (double)(m.activations + m.workspace) / 1e9);
     set_slots(t, t->weight_slots, t->weights);
-    set_slots(t, t->gradient_slots, t->gradients);
+    STATUS_TRY(fold_allocate(t, error));
     STATUS_TRY(make_layers(t, error));
     arena a = arena_over(t->memory);
     size_t activations;
@@ -227,6 +236,7 @@ static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_o
 {
     dsmoe_trainer_options o = *options;
     if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
+    if (o.peers && o.peers->size == 1) o.peers = NULL;
     STATUS_TRY(config_check(config, error));
     STATUS_TRY(options_check(config, &o, error));
     if ((double)config->num_hidden_layers * (3.0 * (double)config->n_routed_experts + 16) >
@@ -283,10 +293,11 @@ void dsmoe_trainer_free(dsmoe_trainer *t)
     if (!t) return;
     dsmoe_model_free(t->model);
     weights_free(t->weight_slots);
-    weights_free(t->gradient_slots);
+    shares_free(&t->shares);
+    fold_free(&t->fold);
     free(t->parameters);
-    free(t->layer_losses);
     free(t->expert_load);
+    free(t->reports);
     free(t->weights);
     free(t->gradients);
     free(t->first_moment);
@@ -307,6 +318,7 @@ static void init_task(void *context, int64_t task, int thread)
     (void)thread;
     const init_job *job = context;
     const parameter *p = &job->trainer->parameters[task];
+    if (p->begin < 0) return;
     init_numbers(&job->trainer->config, job->seed, p->name, p->role, 0, p->n,
                  job->trainer->weights + p->begin);
 }
@@ -317,104 +329,24 @@ void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed)
     threads_for(trainer->options.n_threads, (int64_t)trainer->n_parameters, init_task, &job);
 }
 
-/* Copies along the walk of the other model, whose tensors have any type. */
-typedef struct load_walk {
-    dsmoe_trainer *trainer;
-    const dsmoe_model *model;
-    size_t next;
-} load_walk;
-
-/* Rows of q and k of a GGUF file lie in another order. */
-static bool is_permuted(const dsmoe_model *model, const char *name)
-{
-    gguf_place place;
-    return model->weights->rope_pairs && gguf_place_of(name, &place) && place.permuted;
-}
-
-static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
-{
-    load_walk *walk = context;
-    dsmoe_trainer *t = walk->trainer;
-    if (walk->next >= t->n_parameters || strcmp(t->parameters[walk->next].name, spec->name) ||
-        t->parameters[walk->next].n != spec->shape[0] * spec->shape[1])
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "the model differs from the one to train at %s", spec->name);
-    float *to = t->weights + t->parameters[walk->next++].begin;
-    const matrix *m = spec->slot.matrix;
-    bool permuted = is_permuted(walk->model, spec->name);
-    for (int64_t i = 0; i < spec->shape[0]; i++) {
-        int64_t row = permuted ? gguf_source_row(config_head_dim(&t->config), i) : i;
-        if (spec->n_dims == 1)
-            to[row] = (*spec->slot.vector)[i];
-        else
-            t->kernels->dtypes[m->type].widen(spec->shape[1], matrix_at(*m, i, 0),
-                                              to + row * spec->shape[1]);
-    }
-    return DSMOE_OK;
-}
-
-dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
-                                dsmoe_error *error)
-{
-    if (!trainer || !model)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
-    load_walk walk = {.trainer = trainer, .model = model};
-    STATUS_TRY(weights_each(&model->config, model->weights, load_visit, &walk, error));
-    if (walk.next == trainer->n_parameters) return model_intact(model, error);
-    return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
-                       trainer->parameters[walk.next].name);
-}
-
 const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer) { return trainer->model; }
 
 const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index)
 {
-    return index < trainer->n_parameters ? trainer->weights + trainer->parameters[index].begin
-                                         : NULL;
+    if (index >= trainer->n_parameters || trainer->parameters[index].begin < 0) return NULL;
+    return trainer->weights + trainer->parameters[index].begin;
 }
 
 const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index)
 {
-    return index < trainer->n_parameters ? trainer->gradients + trainer->parameters[index].begin
-                                         : NULL;
+    if (index >= trainer->n_parameters) return NULL;
+    const parameter *p = &trainer->parameters[index];
+    share_range own = shares_range(trainer, index, peers_rank(trainer->options.peers));
+    if (own.end - own.first < p->n) return NULL;
+    return trainer->gradients + shares_chunk(trainer, p->first_chunk).own;
 }
 
-/* ---- a step -------------------------------------------------------------------------------- */
-
-static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, int32_t least,
-                                 const char *what, dsmoe_error *error)
-{
-    for (int64_t i = 0; i < t->options.n_sequences * t->options.sequence_length; i++)
-        if (tokens[i] < least || tokens[i] >= t->config.vocab_size)
-            return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s %lld is %d, which is not a token of a vocabulary of %lld", what,
-                               (long long)i, tokens[i], (long long)t->config.vocab_size);
-    return DSMOE_OK;
-}
-
-dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                    const int32_t *targets, dsmoe_batch_losses *losses,
-                                    dsmoe_error *error)
-{
-    dsmoe_trainer *t = trainer;
-    if (!t || !tokens || !targets)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer, tokens or targets given");
-    STATUS_TRY(check_tokens(t, tokens, 0, "token", error));
-    STATUS_TRY(check_tokens(t, targets, -1, "target", error));
-    double loss = NAN;
-    dsmoe_status status = step_run(t, tokens, targets, &loss, error);
-    t->n_batches++;
-    if (status == DSMOE_OK && !isfinite(loss))
-        status = status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
-    if (status != DSMOE_OK) t->poisoned = true;
-    if (!losses) return status;
-    *losses = (dsmoe_batch_losses){.loss = loss, .layers = t->layer_losses};
-    for (int64_t i = 0; i < t->n_moe_layers; i++) {
-        losses->aux_loss += t->layer_losses[i].aux_loss;
-        losses->device_loss += t->layer_losses[i].device_loss;
-    }
-    return status;
-}
+/* ---- an update ----------------------------------------------------------------------------- */
 
 dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                   dsmoe_error *error)
@@ -423,14 +355,13 @@ dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_updat
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
     if (!isfinite(lr) || lr < 0.0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g is no learning rate", lr);
-    double start = clock_seconds();
     dsmoe_update done = {NAN, true};
-    if (!trainer->poisoned) done = adamw_update(trainer, lr, trainer->norms);
+    dsmoe_status status = DSMOE_OK;
+    if (!trainer->poisoned) status = adamw_update(trainer, lr, trainer->norms, &done, error);
     trainer->n_batches = 0;
     trainer->poisoned = false;
-    trainer->times.optimizer += clock_seconds() - start;
     if (update) *update = done;
-    return DSMOE_OK;
+    return status;
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

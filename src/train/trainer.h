@@ -4,12 +4,18 @@
 
 #include "base/memory.h"
 #include "model/model.h"
+#include "peers/peers.h"
+#include "train/fold.h"
+#include "train/shares.h"
 
-/* One tensor in the flat arrays of all parameters. */
+/* One tensor in the rows of all parameters. */
 typedef struct parameter {
-    const char *name; /* the model's */
-    int64_t begin, n; /* numbers */
-    bool decays;      /* a matrix */
+    const char *name;    /* the model's */
+    int64_t begin, n;    /* numbers; begin -1: another rank has it */
+    int64_t section;     /* see shares.h */
+    int64_t expert;      /* the routed expert of its layer that it belongs to; -1: none */
+    int64_t first_chunk; /* and as many after it as it has */
+    bool decays;         /* a matrix */
     weight_role role;
 } parameter;
 
@@ -22,21 +28,28 @@ struct dsmoe_trainer {
     dsmoe_model *model; /* over `weights` */
     parameter *parameters;
     size_t n_parameters;
-    int64_t n_numbers; /* of all parameters, gaps between them included */
-    /* [n_numbers] each. Gaps are zero everywhere. */
-    float *weights, *gradients, *first_moment, *second_moment;
-    model_weights *weight_slots, *gradient_slots; /* where each tensor lies in them */
-    int64_t n_updates;                            /* AdamW's t: updates that were not skipped */
-    int64_t n_batches;                            /* since the last update */
-    bool poisoned;                                /* one of them was not finite */
-    void *memory;                                 /* of the two below */
+    int64_t n_numbers; /* of all parameters that are here, gaps between them included */
+    shares shares;
+    float *weights;                                  /* [n_numbers] */
+    float *gradients, *first_moment, *second_moment; /* [shares.n_own]; gaps are zero everywhere */
+    model_weights *weight_slots;                     /* where each tensor lies in the weights */
+    fold fold;
+    int64_t n_updates; /* AdamW's t: updates that were not skipped */
+    int64_t n_batches; /* since the last update, of all ranks */
+    bool poisoned;     /* one of them was not finite */
+    void *memory;      /* of the two below */
     step_space *space;
-    double *norms; /* workspace of the optimizer */
+    void *norms; /* workspace of the optimizer */
     int64_t n_moe_layers;
-    int64_t *expert_load;             /* [n_moe_layers, n_routed_experts] */
-    dsmoe_layer_losses *layer_losses; /* [n_moe_layers] */
+    int64_t *expert_load; /* [n_moe_layers, n_routed_experts] */
+    void *reports;        /* [n_ranks] of the last wave: units.h */
     dsmoe_trainer_times times;
 };
+
+static inline bool trainer_divides_experts(const dsmoe_trainer *t)
+{
+    return t->options.peers && t->options.parallel == DSMOE_PARALLEL_EXPERTS;
+}
 
 /* Whether so much memory can be had; the message has the figures. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);

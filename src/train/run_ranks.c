@@ -1,0 +1,98 @@
+/* run_ranks.c - a run of several ranks: rank 0 tells the others what is to be trained, and they follow its orders. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "peers/handshake.h"
+#include "train/run.h"
+#include "train/team.h"
+
+/* What rank 0 tells when it knows what comes. */
+typedef struct run_terms {
+    int32_t is_training; /* or there is nothing to do, or rank 0 has failed */
+    dsmoe_error failure;
+    dsmoe_config config;
+    dsmoe_trainer_options trainer;
+} run_terms;
+
+/* The settings that decide what is computed are rank 0's. That all ranks were given the same ones only shows that
+ * nobody has started one by mistake. */
+static uint64_t hash_settings(const dsmoe_run_settings *settings, const dsmoe_run_options *options)
+{
+    hash_state hash;
+    hash_begin(&hash, 0);
+    if (settings) hash_add(&hash, settings, sizeof *settings);
+    if (options->resume) hash_add(&hash, options->resume, strlen(options->resume));
+    hash_add(&hash, &options->parallel, sizeof options->parallel);
+    return hash_end(&hash);
+}
+
+dsmoe_status run_greet_ranks(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
+                             dsmoe_error *error)
+{
+    handshake_facts facts = {.kernels = dsmoe_kernels_name(),
+                             .all_kernels = dsmoe_kernels_name(),
+                             .settings = hash_settings(settings, options)};
+    return peers_handshake(options->peers, &facts, error);
+}
+
+dsmoe_status run_tell_ranks(run *r, dsmoe_error *error)
+{
+    run_terms terms = {.is_training = true, .config = r->config, .trainer = r->trainer_options};
+    r->told_ranks = true;
+    return peers_broadcast(r->peers, 0, &terms, sizeof terms, error);
+}
+
+dsmoe_status run_await_ranks(run *r, dsmoe_status status, dsmoe_error *error)
+{
+    STATUS_TRY(peers_agree(r->peers, status, error));
+    r->has_ranks = r->peers != NULL;
+    return DSMOE_OK;
+}
+
+void run_dismiss_ranks(run *r, dsmoe_status status, const dsmoe_error *reason)
+{
+    if (!r->peers || status == DSMOE_ERROR_PEER) return;
+    if (r->has_ranks) {
+        team_end(r->peers, status, reason);
+    } else if (!r->told_ranks) {
+        run_terms terms = {.failure = *reason};
+        terms.failure.status = status;
+        peers_broadcast(r->peers, 0, &terms, sizeof terms, NULL);
+    }
+}
+
+/* ---- the other ranks ----------------------------------------------------------------------------- */
+
+static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *options,
+                              team_follower *f, dsmoe_error *error)
+{
+    dsmoe_trainer_options o = terms->trainer;
+    size_t size = (size_t)(o.n_sequences * o.sequence_length) * sizeof(int32_t);
+    o.peers = options->peers;
+    o.n_threads = options->n_threads;
+    f->tokens = malloc(size);
+    f->targets = malloc(size);
+    if (!f->tokens || !f->targets)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
+    return dsmoe_trainer_create(&terms->config, &o, &f->trainer, error);
+}
+
+dsmoe_status run_follow(const dsmoe_run_options *options, dsmoe_error *error)
+{
+    run_terms terms;
+    dsmoe_error own, *why = error ? error : &own;
+    STATUS_TRY(peers_broadcast(options->peers, 0, &terms, sizeof terms, why));
+    if (!terms.is_training) {
+        *why = terms.failure;
+        return terms.failure.status;
+    }
+    team_follower f = {.stop = options->stop, .context = options->context};
+    dsmoe_status status = get_ready(&terms, options, &f, why);
+    status = peers_agree(options->peers, status, why);
+    if (status == DSMOE_OK) status = team_follow(&f, why);
+    dsmoe_trainer_free(f.trainer);
+    free(f.tokens);
+    free(f.targets);
+    return status;
+}

@@ -1,0 +1,217 @@
+/* team.c - orders of rank 0, and how the others follow them. */
+#include "train/team.h"
+
+#include <string.h>
+
+#include "model/serve_experts.h"
+
+typedef enum order_kind {
+    ORDER_END,
+    ORDER_INIT,
+    ORDER_READ,
+    ORDER_FILL,
+    ORDER_BACKWARD,
+    ORDER_UPDATE,
+    ORDER_SERVE,
+} order_kind;
+
+typedef struct order {
+    int32_t kind;
+    int32_t n; /* a trainer_row, units, a status */
+    uint64_t seed;
+    double lr;
+    int64_t n_updates; /* so far */
+} order;
+
+static dsmoe_status send_order(const dsmoe_peers *p, order o, dsmoe_error *error)
+{
+    return peers_broadcast(p, 0, &o, sizeof o, error);
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------- */
+
+dsmoe_status team_init(dsmoe_trainer *t, uint64_t seed, dsmoe_error *error)
+{
+    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_INIT, .seed = seed}, error));
+    dsmoe_trainer_init(t, seed);
+    return DSMOE_OK;
+}
+
+/* A walk that all ranks make. Only a lost rank ends it early; `use` is not called after it has failed. */
+static dsmoe_status walk_read(const dsmoe_trainer *t, trainer_row row, team_read_fn *use,
+                              void *context, dsmoe_error *error)
+{
+    dsmoe_status result = DSMOE_OK;
+    float *room = t->fold.others; /* no unit is at work */
+    int64_t most = t->shares.n_most < SPREAD_PIECE ? t->shares.n_most : SPREAD_PIECE;
+    for (size_t i = 0; i < t->n_parameters; i++)
+        for (int64_t first = 0, n; first < t->parameters[i].n; first += n) {
+            const float *numbers;
+            dsmoe_error lost;
+            n = moe_min(most, t->parameters[i].n - first);
+            dsmoe_status status = spread_read(t, row, i, first, n, room, &numbers, &lost);
+            if (status != DSMOE_OK) return status_fail(error, status, "%s", lost.message);
+            if (use && result == DSMOE_OK) result = use(context, numbers, n, error);
+        }
+    return result;
+}
+
+static dsmoe_status walk_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *give, void *context,
+                              dsmoe_error *error)
+{
+    for (size_t i = 0; i < t->n_parameters; i++) {
+        const char *numbers = give ? give(context, i) : NULL;
+        for (int64_t first = 0, n; first < t->parameters[i].n; first += n) {
+            n = moe_min(SPREAD_PIECE, t->parameters[i].n - first);
+            STATUS_TRY(spread_write(t, row, i, first, n, numbers, error));
+            if (numbers) numbers += (size_t)n * sizeof(float);
+        }
+    }
+    return DSMOE_OK;
+}
+
+dsmoe_status team_read(const dsmoe_trainer *t, trainer_row row, team_read_fn *use, void *context,
+                       dsmoe_error *error)
+{
+    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_READ, .n = (int32_t)row}, error));
+    return walk_read(t, row, use, context, error);
+}
+
+dsmoe_status team_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *give, void *context,
+                       dsmoe_error *error)
+{
+    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_FILL, .n = (int32_t)row}, error));
+    return walk_fill(t, row, give, context, error);
+}
+
+/* ---- a step ---------------------------------------------------------------------------------------- */
+
+/* The tokens of a unit, then its targets, on their way from rank 0. */
+static dsmoe_status send_units(const dsmoe_trainer *t, int n_units, const int32_t *numbers,
+                               dsmoe_error *error)
+{
+    const dsmoe_peers *p = t->options.peers;
+    if (!p) return DSMOE_OK;
+    size_t size = (size_t)(t->options.n_sequences * t->options.sequence_length) * sizeof *numbers;
+    dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
+    memset(send, 0, 2 * (size_t)p->size * sizeof *send);
+    for (int r = 1; r < n_units; r++)
+        send[r] = (dsmoe_bytes){(char *)numbers + (size_t)r * size, size};
+    return peers_exchange(p, send, receive, error);
+}
+
+static dsmoe_status receive_unit(const dsmoe_trainer *t, int n_units, int32_t *numbers,
+                                 dsmoe_error *error)
+{
+    const dsmoe_peers *p = t->options.peers;
+    size_t size = (size_t)(t->options.n_sequences * t->options.sequence_length) * sizeof *numbers;
+    dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
+    memset(send, 0, 2 * (size_t)p->size * sizeof *send);
+    if (p->rank < n_units) receive[0] = (dsmoe_bytes){numbers, size};
+    return peers_exchange(p, send, receive, error);
+}
+
+dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const int32_t *tokens,
+                           const int32_t *targets, dsmoe_error *error)
+{
+    const dsmoe_peers *p = t->options.peers;
+    STATUS_TRY(send_order(p, (order){.kind = ORDER_BACKWARD, .n = n_units}, error));
+    STATUS_TRY(send_units(t, n_units, tokens, error));
+    STATUS_TRY(send_units(t, n_units, targets, error));
+    return dsmoe_trainer_backward(t, tokens, targets, NULL, error);
+}
+
+static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+                               dsmoe_error *error)
+{
+    dsmoe_status status = dsmoe_trainer_update(t, lr, update, error);
+    if (status == DSMOE_ERROR_PEER) return status;
+    STATUS_TRY(peers_agree(t->options.peers, status, error));
+    return peers_any(t->options.peers, *stop, stop, error);
+}
+
+dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+                         dsmoe_error *error)
+{
+    STATUS_TRY(send_order(t->options.peers,
+                          (order){.kind = ORDER_UPDATE, .lr = lr, .n_updates = t->n_updates},
+                          error));
+    return update_all(t, lr, update, stop, error);
+}
+
+/* ---- looking at the model ---------------------------------------------------------------------------- */
+
+dsmoe_status team_begin_serving(const dsmoe_trainer *t, dsmoe_error *error)
+{
+    if (!trainer_divides_experts(t)) return DSMOE_OK;
+    return send_order(t->options.peers, (order){.kind = ORDER_SERVE}, error);
+}
+
+dsmoe_status team_end_serving(const dsmoe_trainer *t, dsmoe_error *error)
+{
+    return trainer_divides_experts(t) ? serve_experts_end(t->options.peers, error) : DSMOE_OK;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+dsmoe_status team_end(const dsmoe_peers *p, dsmoe_status status, const dsmoe_error *reason)
+{
+    dsmoe_error said = reason ? *reason : (dsmoe_error){0};
+    STATUS_TRY(send_order(p, (order){.kind = ORDER_END, .n = (int32_t)status}, NULL));
+    return peers_broadcast(p, 0, &said, sizeof said, NULL);
+}
+
+static dsmoe_status hear_end(const dsmoe_peers *p, dsmoe_status status, dsmoe_error *error)
+{
+    dsmoe_error said;
+    STATUS_TRY(peers_broadcast(p, 0, &said, sizeof said, error));
+    if (error && status != DSMOE_OK) *error = said;
+    return status;
+}
+
+/* ---- following ------------------------------------------------------------------------------------------- */
+
+/* A step that is not finite is no failure: rank 0 knows, and the update skips. */
+static dsmoe_status follow_backward(const team_follower *f, int n_units, dsmoe_error *error)
+{
+    dsmoe_trainer *t = f->trainer;
+    bool is_there = t->options.peers->rank < n_units;
+    STATUS_TRY(receive_unit(t, n_units, f->tokens, error));
+    STATUS_TRY(receive_unit(t, n_units, f->targets, error));
+    dsmoe_status status = dsmoe_trainer_backward(t, is_there ? f->tokens : NULL,
+                                                 is_there ? f->targets : NULL, NULL, error);
+    return status == DSMOE_ERROR_NONFINITE ? DSMOE_OK : status;
+}
+
+static dsmoe_status follow_update(const team_follower *f, order o, dsmoe_error *error)
+{
+    bool stop = f->stop && f->stop(f->context);
+    f->trainer->n_updates = o.n_updates;
+    return update_all(f->trainer, o.lr, NULL, &stop, error);
+}
+
+static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
+{
+    dsmoe_trainer *t = f->trainer;
+    switch ((order_kind)o.kind) {
+    case ORDER_INIT: dsmoe_trainer_init(t, o.seed); return DSMOE_OK;
+    case ORDER_READ: return walk_read(t, (trainer_row)o.n, NULL, NULL, error);
+    case ORDER_FILL: return walk_fill(t, (trainer_row)o.n, NULL, NULL, error);
+    case ORDER_BACKWARD: return follow_backward(f, o.n, error);
+    case ORDER_UPDATE: return follow_update(f, o, error);
+    case ORDER_SERVE: return serve_experts(t->model, t->options.n_threads, error);
+    case ORDER_END: break;
+    }
+    return status_fail(error, DSMOE_ERROR_PEER, "rank 0 orders something unknown");
+}
+
+dsmoe_status team_follow(const team_follower *f, dsmoe_error *error)
+{
+    const dsmoe_peers *p = f->trainer->options.peers;
+    for (;;) {
+        order o;
+        STATUS_TRY(peers_broadcast(p, 0, &o, sizeof o, error));
+        if (o.kind == ORDER_END) return hear_end(p, (dsmoe_status)o.n, error);
+        STATUS_TRY(obey(f, o, error));
+    }
+}

@@ -1,0 +1,84 @@
+/* trainer_load.c - the weights of another model, of any type, into a trainer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/config.h"
+#include "model/gguf_names.h"
+#include "train/team.h"
+
+/* Its tensors in the order of the walk. */
+typedef struct load_walk {
+    dsmoe_trainer *trainer;
+    const dsmoe_model *model;
+    size_t next;
+    weight_spec *specs; /* [n_parameters]; their names do not last */
+    float *room;        /* the largest of them in float32 */
+} load_walk;
+
+static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    load_walk *walk = context;
+    dsmoe_trainer *t = walk->trainer;
+    if (walk->next >= t->n_parameters || strcmp(t->parameters[walk->next].name, spec->name) ||
+        t->parameters[walk->next].n != spec->shape[0] * spec->shape[1])
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "the model differs from the one to train at %s", spec->name);
+    walk->specs[walk->next++] = *spec;
+    return DSMOE_OK;
+}
+
+/* Rows of q and k of a GGUF file lie in another order. */
+static bool is_permuted(const dsmoe_model *model, const char *name)
+{
+    gguf_place place;
+    return model->weights->rope_pairs && gguf_place_of(name, &place) && place.permuted;
+}
+
+static const void *give_tensor(void *context, size_t index)
+{
+    const load_walk *walk = context;
+    const dsmoe_trainer *t = walk->trainer;
+    const weight_spec *spec = &walk->specs[index];
+    const matrix *m = spec->slot.matrix;
+    bool permuted = is_permuted(walk->model, t->parameters[index].name);
+    for (int64_t i = 0; i < spec->shape[0]; i++) {
+        int64_t row = permuted ? gguf_source_row(config_head_dim(&t->config), i) : i;
+        if (spec->n_dims == 1)
+            walk->room[row] = (*spec->slot.vector)[i];
+        else
+            t->kernels->dtypes[m->type].widen(spec->shape[1], matrix_at(*m, i, 0),
+                                              walk->room + row * spec->shape[1]);
+    }
+    return walk->room;
+}
+
+static dsmoe_status load(load_walk *walk, dsmoe_error *error)
+{
+    dsmoe_trainer *t = walk->trainer;
+    if (!walk->specs || !walk->room)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to load a model");
+    STATUS_TRY(weights_each(&walk->model->config, walk->model->weights, load_visit, walk, error));
+    if (walk->next < t->n_parameters)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
+                           t->parameters[walk->next].name);
+    STATUS_TRY(team_fill(t, ROW_WEIGHTS, give_tensor, walk, error));
+    return model_intact(walk->model, error);
+}
+
+dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model,
+                                dsmoe_error *error)
+{
+    if (!trainer || !model)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
+    int64_t most = 0;
+    for (size_t i = 0; i < trainer->n_parameters; i++)
+        if (trainer->parameters[i].n > most) most = trainer->parameters[i].n;
+    load_walk walk = {.trainer = trainer,
+                      .model = model,
+                      .specs = calloc(trainer->n_parameters, sizeof *walk.specs),
+                      .room = malloc((size_t)most * sizeof *walk.room)};
+    dsmoe_status status = load(&walk, error);
+    free(walk.specs);
+    free(walk.room);
+    return status;
+}

@@ -1,0 +1,143 @@
+/* units.c - forward, what the ranks tell each other, and backward. */
+#include "train/units.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "train/step.h"
+
+/* ---- reports ----------------------------------------------------------------------------------- */
+
+size_t units_report_size(const dsmoe_trainer *t)
+{
+    size_t n = (size_t)t->n_moe_layers, n_experts = (size_t)t->config.n_routed_experts;
+    size_t size =
+        sizeof(unit_report) + n * (sizeof(dsmoe_layer_losses) + n_experts * sizeof(int32_t));
+    return (size + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+}
+
+unit_report *units_report(const dsmoe_trainer *t, int rank)
+{
+    return (unit_report *)((char *)t->reports + (size_t)rank * units_report_size(t));
+}
+
+dsmoe_layer_losses *units_layers(const dsmoe_trainer *t, int rank)
+{
+    return (dsmoe_layer_losses *)(units_report(t, rank) + 1);
+}
+
+int32_t *units_load(const dsmoe_trainer *t, int rank)
+{
+    return (int32_t *)(units_layers(t, rank) + t->n_moe_layers);
+}
+
+dsmoe_batch_losses units_losses(const dsmoe_trainer *t, int rank)
+{
+    dsmoe_batch_losses losses = {.loss = units_report(t, rank)->loss,
+                                 .layers = units_layers(t, rank)};
+    for (int64_t i = 0; i < t->n_moe_layers; i++) {
+        losses.aux_loss += losses.layers[i].aux_loss;
+        losses.device_loss += losses.layers[i].device_loss;
+    }
+    return losses;
+}
+
+static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
+{
+    if (!t->options.peers) return DSMOE_OK;
+    double start = clock_seconds();
+    dsmoe_bytes *parts = t->fold.lists;
+    for (int r = 0; r < t->options.peers->size; r++)
+        parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
+    dsmoe_status status = peers_gather(t->options.peers, parts, error);
+    t->times.waiting += clock_seconds() - start;
+    return status;
+}
+
+/* Everybody counts all. */
+static void count_units(dsmoe_trainer *t, int64_t *n_units, bool *is_well)
+{
+    *n_units = 0;
+    *is_well = true;
+    for (int r = 0; r < peers_size(t->options.peers); r++) {
+        const int32_t *load = units_load(t, r);
+        *is_well = *is_well && units_report(t, r)->status == DSMOE_OK;
+        if (!units_report(t, r)->is_there) continue;
+        (*n_units)++;
+        for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++)
+            t->expert_load[i] += load[i];
+    }
+}
+
+/* ---- one unit ---------------------------------------------------------------------------------- */
+
+static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, int32_t least,
+                                 const char *what, dsmoe_error *error)
+{
+    for (int64_t i = 0; i < t->options.n_sequences * t->options.sequence_length; i++)
+        if (tokens[i] < least || tokens[i] >= t->config.vocab_size)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "%s %lld is %d, which is not a token of a vocabulary of %lld", what,
+                               (long long)i, tokens[i], (long long)t->config.vocab_size);
+    return DSMOE_OK;
+}
+
+static dsmoe_status forward(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
+                            dsmoe_error *error)
+{
+    unit_report *report = units_report(t, peers_rank(t->options.peers));
+    memset(report, 0, units_report_size(t));
+    report->is_there = tokens != NULL;
+    report->loss = NAN;
+    fold_begin(t);
+    STATUS_TRY(step_forward(t, tokens, error));
+    if (!tokens) return DSMOE_OK;
+    report->loss = step_predict(t, targets);
+    if (isfinite(report->loss)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
+}
+
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+static dsmoe_status check_arguments(const dsmoe_trainer *t, const int32_t *tokens,
+                                    const int32_t *targets, dsmoe_error *error)
+{
+    if (!tokens && !targets && t->options.peers) return DSMOE_OK; /* a rank without a unit */
+    if (!tokens || !targets)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no tokens or targets given");
+    STATUS_TRY(check_tokens(t, tokens, 0, "token", error));
+    return check_tokens(t, targets, -1, "target", error);
+}
+
+/* The ranks go backward together, or not at all. */
+static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
+                             dsmoe_error *error)
+{
+    int64_t n_units;
+    bool is_well;
+    dsmoe_status status = forward(t, tokens, targets, error);
+    if (status == DSMOE_ERROR_PEER) return status;
+    units_report(t, peers_rank(t->options.peers))->status = (int32_t)status;
+    STATUS_TRY(gather_reports(t, error));
+    count_units(t, &n_units, &is_well);
+    if (is_well)
+        status = step_backward(t, tokens, error);
+    else
+        status = peers_agree(t->options.peers, status, error);
+    t->n_batches += n_units;
+    t->poisoned = t->poisoned || status != DSMOE_OK;
+    return status;
+}
+
+dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
+                                    const int32_t *targets, dsmoe_batch_losses *losses,
+                                    dsmoe_error *error)
+{
+    if (!trainer) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer given");
+    dsmoe_error own, *why = error ? error : &own;
+    STATUS_TRY(check_arguments(trainer, tokens, targets, why));
+    dsmoe_status status = run_wave(trainer, tokens, targets, why);
+    if (losses) *losses = units_losses(trainer, peers_rank(trainer->options.peers));
+    return status;
+}
