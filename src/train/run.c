@@ -197,17 +197,25 @@ static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Looking at the model changes nothing in it: what fails there is said, and the run goes on. */
-static void look(run *r, bool at_checkpoint)
+/* Looking at the model changes nothing in it: what fails there is said, and the run goes on, unless ranks are lost. */
+static dsmoe_status excuse(run *r, dsmoe_status status, const char *what, const dsmoe_error *reason,
+                           dsmoe_error *error)
+{
+    if (status == DSMOE_ERROR_PEER) return status_fail(error, status, "%s", reason->message);
+    if (status != DSMOE_OK) run_message(r, "%s: %s", what, reason->message);
+    return DSMOE_OK;
+}
+
+static dsmoe_status look(run *r, bool at_checkpoint, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
     dsmoe_error reason;
-    if (evaluates(r) && (at_checkpoint || is_due(s->eval_every, r->state.step)) &&
-        evaluate(r, at_checkpoint, &reason) != DSMOE_OK)
-        run_message(r, "the held-out loss could not be measured: %s", reason.message);
+    if (evaluates(r) && (at_checkpoint || is_due(s->eval_every, r->state.step)))
+        STATUS_TRY(excuse(r, evaluate(r, at_checkpoint, &reason),
+                          "the held-out loss could not be measured", &reason, error));
     bool samples = is_due(s->sample_every, r->state.step) || (is_end(r) && s->sample_every > 0);
-    if (samples && !r->stopped && run_sample(r, &reason) != DSMOE_OK)
-        run_message(r, "no sample could be written: %s", reason.message);
+    if (!samples || r->stopped) return DSMOE_OK;
+    return excuse(r, run_sample(r, &reason), "no sample could be written", &reason, error);
 }
 
 static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
@@ -215,7 +223,7 @@ static dsmoe_status do_what_is_due(run *r, dsmoe_error *error)
     bool saves =
         is_end(r) || (is_due(r->settings.save_every, r->state.step) && r->n_skipped_in_row == 0);
     if (saves) STATUS_TRY(save(r, true, error));
-    look(r, saves);
+    STATUS_TRY(look(r, saves, error));
     if (saves) prune(r);
     if (report_is_due(r) && !is_end(r)) refresh_report(r);
     return DSMOE_OK;
@@ -238,7 +246,7 @@ static dsmoe_status save_last(run *r, dsmoe_error *error)
 static dsmoe_status loop(run *r, dsmoe_error *error)
 {
     if (is_pending(r)) {
-        look(r, r->state.is_due);
+        STATUS_TRY(look(r, r->state.is_due, error));
         if (!r->state.is_due) STATUS_TRY(save_last(r, error)); /* with what was counted */
         prune(r);
     }

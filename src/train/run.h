@@ -43,9 +43,9 @@ typedef struct run {
     bool is_preparing; /* a new folder that does not hold a run yet */
     int lock;          /* the folder, opened: one process at a time trains there; -1: not open */
     bool stopped;
-    const dsmoe_peers *peers; /* NULL: alone */
-    bool has_ranks;           /* the others wait for orders */
-    bool told_ranks;          /* they know what this run is, or that there is none */
+    const dsmoe_peers *peers;   /* NULL: alone */
+    bool has_ranks;             /* the others wait for orders */
+    bool told_ranks;            /* they know what this run is, or that there is none */
     double started;             /* when, on the clock */
     bool is_late;               /* the time limit has passed */
     dsmoe_tokenizer *tokenizer; /* NULL if the data are tokens already */

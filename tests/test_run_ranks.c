@@ -1,0 +1,264 @@
+/* test_run_ranks.c - training runs of several ranks: the checkpoints and the log of one machine, for any number of
+ * ranks that may change on the way; failures of one that end all with the same words; and ranks that die at any moment
+ * and cost nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "run_witness.h"
+#include "scratch.h"
+#include "socket_peers.h"
+
+enum { LOST = 3 }; /* the exit code of a rank that a run told so */
+
+/* ---- runs of ranks -------------------------------------------------------------------------------- */
+
+typedef struct story {
+    dsmoe_run_settings settings;
+    const char *resume; /* NULL: a new run */
+    dsmoe_parallel parallel;
+    int n_threads;
+    int64_t stop_after;
+    int stop_rank;       /* which wants an end */
+    int64_t stop_at_ask; /* the n-th time it is asked; 0: never */
+    int64_t n_asked;
+    int bad_rank;         /* one that cannot start; -1: none */
+    int64_t largest_file; /* that rank 0 can write; 0: any */
+    dsmoe_status expected;
+    const char *words; /* of the error */
+} story;
+
+static story story_make(const char *name, dsmoe_parallel parallel)
+{
+    story s = {.settings = tiny_settings(directory, name),
+               .parallel = parallel,
+               .n_threads = 1,
+               .stop_rank = -1,
+               .bad_rank = -1};
+    s.settings.accumulate = 3;
+    s.settings.device_groups = 2;
+    s.settings.log_every = 2;
+    return s;
+}
+
+static bool wants_stop(void *context)
+{
+    story *s = context;
+    return s->stop_at_ask > 0 && ++s->n_asked >= s->stop_at_ask;
+}
+
+static int run_rank(const dsmoe_peers *peers, void *context)
+{
+    story *s = context;
+    dsmoe_run_options options = {.resume = s->resume,
+                                 .peers = peers,
+                                 .parallel = s->parallel,
+                                 .n_threads = peers->rank == s->bad_rank ? 5000 : s->n_threads,
+                                 .stop_after = s->stop_after,
+                                 .context = s};
+    if (peers->rank == s->stop_rank) options.stop = wants_stop;
+    if (s->largest_file > 0 && peers->rank == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)s->largest_file, RLIM_INFINITY});
+    }
+    dsmoe_error error = {0};
+    dsmoe_status status = dsmoe_run(s->resume ? NULL : &s->settings, &options, NULL, &error);
+    if (status == DSMOE_ERROR_PEER && s->expected != DSMOE_ERROR_PEER) return LOST;
+    if (status != s->expected || (s->words && !strstr(error.message, s->words))) {
+        fprintf(stderr, "rank %d: status %d: %s\n", peers->rank, (int)status, error.message);
+        return 1;
+    }
+    return 0;
+}
+
+static void run_ranks(story *s, int n_ranks)
+{
+    assert_true(socket_peers_run(n_ranks, run_rank, s, NULL, NULL));
+}
+
+/* The run that all others are compared with. */
+static int make_alone(void **state)
+{
+    if (make_directory(state)) return -1;
+    tiny_write_text(directory);
+    tiny_write_config(directory);
+    story s = story_make("alone", DSMOE_PARALLEL_DATA);
+    return socket_peers_run(1, run_rank, &s, NULL, NULL) ? 0 : -1;
+}
+
+static int remove_alone(void **state)
+{
+    (void)state;
+    tiny_remove(directory);
+    return 0;
+}
+
+/* ---- what they leave ------------------------------------------------------------------------------- */
+
+/* The next line of a log of that type, up to what differs from run to run; NULL after the last. */
+static char *next_line(const char **log, const char *type)
+{
+    char begins[64];
+    snprintf(begins, sizeof begins, "{\"type\":\"%s\",", type);
+    const char *line = strstr(*log, begins);
+    if (!line) return NULL;
+    size_t n = strcspn(line, "\n");
+    *log = line + n;
+    char *copy = strndup(line, n), *speed = strstr(copy, ",\"tokens_per_s\"");
+    if (speed)
+        memmove(speed, speed + strcspn(speed + 1, ",") + 1,
+                strlen(speed + strcspn(speed + 1, ",") + 1) + 1);
+    char *time = strstr(copy, ",\"time\"");
+    if (time) *time = '\0';
+    return copy;
+}
+
+static void assert_same_log(const char *a, const char *b)
+{
+    static const char *const types[] = {"step", "load", "eval", "routing", "end"};
+    size_t size;
+    char *x = tiny_read(tiny_path(run_folder(a), "metrics.jsonl"), &size);
+    char *y = tiny_read(tiny_path(run_folder(b), "metrics.jsonl"), &size);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *at_x = x, *at_y = y;
+        int n = 0;
+        for (;; n++) {
+            char *line_x = next_line(&at_x, types[i]), *line_y = next_line(&at_y, types[i]);
+            if (!line_x || !line_y) {
+                assert_true(line_x == line_y);
+                break;
+            }
+            if (strcmp(line_x, line_y)) fail_msg("%s\nis not\n%s", line_y, line_x);
+            free(line_x);
+            free(line_y);
+        }
+        assert_true(n > 0);
+    }
+    free(x);
+    free(y);
+}
+
+static void compare(story *s, int n_ranks, const char *name)
+{
+    run_ranks(s, n_ranks);
+    assert_same_end("alone", name);
+    assert_same_log("alone", name);
+    tiny_remove(run_folder(name));
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------- */
+
+static void test_exact(void **state)
+{
+    (void)state;
+    for (int n_ranks = 1; n_ranks <= 4; n_ranks++)
+        for (int way = 0; way < 4; way++) {
+            story s = story_make("ranks", way & 1 ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
+            s.n_threads = way & 2 ? 2 : 1;
+            compare(&s, n_ranks, "ranks");
+        }
+}
+
+/* Other ranks and another way each time it is resumed; a follower is who stops it first. */
+static void test_resume(void **state)
+{
+    (void)state;
+    story s = story_make("parts", DSMOE_PARALLEL_DATA);
+    s.stop_rank = 2;
+    s.stop_at_ask = 2;
+    run_ranks(&s, 3);
+    story next = {.resume = run_folder("parts"),
+                  .parallel = DSMOE_PARALLEL_EXPERTS,
+                  .n_threads = 2,
+                  .stop_after = 4,
+                  .stop_rank = -1,
+                  .bad_rank = -1};
+    run_ranks(&next, 2);
+    next.parallel = DSMOE_PARALLEL_DATA;
+    next.stop_after = 0;
+    run_ranks(&next, 4);
+    assert_same_end("alone", "parts");
+    tiny_remove(run_folder("parts"));
+}
+
+/* What is wrong with one rank is what all ranks say. */
+static void test_failures(void **state)
+{
+    (void)state;
+    story s = story_make("failed", DSMOE_PARALLEL_DATA);
+    snprintf(s.settings.data[0], sizeof s.settings.data[0], "%s/nothing", directory);
+    s.expected = DSMOE_ERROR_IO;
+    s.words = "nothing";
+    run_ranks(&s, 3);
+    assert_false(tiny_exists(run_folder("failed")));
+
+    s = story_make("failed", DSMOE_PARALLEL_EXPERTS);
+    s.bad_rank = 2;
+    s.expected = DSMOE_ERROR_ARGUMENT;
+    s.words = "rank 2 on machine2: threads are 1 to 1024, not 5000";
+    run_ranks(&s, 3);
+    assert_false(tiny_exists(run_folder("failed")));
+
+    /* A checkpoint is larger than the text, its tokens and the log: the disk fails there first. */
+    for (int way = 0; way < 2; way++) {
+        s = story_make("failed", way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
+        s.largest_file = 60000;
+        s.expected = DSMOE_ERROR_IO;
+        s.words = "last good checkpoint: none yet";
+        run_ranks(&s, 3);
+        story next = {
+            .resume = run_folder("failed"), .n_threads = 1, .stop_rank = -1, .bad_rank = -1};
+        run_ranks(&next, 2);
+        assert_same_end("alone", "failed");
+        tiny_remove(run_folder("failed"));
+    }
+}
+
+/* A rank dies at one of its calls; what it leaves goes on to the same bits. */
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        story s = story_make("killed", way & 1 ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
+        socket_peers_end ends[3];
+        assert_true(socket_peers_run(3, run_rank, &s, NULL, ends));
+        tiny_remove(run_folder("killed"));
+        int bad_rank = way & 2 ? 1 : 0;
+        int64_t n_calls = ends[bad_rank].n_calls;
+        for (int64_t call = 1; call <= n_calls; call += n_calls / 12) {
+            socket_peers_options how = {
+                .bad_rank = bad_rank, .dies_at_call = call, .time_limit = 20};
+            assert_false(socket_peers_run(3, run_rank, &s, &how, ends));
+            for (int r = 0; r < 3; r++) {
+                if (r == bad_rank) assert_int_equal(ends[r].signal, SIGKILL);
+                bool is_done = ends[r].exit_code == 0 && call > n_calls - 3; /* the last words */
+                if (r != bad_rank && !is_done) assert_int_equal(ends[r].exit_code, LOST);
+            }
+            bool began = tiny_exists(tiny_path(run_folder("killed"), "settings.json"));
+            story next = s;
+            if (began) next.resume = run_folder("killed");
+            run_ranks(&next, 1 + (int)(call % 3));
+            assert_same_end("alone", "killed");
+            tiny_remove(run_folder("killed"));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_killed),
+    };
+    return cmocka_run_group_tests(tests, make_alone, remove_alone);
+}
