@@ -49,6 +49,9 @@ for n in 1 2 3 4; do
     passes "$n" "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" cases 30000
 done
 passes 3 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" cases 25000000
+export OMPI_MCA_btl=self,tcp # as between machines
+passes 4 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" cases 200000
+unset OMPI_MCA_btl
 echo "the plugin passes on 1 to 4 ranks"
 
 # A rank that goes wrong ends the job within seconds.
@@ -87,3 +90,4 @@ echo "only rank 0 is heard, and an error is told once"
 
 # ---- dsmoe --------------------------------------------------------------------------------------
 fails_once 2 "^dsmoe plan: it runs on one machine only: start it without mpirun$" 3 "$build/dsmoe" plan
+sh "$(dirname "$0")/test_mpi_hosts.sh" "$build"

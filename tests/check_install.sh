@@ -13,6 +13,10 @@ cmake --install "$build" --prefix "$prefix" >/dev/null
 libdir=$(dirname "$(find "$prefix" -name libdsmoe.so | head -n 1)")
 [ -f "$libdir/libdsmoe.a" ] || { echo "no libdsmoe.a"; exit 1; }
 
+if [ -f "$build/dsmoe_mpi.so" ]; then # where the command looks for it
+    [ -f "$libdir/dsmoe/dsmoe_mpi.so" ] || { echo "no plugin for Open MPI"; exit 1; }
+fi
+
 runs() { # program
     "$1" | grep -q '^y\[0\] = ' || { echo "$1 does not run"; exit 1; }
 }

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,12 +122,27 @@ static mpi_peers_open *load(reason why)
     return found;
 }
 
+/* Ranks that cannot reach each other wait for ever and say nothing. */
+static void on_slow_start(int signal_number)
+{
+    static const char message[] = "dsmoe: still waiting for the other ranks; docs/machines.md says "
+                                  "what to look at if it goes on\n";
+    (void)signal_number;
+    ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+    (void)written;
+}
+
 static bool join(reason why)
 {
+    enum { SLOW = 20 }; /* seconds */
     dsmoe_error error;
     mpi_peers_open *open_mpi = load(why);
     if (!open_mpi) return false;
-    if (open_mpi(DSMOE_VERSION, &self.mpi, &error) != DSMOE_OK) {
+    cli_handle_signal(SIGALRM, on_slow_start);
+    alarm(SLOW);
+    dsmoe_status status = open_mpi(DSMOE_VERSION, &self.mpi, &error);
+    alarm(0);
+    if (status != DSMOE_OK) {
         snprintf(why, sizeof(reason), "%s", error.message);
         return false;
     }
