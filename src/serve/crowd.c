@@ -18,9 +18,14 @@ bool crowd_create(crowd *c, const routing_shape *shape)
     return routing_crowd_create(&c->sums, shape);
 }
 
-void crowd_free(crowd *c)
+void crowd_dismiss(crowd *c)
 {
     while (c->n_watchers > 0) http_end(c->watchers[--c->n_watchers]);
+}
+
+void crowd_free(crowd *c)
+{
+    crowd_dismiss(c);
     routing_crowd_free(&c->sums);
 }
 

@@ -42,6 +42,7 @@ struct http_server {
     int left_over; /* the descriptor that MHD listened on until it was told to stop; -1: it still does */
     atomic_int references; /* the server's own and one of each exchange */
     http_bodies bodies;
+    atomic_int n_answers;
     atomic_bool stopping, quiet;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;  /* the watcher must look now */
@@ -60,6 +61,7 @@ struct http_exchange {
     http_request request;
     double began;
     bool handed;      /* somebody answers, and will end the answer */
+    bool counted;     /* among those that are answered */
     size_t swallowed; /* bytes of a body that nobody wants */
 
     pthread_mutex_t lock;              /* of what follows */
@@ -363,6 +365,8 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
 static enum MHD_Result answer(http_exchange *x, struct MHD_Connection *connection)
 {
     set_deadline(x->server, connection, 0);
+    if (!x->counted) atomic_fetch_add(&x->server->n_answers, 1);
+    x->counted = true;
     pthread_mutex_lock(&x->lock);
     bool cut = x->gone || x->broken || atomic_load(&x->server->stopping);
     bool ready = x->ended || (x->stream && x->started);
@@ -389,6 +393,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
                   !http_bytes_count(&x->waiting);
     x->took = clock_seconds() - x->began;
     pthread_mutex_unlock(&x->lock);
+    if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
     if (!x->handed) exchange_release(x); /* nobody ever learnt of it */
     exchange_release(x);
@@ -624,6 +629,8 @@ int http_server_connections(http_server *server)
     pthread_mutex_unlock(&server->lock);
     return n;
 }
+
+int http_server_answers(http_server *server) { return atomic_load(&server->n_answers); }
 
 /* MHD must not be stopped while a connection is suspended; from here on none will be. */
 static void resume_all(http_server *server)

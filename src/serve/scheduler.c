@@ -120,7 +120,11 @@ static void fail_job(job *j, const dsmoe_error *error)
 
 /* ---- jobs that come, clients that leave ------------------------------------------------------------- */
 
-static bool has_work(const scheduler *s) { return s->jobs || s->arrived || s->n_watchers_arrived; }
+static bool has_work(const scheduler *s)
+{
+    bool dismisses = s->closed && s->crowd.n_watchers > 0;
+    return s->jobs || s->arrived || s->n_watchers_arrived || dismisses;
+}
 
 static void wait_until(scheduler *s, double seconds)
 {
@@ -147,6 +151,7 @@ static bool receive(scheduler *s)
     for (int i = 0; i < s->n_watchers_arrived; i++)
         crowd_add_watcher(&s->crowd, s->watchers_arrived[i]);
     s->n_watchers_arrived = 0;
+    if (s->closed) crowd_dismiss(&s->crowd);
     bool goes_on = !s->stopped;
     pthread_mutex_unlock(&s->lock);
     return goes_on;
@@ -518,6 +523,7 @@ void scheduler_close(scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     s->closed = true;
+    pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -36,7 +36,7 @@ scheduler_answer scheduler_submit(scheduler *s, job *j);
 /* Sends what the crowd does to this client until it leaves; false if the scheduler is closed. */
 bool scheduler_watch(scheduler *s, http_exchange *exchange);
 
-/* Takes no more jobs. */
+/* Takes no more jobs, and ends the streams of those who watch. */
 void scheduler_close(scheduler *s);
 /* Waits until all jobs have ended, at most so many seconds; whether they have. */
 bool scheduler_drain(scheduler *s, double seconds);
