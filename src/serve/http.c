@@ -389,8 +389,9 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     x->connection = NULL;
     x->suspended = false;
     x->gone = true;
-    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && x->ended &&
-                  !http_bytes_count(&x->waiting);
+    bool all_sent = x->ended && !http_bytes_count(&x->waiting);
+    if (!strcmp(x->request.method, "HEAD")) all_sent = true; /* the body stays here */
+    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && all_sent;
     x->took = clock_seconds() - x->began;
     pthread_mutex_unlock(&x->lock);
     if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
