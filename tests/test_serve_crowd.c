@@ -107,8 +107,6 @@ static void company_changes_nothing(void **state)
     for (int i = 0; i < ASKERS; i++) free(alone[i]);
 }
 
-/* ---- those who leave ----------------------------------------------------------------------------- */
-
 #define LONG_TEXT                                                                                  \
     "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, \"seed\": 1}"
 
@@ -124,6 +122,33 @@ static void wait_for(server *s, const char *name, double value)
     while (metric(s, name) != value)
         if (clock_seconds() > end) fail_msg("%s did not become %g", name, value);
 }
+
+/* Texts that fill a small batch with their tokens leave something for prompts all the same. */
+static void writers_do_not_starve_prompts(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_batch = 2;
+    server *s = start_server(&o);
+    http_client writing[2], late;
+    hold(true);
+    begin_asking(&writing[0], s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_running", 1);
+    begin_asking(&writing[1], s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    begin_asking(&late, s, "{\"prompt\": \"b\", \"max_tokens\": 3, \"ignore_eos\": true}");
+    wait_for(s, "dsmoe_requests_waiting", 2);
+    hold(false);
+    assert_int_equal(client_read(&late), 200);
+    hold(true);
+    assert_true(metric(s, "dsmoe_predicted_tokens_total") < 100);
+    hold(false);
+    for (int i = 0; i < 2; i++) client_close(&writing[i]);
+    client_close(&late);
+    server_free(s);
+}
+
+/* ---- those who leave ----------------------------------------------------------------------------- */
 
 static void leaving_frees_a_slot(void **state)
 {
@@ -444,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(writers_do_not_starve_prompts),
         cmocka_unit_test(leaving_frees_a_slot),
         cmocka_unit_test(leaving_in_the_middle_of_a_prompt),
         cmocka_unit_test(slow_readers_hold_up_only_themselves),

@@ -277,6 +277,7 @@ static int64_t piece_of(const text *t, int64_t share)
 static void add_prompts(scheduler *s)
 {
     int64_t room = s->seen_engine.n_batch - s->n_writing;
+    if (room < 1) room = BUDGET_STEP; /* more than fits: the engine takes two steps */
     int64_t left = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room;
     text *oldest = next_prompt(s, false);
     if (oldest) oldest->n_in_pass = piece_of(oldest, left > BUDGET_STEP ? left / 2 : left);
@@ -303,7 +304,7 @@ static void compose(scheduler *s)
 {
     s->n_turns = s->n_writing = s->n_prompt = 0;
     add_writing(s);
-    if (s->seen_engine.n_batch > s->n_writing) add_prompts(s);
+    add_prompts(s);
 }
 
 /* What follows from a turn. */
