@@ -157,10 +157,10 @@ static int settle_options(serve_options *o)
 
 static volatile sig_atomic_t n_signals;
 
+/* A lost terminal is not impatient: the kernel and the shell may both tell of it. */
 static void on_signal(int signal_number)
 {
-    (void)signal_number;
-    n_signals++;
+    if (signal_number != SIGHUP || n_signals == 0) n_signals++;
 }
 
 /* Tells systemd, if that waits to be told. */
@@ -243,7 +243,7 @@ int command_serve(int argc, char **argv)
     if (code != CLI_OK) return code;
     cli_handle_signal(SIGINT, on_signal);
     cli_handle_signal(SIGTERM, on_signal);
-    cli_handle_signal(SIGHUP, on_signal);
+    cli_handle_hangup(on_signal);
     signal(SIGPIPE, SIG_IGN);
     server *s;
     dsmoe_model *model = NULL;
