@@ -18,6 +18,8 @@
 
 /* ---- a running command ------------------------------------------------------------------------- */
 
+#define ANY_PORT "--port", "0"
+
 typedef struct command {
     pid_t id;
     char url[256], errors[320], told[64]; /* errors: the file; told: the socket of systemd */
@@ -37,8 +39,8 @@ static int listen_for_news(command *c)
 
 static void become_command(const command *c, int output, const char *const *more)
 {
-    const char *arguments[32] = {"dsmoe", "serve", "-m", path, "-t", "1", "--port", "0"};
-    int n = 8;
+    const char *arguments[32] = {"dsmoe", "serve", "-m", path, "-t", "1"};
+    int n = 6;
     while (*more) arguments[n++] = *more++;
     int errors = open(c->errors, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     setenv("NOTIFY_SOCKET", c->told, 1);
@@ -146,7 +148,7 @@ static void begins_and_ends(void **state)
     command c;
     char log[320];
     snprintf(log, sizeof log, "%s/log", directory);
-    start_command(&c, (const char *const[]){"--log", log, NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, "--log", log, NULL});
     expect_news(&c, "READY=1\n");
     assert_int_equal(strncmp(c.url, "http://127.0.0.1:", 17), 0);
     assert_null(strstr(read_text(c.errors), "warning: anybody"));
@@ -169,9 +171,10 @@ static void warns_who_is_open_to_all(void **state)
     (void)state;
     command c;
     const struct {
-        const char *more[5];
+        const char *more[7];
         bool warns;
-    } cases[] = {{{"--host", "0.0.0.0"}, true}, {{"--host", "0.0.0.0", "--api-key", "k"}, false}};
+    } cases[] = {{{ANY_PORT, "--host", "0.0.0.0"}, true},
+                 {{ANY_PORT, "--host", "0.0.0.0", "--api-key", "k"}, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_command(&c, cases[i].more);
         assert_int_equal(strstr(read_text(c.errors), "warning: anybody") != NULL, cases[i].warns);
@@ -180,13 +183,32 @@ static void warns_who_is_open_to_all(void **state)
     }
 }
 
+/* Nobody is sent to an address that no browser knows. */
+static void listens_on_a_file(void **state)
+{
+    (void)state;
+    command c;
+    char file[320], printed[340];
+    snprintf(file, sizeof file, "%s/socket", directory);
+    snprintf(printed, sizeof printed, "unix:%s", file);
+    start_command(&c, (const char *const[]){"--unix", file, NULL});
+    expect_news(&c, "READY=1\n");
+    assert_string_equal(c.url, printed);
+    assert_null(strstr(read_text(c.errors), "browser"));
+    assert_non_null(strstr(read_text(c.errors), "dsmoe chat --unix"));
+    assert_int_equal(status_of(&c, "GET", "/health", NULL), 200);
+    kill(c.id, SIGTERM);
+    assert_int_equal(wait_for_end(&c), 0);
+    assert_int_equal(access(file, F_OK), -1);
+}
+
 /* Whoever started it with nohup closes his terminal and means the server to stay. */
 static void outlives_its_terminal(void **state)
 {
     (void)state;
     command c;
     signal(SIGHUP, SIG_IGN);
-    start_command(&c, (const char *const[]){NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, NULL});
     signal(SIGHUP, SIG_DFL);
     kill(c.id, SIGHUP);
     sleep_seconds(0.3); /* it looks ten times a second */
@@ -194,7 +216,7 @@ static void outlives_its_terminal(void **state)
     assert_int_equal(status_of(&c, "GET", "/health", NULL), 200);
     kill(c.id, SIGTERM);
     assert_int_equal(wait_for_end(&c), 0);
-    start_command(&c, (const char *const[]){NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, NULL});
     kill(c.id, SIGHUP);
     assert_int_equal(wait_for_end(&c), 0);
 }
@@ -204,7 +226,7 @@ static void a_signal_lets_answers_end(void **state)
     (void)state;
     command c;
     http_client client;
-    start_command(&c, (const char *const[]){"-c", "5000", NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, "-c", "5000", NULL});
     begin_long_answer(&c, &client, 3000);
     kill(c.id, SIGTERM);
     while (status_of(&c, "GET", "/health", NULL) == 200) sleep_seconds(0.01);
@@ -219,7 +241,7 @@ static void a_second_signal_ends_at_once(void **state)
     (void)state;
     command c;
     http_client client;
-    start_command(&c, (const char *const[]){"-c", "100000", NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, "-c", "100000", NULL});
     begin_long_answer(&c, &client, 90000);
     kill(c.id, SIGTERM);
     while (status_of(&c, "GET", "/health", NULL) == 200) sleep_seconds(0.01);
@@ -235,7 +257,7 @@ static void limits_how_long_answers_may_go_on(void **state)
     (void)state;
     command c;
     http_client client;
-    start_command(&c, (const char *const[]){"-c", "100000", "--drain", "1", NULL});
+    start_command(&c, (const char *const[]){ANY_PORT, "-c", "100000", "--drain", "1", NULL});
     begin_long_answer(&c, &client, 90000);
     kill(c.id, SIGTERM);
     assert_non_null(strstr(last_event(&client), "the server is being stopped"));
@@ -248,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(begins_and_ends),
         cmocka_unit_test(warns_who_is_open_to_all),
+        cmocka_unit_test(listens_on_a_file),
         cmocka_unit_test(outlives_its_terminal),
         cmocka_unit_test(a_signal_lets_answers_end),
         cmocka_unit_test(a_second_signal_ends_at_once),
