@@ -324,6 +324,43 @@ static void keys_and_origins(void **state)
     server_free(s);
 }
 
+static bool has_header(const http_client *client, const char *name, const char *value)
+{
+    const char *is = client_header(client, name);
+    return is && !strcmp(is, value);
+}
+
+/* The official client sends headers of its own (x-stainless-…), which a browser asks about first; and a page
+ * must be able to read why it was refused. */
+static void pages_elsewhere(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"sesame"}, *const origins[] = {"https://chat.example"};
+    static const char origin[] = "Origin: https://chat.example\r\n";
+    server_options o = served_options();
+    o.api_keys = keys;
+    o.cors_origins = origins;
+    o.n_api_keys = o.n_cors_origins = 1;
+    server *s = start_server(&o);
+    http_client client;
+    assert_int_equal(
+        client_fetch(&client, server_url(s), "OPTIONS", "/v1/chat/completions", origin, NULL), 204);
+    assert_true(has_header(&client, "Access-Control-Allow-Origin", "https://chat.example"));
+    assert_true(has_header(&client, "Access-Control-Allow-Headers", "Authorization, *"));
+    assert_non_null(strstr(client_header(&client, "Access-Control-Allow-Methods"), "POST"));
+    client_close(&client);
+    assert_int_equal(client_fetch(&client, server_url(s), "GET", "/v1/models", origin, NULL), 401);
+    assert_true(has_header(&client, "Access-Control-Allow-Origin", "https://chat.example"));
+    assert_true(has_header(&client, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After"));
+    client_close(&client);
+    assert_int_equal(client_fetch(&client, server_url(s), "GET", "/v1/models",
+                                  "Origin: https://other.example\r\n", NULL),
+                     403);
+    assert_null(client_header(&client, "Access-Control-Allow-Origin"));
+    client_close(&client);
+    server_free(s);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------ */
 
 static void *drain(void *context) { return server_drain(context, 10) ? context : NULL; }
@@ -477,6 +514,7 @@ int main(void)
         cmocka_unit_test(time_is_limited),
         cmocka_unit_test(health_knows_a_hanging_engine),
         cmocka_unit_test(keys_and_origins),
+        cmocka_unit_test(pages_elsewhere),
         cmocka_unit_test(drains),
         cmocka_unit_test(last_answers_are_sent),
         cmocka_unit_test(drains_what_is_on_its_way),

@@ -78,14 +78,15 @@ static void allow_origin(const server *s, http_exchange *exchange, const guard_r
     const char *origin = guard_allowed_origin(&s->guard, r);
     if (!origin) return;
     http_add_header(exchange, "Access-Control-Allow-Origin", origin);
+    http_add_header(exchange, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     http_add_header(exchange, "Vary", "Origin");
 }
 
 static void answer_options(http_exchange *exchange)
 {
     http_add_header(exchange, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_add_header(exchange, "Access-Control-Allow-Headers",
-                    "Authorization, Content-Type, X-Api-Key");
+    /* "*" is every header but that one; clients send many of their own. */
+    http_add_header(exchange, "Access-Control-Allow-Headers", "Authorization, *");
     http_add_header(exchange, "Access-Control-Max-Age", "600");
     http_answer(exchange, 204, "text/plain", "", 0);
 }
@@ -109,12 +110,12 @@ static bool admit(void *context, http_exchange *exchange)
     guard_request r = describe(s, exchange);
     int status;
     const char *wrong = guard_check(&s->guard, &r, &status);
+    if (!wrong || status == 401) allow_origin(s, exchange, &r);
     if (wrong) {
         if (status == 401) http_add_header(exchange, "WWW-Authenticate", "Bearer");
         refuse(exchange, status, "%s", wrong);
         return true;
     }
-    allow_origin(s, exchange, &r);
     if (is_method(exchange, "OPTIONS")) {
         answer_options(exchange);
         return true;
