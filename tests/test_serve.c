@@ -89,7 +89,9 @@ static void tokens_and_back(void **state)
     assert_string_equal(string_at(text, "prompt"), "<|begin|>S\n\nUser: U\n\nAssistant:");
     json_node_free(text);
     json_node_free(ask(served, 400, "POST", "/tokenize", "{\"content\": 1}"));
-    json_node_free(ask(served, 400, "POST", "/detokenize", "{\"tokens\": [267]}"));
+    json_node *refused = ask(served, 400, "POST", "/detokenize", "{\"tokens\": [1, 267]}");
+    assert_string_equal(string_at(refused, "error.message"), "tokens[1] is not a token id");
+    json_node_free(refused);
     json_node_free(ask(served, 400, "POST", "/detokenize", "{\"tokens\": [-1]}"));
     json_node_free(ask(served, 400, "POST", "/detokenize", "[]"));
 }
