@@ -263,6 +263,13 @@ static void logprobs_tell_the_text(void **state)
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.token_logprobs")), 4);
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.text_offset")), 4);
     json_node_free(a);
+    /* a token of two bytes is one character of the text */
+    a = ask(served, 200, "POST", "/v1/completions",
+            "{\"prompt\": \"a\", \"max_tokens\": 3, \"logprobs\": 0, \"temperature\": 0, "
+            "\"logit_bias\": {\"264\": 100}}");
+    assert_string_equal(string_at(a, "choices.0.text"), "üüü");
+    assert_int_equal(integer_at(a, "choices.0.logprobs.text_offset.2"), 2);
+    json_node_free(a);
 }
 
 static void evaluates_a_prompt_only(void **state)
