@@ -428,6 +428,62 @@ static void chat_streams(void **state)
     json_node_free(whole);
 }
 
+/* Text and tokens of a stream, as one string each. */
+static void join_stream(const char *body, char *text, size_t *n_tokens)
+{
+    http_client client;
+    open_stream(&client, "/v1/completions", body);
+    const char *event;
+    *text = '\0';
+    *n_tokens = 0;
+    while ((event = client_event(&client)) && strcmp(event, "[DONE]")) {
+        json_node *chunk = parse_json(event);
+        strcat(text, string_at(chunk, "choices.0.text"));
+        if (has_value(chunk, "choices.0.logprobs.tokens"))
+            *n_tokens += json_node_count(value_at(chunk, "choices.0.logprobs.tokens"));
+        json_node_free(chunk);
+    }
+    assert_non_null(event);
+    client_close(&client);
+}
+
+/* Half characters, characters of two bytes in one token and stop texts that begin and do not go on, in any order:
+ * whatever is held back, a stream says in the end what a whole answer says. */
+static void streams_hold_back_what_is_not_sure(void **state)
+{
+    (void)state;
+    json_node *halves = ask(served, 200, "POST", "/tokenize", "{\"content\": \"éh!\"}");
+    char biases[128], body[640], text[1024];
+    snprintf(biases, sizeof biases, "{\"264\": 60");
+    assert_int_equal(json_node_count(value_at(halves, "tokens")), 4);
+    for (int i = 0; i < 4; i++)
+        snprintf(biases + strlen(biases), 32, ", \"%d\": 60",
+                 (int)json_node_integer(json_node_item(value_at(halves, "tokens"), (size_t)i)));
+    json_node_free(halves);
+    static const char *const stops[] = {"[]", "[\"hh!\", \"éü\"]", "[\"üüh\", \"!!\", \"é\"]",
+                                        "\"hü\""};
+    int n_stopped = 0;
+    for (int i = 0; i < 40; i++) {
+        snprintf(body, sizeof body,
+                 "{\"prompt\": \"a\", \"max_tokens\": 30, \"seed\": %d, \"temperature\": 9, "
+                 "\"logprobs\": 0, \"logit_bias\": %s}, \"stop\": %s",
+                 i, biases, stops[i % 4]);
+        size_t length = strlen(body), n_tokens;
+        strcpy(body + length, "}");
+        json_node *whole = ask(served, 200, "POST", "/v1/completions", body);
+        strcpy(body + length, ", \"stream\": true}");
+        join_stream(body, text, &n_tokens);
+        assert_string_equal(text, string_at(whole, "choices.0.text"));
+        bool has_tokens = has_value(whole, "choices.0.logprobs.tokens");
+        assert_int_equal(n_tokens,
+                         has_tokens ? json_node_count(value_at(whole, "choices.0.logprobs.tokens"))
+                                    : 0);
+        n_stopped += !strcmp(string_at(whole, "choices.0.finish_reason"), "stop");
+        json_node_free(whole);
+    }
+    assert_true(n_stopped > 5 && n_stopped < 35);
+}
+
 static void native_streams(void **state)
 {
     (void)state;
@@ -537,6 +593,7 @@ int main(void)
         cmocka_unit_test(embeds),
         cmocka_unit_test(cache_changes_nothing),
         cmocka_unit_test(chat_streams),
+        cmocka_unit_test(streams_hold_back_what_is_not_sure),
         cmocka_unit_test(native_streams),
         cmocka_unit_test(routing_streams),
         cmocka_unit_test(crowd_is_watched),
