@@ -27,6 +27,7 @@ struct scheduler {
     http_exchange *watchers_arrived[CROWD_MAX_WATCHERS];
     int n_watchers_arrived;
     int64_t n_jobs, n_waiting;
+    int64_t n_free; /* places that nobody who waited could take */
     bool closed, stopped;
     scheduler_slot *seen_slots;
     dsmoe_engine_info seen_engine;
@@ -215,12 +216,15 @@ static void begin_text(scheduler *s, text *t, text **slot, double now)
 
 static void admit(scheduler *s, double now)
 {
+    int64_t n_free = 0;
     for (int64_t i = 0; i < s->n_slots; i++) {
-        if (s->slots[i]) continue;
-        text *t = next_waiting(s);
-        if (!t) return;
-        begin_text(s, t, &s->slots[i], now);
+        text *t = s->slots[i] ? NULL : next_waiting(s);
+        if (t) begin_text(s, t, &s->slots[i], now);
+        n_free += s->slots[i] == NULL;
     }
+    pthread_mutex_lock(&s->lock);
+    s->n_free = n_free;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------ */
@@ -428,7 +432,7 @@ static dsmoe_status make_engine(scheduler *s, dsmoe_error *error)
                                 .n_ctx = s->seen_engine.n_ctx,
                                 .shape = routing_shape_of(config)};
     list_eos(s);
-    s->n_slots = s->seen_engine.n_sequences;
+    s->n_slots = s->n_free = s->seen_engine.n_sequences;
     return DSMOE_OK;
 }
 
@@ -497,7 +501,7 @@ scheduler_answer scheduler_submit(scheduler *s, job *j)
     pthread_mutex_lock(&s->lock);
     if (s->closed) {
         answer = SCHEDULER_CLOSED;
-    } else if (s->n_waiting >= s->o.max_waiting) {
+    } else if (s->n_waiting >= s->o.max_waiting + s->n_free) {
         answer = SCHEDULER_FULL;
     } else {
         *s->arrived_end = j;
