@@ -434,7 +434,8 @@ static const char too_long[] = "the body of the request is too long";
  * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
  * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
-                                     const char *path, const char *method, void **memory)
+                                     const char *path, const char *method, const char *version,
+                                     void **memory)
 {
     const http_options *o = &server->options;
     http_exchange *x = exchange_new(server, connection, method, path);
@@ -446,7 +447,7 @@ static enum MHD_Result begin_request(http_server *server, struct MHD_Connection 
     if (MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, on_parameter, x) != n)
         return MHD_NO;
 
-    const char *fault = http_fields_fault(&x->request.headers);
+    const char *fault = http_fields_fault(&x->request.headers, version);
     bool at_once = fault || http_fields_length(&x->request.headers) > o->max_body;
     if (fault)
         refuse(x, 400, fault);
@@ -477,8 +478,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 {
     http_server *server = context;
     http_exchange *x = *memory;
-    (void)version;
-    if (!x) return begin_request(server, connection, path, method, memory);
+    if (!x) return begin_request(server, connection, path, method, version, memory);
     if (*length) {
         size_t n = *length;
         *length = 0;
