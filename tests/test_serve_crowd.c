@@ -230,6 +230,66 @@ static void slow_readers_hold_up_only_themselves(void **state)
     server_free(s);
 }
 
+static void begin_watching(http_client *client, server *s)
+{
+    assert_true(client_open(client, server_url(s)));
+    assert_true(client_ask(client, "GET", "/routing", "", NULL));
+}
+
+/* Watchers of a quiet server are not looked at often; those who left keep nobody else out. */
+static void watchers_who_left_make_room(void **state)
+{
+    (void)state;
+    enum { MOST = 16 };
+    server_options o = served_options();
+    server *s = start_server(&o);
+    http_client watching[MOST], late;
+    for (int i = 0; i < MOST; i++) {
+        begin_watching(&watching[i], s);
+        assert_true(client_read_head(&watching[i]));
+        assert_int_equal(watching[i].status, 200);
+    }
+    begin_watching(&late, s);
+    assert_int_equal(client_read(&late), 503);
+    assert_non_null(strstr(late.body, "16 others watch already"));
+    client_close(&late);
+    for (int i = 0; i < MOST; i++) client_close(&watching[i]);
+    begin_watching(&late, s);
+    assert_true(client_read_head(&late));
+    assert_int_equal(late.status, 200);
+    client_close(&late);
+    server_free(s);
+}
+
+/* One too many is told so in the middle of a pass, too. */
+static void watchers_come_in_the_middle_of_a_pass(void **state)
+{
+    (void)state;
+    enum { MORE = 17 };
+    server_options o = served_options();
+    server *s = start_server(&o);
+    http_client watching[MORE], client;
+    hold(true);
+    begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 2}");
+    wait_for(s, "dsmoe_requests_running", 1);
+    for (int i = 0; i < MORE; i++) begin_watching(&watching[i], s);
+    wait_for(s, "dsmoe_connections", MORE + 2); /* the one who asks for that is there, too */
+    sleep_seconds(0.05);
+    hold(false);
+    int n_refused = 0;
+    for (int i = 0; i < MORE; i++) {
+        assert_true(client_read_head(&watching[i]));
+        if (watching[i].status == 200) continue;
+        assert_true(client_read_body(&watching[i]));
+        assert_non_null(strstr(watching[i].body, "16 others watch already"));
+        n_refused++;
+    }
+    assert_int_equal(n_refused, 1);
+    for (int i = 0; i < MORE; i++) client_close(&watching[i]);
+    client_close(&client);
+    server_free(s);
+}
+
 /* ---- too many, too long ---------------------------------------------------------------------------- */
 
 static void too_many_are_told_to_come_back(void **state)
@@ -536,6 +596,8 @@ int main(void)
         cmocka_unit_test(leaving_frees_a_slot),
         cmocka_unit_test(leaving_in_the_middle_of_a_prompt),
         cmocka_unit_test(slow_readers_hold_up_only_themselves),
+        cmocka_unit_test(watchers_who_left_make_room),
+        cmocka_unit_test(watchers_come_in_the_middle_of_a_pass),
         cmocka_unit_test(too_many_are_told_to_come_back),
         cmocka_unit_test(free_places_are_no_queue),
         cmocka_unit_test(time_is_limited),

@@ -22,6 +22,7 @@ void crowd_free(crowd *c);
 void crowd_dismiss(crowd *c);
 /* Takes the exchange over; one too many is refused. */
 void crowd_add_watcher(crowd *c, http_exchange *exchange);
+void crowd_refuse_watcher(http_exchange *exchange);
 void crowd_end_pass(crowd *c, int64_t n_rows);
 /* Sends an event if it is time for one, and lets those go who have left. */
 void crowd_tell(crowd *c, double now);

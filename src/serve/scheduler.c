@@ -514,14 +514,19 @@ scheduler_answer scheduler_submit(scheduler *s, job *j)
     return answer;
 }
 
-bool scheduler_watch(scheduler *s, http_exchange *exchange)
+scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange)
 {
+    scheduler_answer answer = SCHEDULER_TAKEN;
     pthread_mutex_lock(&s->lock);
-    bool taken = !s->closed && s->n_watchers_arrived < CROWD_MAX_WATCHERS;
-    if (taken) s->watchers_arrived[s->n_watchers_arrived++] = exchange;
+    if (s->closed)
+        answer = SCHEDULER_CLOSED;
+    else if (s->n_watchers_arrived == CROWD_MAX_WATCHERS)
+        answer = SCHEDULER_FULL;
+    else
+        s->watchers_arrived[s->n_watchers_arrived++] = exchange;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    return taken;
+    return answer;
 }
 
 void scheduler_close(scheduler *s)

@@ -33,8 +33,8 @@ typedef enum scheduler_answer {
 } scheduler_answer;
 /* Hands a job over. If it is not taken it stays the caller's. */
 scheduler_answer scheduler_submit(scheduler *s, job *j);
-/* Sends what the crowd does to this client until it leaves; false if the scheduler is closed. */
-bool scheduler_watch(scheduler *s, http_exchange *exchange);
+/* Sends what the crowd does to this client until it leaves. If it is not taken it stays the caller's. */
+scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange);
 
 /* Takes no more jobs, and ends the streams of those who watch. */
 void scheduler_close(scheduler *s);
