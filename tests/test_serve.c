@@ -107,6 +107,11 @@ static void refuses_what_is_not_there(void **state)
         assert_string_equal(string_at(refused, "error.type"), "not_found_error");
         json_node_free(refused);
     }
+    /* slots are neither saved nor restored, whatever the file is called */
+    const char *const files[] = {"/slots/0?action=save", "/slots/0?action=restore",
+                                 "/slots/..%2f0?action=erase"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        json_node_free(ask(served, 404, "POST", files[i], "{\"filename\": \"../../etc/passwd\"}"));
     json_node_free(ask(served, 405, "GET", "/v1/completions", NULL));
     json_node_free(ask(served, 405, "DELETE", "/v1/models", NULL));
     const char *const bodies[] = {"", "{:", "[]", "null", "{\"prompt\": 5}", "{\"prompt\": []}"};
@@ -320,6 +325,21 @@ static void context_is_a_limit(void **state)
     }
 }
 
+/* Base64 without checks. */
+static void unpack(const char *letters, unsigned char *bytes)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (; *letters; letters += 4, bytes += 3) {
+        unsigned four = 0;
+        for (int i = 0; i < 4; i++) {
+            const char *found = letters[i] == '=' ? NULL : strchr(alphabet, letters[i]);
+            four = four << 6 | (found ? (unsigned)(found - alphabet) : 0);
+        }
+        for (int i = 0; i < 3; i++) bytes[i] = (unsigned char)(four >> (16 - 8 * i));
+    }
+}
+
 static void embeds(void **state)
 {
     (void)state;
@@ -339,7 +359,15 @@ static void embeds(void **state)
     assert_int_equal(integer_at(one, "usage.prompt_tokens"), integer_at(one, "usage.total_tokens"));
     json_node *packed = ask(served, 200, "POST", "/v1/embeddings",
                             "{\"input\": \"the cat\", \"encoding_format\": \"base64\"}");
-    assert_int_equal(strlen(string_at(packed, "data.0.embedding")), (64 * 4 + 2) / 3 * 4);
+    const char *letters = string_at(packed, "data.0.embedding");
+    assert_int_equal(strlen(letters), (64 * 4 + 2) / 3 * 4);
+    float packed_values[66];
+    unpack(letters, (unsigned char *)packed_values);
+    for (int i = 0; i < 64; i++) { /* the very same numbers in either form */
+        char at[48];
+        snprintf(at, sizeof at, "data.0.embedding.%d", i);
+        assert_true((float)number_at(one, at) == packed_values[i]);
+    }
     json_node_free(both);
     json_node_free(one);
     json_node_free(packed);

@@ -292,7 +292,7 @@ static void put_embedding(FILE *out, const text *t, float *values)
     if (t->job->request.base64) { /* float32, little-endian as this machine is */
         put_base64(out, (const unsigned char *)values, (size_t)n * sizeof *values);
     } else {
-        for (int64_t i = 0; i < n; i++) fprintf(out, "%s%.8g", i ? "," : "[", (double)values[i]);
+        for (int64_t i = 0; i < n; i++) fprintf(out, "%s%.9g", i ? "," : "[", (double)values[i]);
         fputc(']', out);
     }
     fputc('}', out);
