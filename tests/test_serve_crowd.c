@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "scratch.h"
 #include "serve_fixture.h"
 
 /* ---- an engine that can be held up ---------------------------------------------------------------- */
@@ -148,6 +149,45 @@ static void writers_do_not_starve_prompts(void **state)
     server_free(s);
 }
 
+/* A prompt of so many tokens, of which `max_tokens` follow. */
+static void begin_reading(http_client *client, server *s, int n_tokens, int max_tokens)
+{
+    char body[2048];
+    snprintf(body, sizeof body, "{\"max_tokens\": %d, \"ignore_eos\": true, \"prompt\": [1",
+             max_tokens);
+    for (int i = 1; i < n_tokens; i++) strcat(body, ",7");
+    strcat(body, "]}");
+    begin_asking(client, s, body);
+}
+
+/* In three passes a short prompt has its first token, however long the one before it is; and a text that is being written
+ * has a token of each pass. */
+static void long_prompts_hold_up_nobody(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_batch = 32;
+    server *s = start_server(&o);
+    http_client writing, long_one, short_one;
+    hold(true);
+    begin_asking(&writing, s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_running", 1);
+    begin_reading(&long_one, s, 240, 1);
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    begin_reading(&short_one, s, 10, 1);
+    wait_for(s, "dsmoe_requests_waiting", 2);
+    allow(4); /* the one at hand, which began without them, and three more */
+    assert_int_equal(client_read(&short_one), 200);
+    double end = clock_seconds() + 10;
+    while (metric(s, "dsmoe_predicted_tokens_total") < 5) assert_true(clock_seconds() < end);
+    hold(false);
+    assert_int_equal(client_read(&long_one), 200);
+    client_close(&writing);
+    client_close(&long_one);
+    client_close(&short_one);
+    server_free(s);
+}
+
 /* ---- those who leave ----------------------------------------------------------------------------- */
 
 static void leaving_frees_a_slot(void **state)
@@ -183,12 +223,9 @@ static void leaving_in_the_middle_of_a_prompt(void **state)
     server_options o = served_options();
     o.engine.n_batch = 16;
     server *s = start_server(&o);
-    char body[2048] = "{\"max_tokens\": 1, \"prompt\": [1";
-    for (int i = 0; i < 240; i++) strcat(body, ",7");
-    strcat(body, "]}");
     http_client client;
     hold(true);
-    begin_asking(&client, s, body);
+    begin_reading(&client, s, 240, 1);
     wait_for(s, "dsmoe_requests_running", 1);
     client_close(&client);
     hold(false);
@@ -197,34 +234,62 @@ static void leaving_in_the_middle_of_a_prompt(void **state)
     server_free(s);
 }
 
-/* His text waits for him, nobody else's does, and nothing is lost. */
+/* How many slots are in this state. */
+static int count_slots(server *s, const char *state)
+{
+    json_node *slots = ask(s, 200, "GET", "/slots", NULL);
+    int n = 0;
+    for (size_t i = 0; i < json_node_count(slots); i++)
+        n += !strcmp(string_at(json_node_item(slots, i), "state"), state);
+    json_node_free(slots);
+    return n;
+}
+
+/* Reads a stream to its end: how many tokens have logprobs. Those may name the token of byte 0, which the reader of
+ * JSON here does not take. */
+static int count_logprobs(http_client *client)
+{
+    int n = 0;
+    const char *event;
+    while ((event = client_event(client)) && strcmp(event, "[DONE]"))
+        for (const char *at = event; (at = strstr(at, "\"top_logprobs\"")); at++) n++;
+    assert_non_null(event);
+    return n;
+}
+
+/* His text waits for him, nobody else's does, and nothing is lost. Over a Unix socket, for which the kernel keeps far
+ * less than this answer has. */
 static void slow_readers_hold_up_only_themselves(void **state)
 {
     (void)state;
+    char file[320];
+    snprintf(file, sizeof file, "%s/socket", directory);
     server_options o = served_options();
+    o.socket_path = file;
     o.max_unsent = 2000;
     server *s = start_server(&o);
     http_client slow;
-    begin_asking(&slow, s,
-                 "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, "
-                 "\"seed\": 1, \"logprobs\": 20}");
-    sleep_seconds(0.1);
-    for (int i = 0; i < 3; i++) {
+    assert_true(client_open(&slow, server_url(s)));
+    assert_true(client_ask(
+        &slow, "POST", "/v1/chat/completions", "",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_tokens\": 200, "
+        "\"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
+        "\"top_logprobs\": 20}"));
+    double before = -1, now, end = clock_seconds() + 10;
+    while ((now = metric(s, "dsmoe_predicted_tokens_total")) != before ||
+           !count_slots(s, "paused")) {
+        before = now;
+        assert_true(clock_seconds() < end);
+        sleep_seconds(0.1);
+    }
+    assert_true(before > 0 && before < 200);
+    for (int i = 0; i < 3; i++)
         json_node_free(ask(s, 200, "POST", "/v1/completions",
                            "{\"prompt\": \"b\", \"max_tokens\": 20, \"ignore_eos\": true}"));
-    }
+    assert_int_equal(count_slots(s, "paused"), 1);
+    assert_true(metric(s, "dsmoe_predicted_tokens_total") == before + 60);
     assert_true(client_read_head(&slow));
-    int n = 0;
-    const char *event;
-    while ((event = client_event(&slow)) && strcmp(event, "[DONE]")) {
-        json_node *chunk = parse_json(event);
-        n += has_value(chunk, "choices.0.logprobs.tokens")
-                 ? (int)json_node_count(value_at(chunk, "choices.0.logprobs.tokens"))
-                 : 0;
-        json_node_free(chunk);
-    }
-    assert_non_null(event);
-    assert_int_equal(n, 200);
+    assert_int_equal(count_logprobs(&slow), 200);
     client_close(&slow);
     wait_until_idle(s, 2);
     server_free(s);
@@ -593,6 +658,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(writers_do_not_starve_prompts),
+        cmocka_unit_test(long_prompts_hold_up_nobody),
         cmocka_unit_test(leaving_frees_a_slot),
         cmocka_unit_test(leaving_in_the_middle_of_a_prompt),
         cmocka_unit_test(slow_readers_hold_up_only_themselves),

@@ -43,6 +43,7 @@ struct scheduler {
     int64_t n_slots;
     dsmoe_turn *turns; /* [n_slots] of the pass at hand */
     int64_t n_turns, n_writing, n_prompt;
+    bool oldest_has_turn; /* of the prompts: the one that came first, not the shortest */
     budget budget;
     crowd crowd;
     double pinged_at;
@@ -278,23 +279,31 @@ static int64_t piece_of(const text *t, int64_t share)
     return n > 0 ? n : 0;
 }
 
+/* Half of what there is for prompts, or every second time all of it, if that is too little to be divided. */
+static int64_t share_of_oldest(const scheduler *s, int64_t left)
+{
+    if (left >= 2 * BUDGET_STEP) return left / 2;
+    return s->oldest_has_turn ? left : 0;
+}
+
 static void add_prompts(scheduler *s)
 {
     int64_t room = s->seen_engine.n_batch - s->n_writing;
     if (room < 1) room = BUDGET_STEP; /* more than fits: the engine takes two steps */
-    int64_t left = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room;
+    int64_t all = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room, left = all;
     text *oldest = next_prompt(s, false);
-    if (oldest) oldest->n_in_pass = piece_of(oldest, left > BUDGET_STEP ? left / 2 : left);
-    if (oldest && oldest->n_in_pass == 0) /* a tiny batch */
-        oldest->n_in_pass = left_to_read(oldest) < left ? left_to_read(oldest) : left;
-    if (oldest) left -= oldest->n_in_pass;
+    if (!oldest) return;
+    s->oldest_has_turn = !s->oldest_has_turn;
+    oldest->n_in_pass = piece_of(oldest, share_of_oldest(s, left));
+    left -= oldest->n_in_pass;
     for (text *t; left > 0 && (t = next_prompt(s, true)); left -= t->n_in_pass) {
         t->n_in_pass = piece_of(t, left);
         if (t->n_in_pass == 0) break;
     }
-    if (oldest && left > 0) { /* what nobody else wants */
+    if (left > 0) { /* what nobody else wants */
         left += oldest->n_in_pass;
-        oldest->n_in_pass = piece_of(oldest, left);
+        bool tiny = left == all && piece_of(oldest, left) == 0; /* so that no piece fits */
+        oldest->n_in_pass = tiny ? left : piece_of(oldest, left);
     }
     for (int64_t i = 0; i < s->n_slots; i++) {
         text *t = s->slots[i];

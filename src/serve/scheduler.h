@@ -2,7 +2,8 @@
  *
  * Every text that is being written gets a token in every pass. Prompts fill what is left of the pass's budget
  * (budget.h): half of it belongs to the prompt that came first, the rest to those with the least left to read, so
- * that a long prompt cannot hold up a short one, nor short ones a long one for ever. */
+ * that a long prompt cannot hold up a short one, nor short ones a long one for ever. What cannot be divided is given to
+ * both sides in turn. */
 #ifndef DSMOE_SERVE_SCHEDULER_H
 #define DSMOE_SERVE_SCHEDULER_H
 
