@@ -42,6 +42,7 @@ struct http_server {
     int left_over; /* the descriptor that MHD listened on until it was told to stop; -1: it still does */
     atomic_int references; /* the server's own and one of each exchange */
     http_bodies bodies;
+    atomic_int n_answers;
     atomic_bool stopping, quiet;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;  /* the watcher must look now */
@@ -60,6 +61,7 @@ struct http_exchange {
     http_request request;
     double began;
     bool handed;      /* somebody answers, and will end the answer */
+    bool counted;     /* among those that are answered */
     size_t swallowed; /* bytes of a body that nobody wants */
 
     pthread_mutex_t lock;              /* of what follows */
@@ -363,6 +365,8 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
 static enum MHD_Result answer(http_exchange *x, struct MHD_Connection *connection)
 {
     set_deadline(x->server, connection, 0);
+    if (!x->counted) atomic_fetch_add(&x->server->n_answers, 1);
+    x->counted = true;
     pthread_mutex_lock(&x->lock);
     bool cut = x->gone || x->broken || atomic_load(&x->server->stopping);
     bool ready = x->ended || (x->stream && x->started);
@@ -385,10 +389,12 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     x->connection = NULL;
     x->suspended = false;
     x->gone = true;
-    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && x->ended &&
-                  !http_bytes_count(&x->waiting);
+    bool all_sent = x->ended && !http_bytes_count(&x->waiting);
+    if (!strcmp(x->request.method, "HEAD")) all_sent = true; /* the body stays here */
+    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && all_sent;
     x->took = clock_seconds() - x->began;
     pthread_mutex_unlock(&x->lock);
+    if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
     if (!x->handed) exchange_release(x); /* nobody ever learnt of it */
     exchange_release(x);
@@ -428,7 +434,8 @@ static const char too_long[] = "the body of the request is too long";
  * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
  * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
-                                     const char *path, const char *method, void **memory)
+                                     const char *path, const char *method, const char *version,
+                                     void **memory)
 {
     const http_options *o = &server->options;
     http_exchange *x = exchange_new(server, connection, method, path);
@@ -440,7 +447,7 @@ static enum MHD_Result begin_request(http_server *server, struct MHD_Connection 
     if (MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, on_parameter, x) != n)
         return MHD_NO;
 
-    const char *fault = http_fields_fault(&x->request.headers);
+    const char *fault = http_fields_fault(&x->request.headers, version);
     bool at_once = fault || http_fields_length(&x->request.headers) > o->max_body;
     if (fault)
         refuse(x, 400, fault);
@@ -471,8 +478,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 {
     http_server *server = context;
     http_exchange *x = *memory;
-    (void)version;
-    if (!x) return begin_request(server, connection, path, method, memory);
+    if (!x) return begin_request(server, connection, path, method, version, memory);
     if (*length) {
         size_t n = *length;
         *length = 0;
@@ -624,6 +630,8 @@ int http_server_connections(http_server *server)
     pthread_mutex_unlock(&server->lock);
     return n;
 }
+
+int http_server_answers(http_server *server) { return atomic_load(&server->n_answers); }
 
 /* MHD must not be stopped while a connection is suspended; from here on none will be. */
 static void resume_all(http_server *server)
