@@ -43,7 +43,7 @@ struct scheduler {
     int64_t n_slots;
     dsmoe_turn *turns; /* [n_slots] of the pass at hand */
     int64_t n_turns, n_writing, n_prompt;
-    bool oldest_has_turn; /* of the prompts: the one that came first, not the shortest */
+    int64_t owed; /* tokens of its half that the prompt which came first has left to others */
     budget budget;
     crowd crowd;
     double pinged_at;
@@ -253,6 +253,8 @@ static void add_writing(scheduler *s)
     }
 }
 
+enum { MOST_OWED = 256 }; /* tokens */
+
 static int64_t left_to_read(const text *t) { return (int64_t)t->prompt->n_ids - t->n_read; }
 
 /* The prompt that came first, or the one with the least left to read, which has no turn yet. */
@@ -279,13 +281,8 @@ static int64_t piece_of(const text *t, int64_t share)
     return n > 0 ? n : 0;
 }
 
-/* Half of what there is for prompts, or every second time all of it, if that is too little to be divided. */
-static int64_t share_of_oldest(const scheduler *s, int64_t left)
-{
-    if (left >= 2 * BUDGET_STEP) return left / 2;
-    return s->oldest_has_turn ? left : 0;
-}
-
+/* The shortest ones first, until the one that came first has given way so often that half of all would not be its
+ * own any more. */
 static void add_prompts(scheduler *s)
 {
     int64_t room = s->seen_engine.n_batch - s->n_writing;
@@ -293,8 +290,7 @@ static void add_prompts(scheduler *s)
     int64_t all = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room, left = all;
     text *oldest = next_prompt(s, false);
     if (!oldest) return;
-    s->oldest_has_turn = !s->oldest_has_turn;
-    oldest->n_in_pass = piece_of(oldest, share_of_oldest(s, left));
+    if (s->owed >= MOST_OWED) oldest->n_in_pass = piece_of(oldest, left);
     left -= oldest->n_in_pass;
     for (text *t; left > 0 && (t = next_prompt(s, true)); left -= t->n_in_pass) {
         t->n_in_pass = piece_of(t, left);
@@ -305,6 +301,8 @@ static void add_prompts(scheduler *s)
         bool tiny = left == all && piece_of(oldest, left) == 0; /* so that no piece fits */
         oldest->n_in_pass = tiny ? left : piece_of(oldest, left);
     }
+    s->owed += all / 2 - oldest->n_in_pass;
+    if (s->owed < 0) s->owed = 0;
     for (int64_t i = 0; i < s->n_slots; i++) {
         text *t = s->slots[i];
         if (!t || t->n_in_pass == 0) continue;

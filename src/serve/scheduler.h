@@ -1,9 +1,8 @@
 /* scheduler.h - who goes through the model when. One thread owns the engine; all others hand it jobs.
  *
  * Every text that is being written gets a token in every pass. Prompts fill what is left of the pass's budget
- * (budget.h): half of it belongs to the prompt that came first, the rest to those with the least left to read, so
- * that a long prompt cannot hold up a short one, nor short ones a long one for ever. What cannot be divided is given to
- * both sides in turn. */
+ * (budget.h), those with the least left to read first, so that a long prompt cannot hold up a short one; but half of
+ * what is read over time belongs to the prompt that came first, so that short ones cannot hold it up for ever. */
 #ifndef DSMOE_SERVE_SCHEDULER_H
 #define DSMOE_SERVE_SCHEDULER_H
 
