@@ -51,7 +51,7 @@ only_in() {
     [ -z "$found" ] || complain "$found" "belongs into src/$2"
 }
 
-only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/scheduler\.c\)'
+only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/http_links\.c\|serve/scheduler\.c\)'
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
 only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c

@@ -277,6 +277,19 @@ static void logprobs_tell_the_text(void **state)
     json_node_free(a);
 }
 
+/* An answer in one piece lies in memory until its end: a single request must not fill it. */
+static void logprobs_are_limited(void **state)
+{
+    (void)state;
+    json_node *refused =
+        ask(served, 400, "POST", "/v1/chat/completions",
+            "{" CHAT ", \"n\": 64, \"max_tokens\": 200, \"ignore_eos\": true, \"logprobs\": true, "
+            "\"top_logprobs\": 20}");
+    assert_non_null(strstr(string_at(refused, "error.message"), "or for a stream"));
+    json_node_free(refused);
+    wait_until_idle(served, 2);
+}
+
 static void evaluates_a_prompt_only(void **state)
 {
     (void)state;
@@ -615,6 +628,7 @@ int main(void)
         cmocka_unit_test(several_choices_and_prompts),
         cmocka_unit_test(stops_before_a_stop_text),
         cmocka_unit_test(logprobs_tell_the_text),
+        cmocka_unit_test(logprobs_are_limited),
         cmocka_unit_test(evaluates_a_prompt_only),
         cmocka_unit_test(native_answers),
         cmocka_unit_test(context_is_a_limit),

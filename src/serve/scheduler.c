@@ -110,6 +110,7 @@ static void end_job(scheduler *s, job *j)
 
 static int http_status(dsmoe_status status)
 {
+    if (status == DSMOE_ERROR_ARGUMENT) return 400;
     return status == DSMOE_ERROR_MEMORY || status == DSMOE_ERROR_STOPPED ? 503 : 500;
 }
 
