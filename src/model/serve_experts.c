@@ -1,8 +1,6 @@
 /* serve_experts.c - ranks that run the experts they hold for rank 0. */
 #include "model/serve_experts.h"
 
-#include <stdlib.h>
-
 enum { NO_LAYER = -1 };
 
 typedef struct announcement {
@@ -25,38 +23,28 @@ dsmoe_status serve_experts_end(const dsmoe_peers *peers, dsmoe_error *error)
     return announce(peers, (announcement){NO_LAYER, 0}, error);
 }
 
-static const dsmoe_peers *peers_of(const dsmoe_model *model)
+size_t serve_experts_size(const dsmoe_model *model, int n_threads)
 {
-    for (int64_t i = 0; i < model->config.num_hidden_layers; i++)
-        if (model->layers[i]) return model->layers[i]->peers;
-    return NULL;
-}
-
-static dsmoe_status serve(const dsmoe_model *model, dsmoe_workspace *workspace, dsmoe_error *error)
-{
-    for (;;) {
-        announcement a;
-        STATUS_TRY(peers_broadcast(peers_of(model), 0, &a, sizeof a, error));
-        if (a.layer == NO_LAYER) return DSMOE_OK;
-        layer_manner manner = {.same_bits = a.same_bits};
-        dsmoe_status status =
-            layer_forward(model->layers[a.layer], NULL, 0, NULL, workspace, &manner, error);
-        if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE) return status;
-    }
-}
-
-dsmoe_status serve_experts(const dsmoe_model *model, int n_threads, dsmoe_error *error)
-{
-    dsmoe_workspace workspace = {.n_threads = n_threads};
+    size_t largest = 0;
     for (int64_t i = 0; i < model->config.num_hidden_layers; i++) {
         const dsmoe_layer *layer = model->layers[i];
         size_t size = layer ? dsmoe_layer_workspace_size(layer, 0, n_threads) : 0;
-        if (size > workspace.size) workspace.size = size;
+        if (size > largest) largest = size;
     }
-    workspace.memory = malloc(workspace.size);
-    dsmoe_status status = workspace.memory ? DSMOE_OK : DSMOE_ERROR_MEMORY;
-    if (status != DSMOE_OK) status_fail(error, status, "no memory to run experts for rank 0");
-    if (status == DSMOE_OK) status = serve(model, &workspace, error);
-    free(workspace.memory);
-    return status;
+    return largest;
+}
+
+dsmoe_status serve_experts(const expert_server *s, dsmoe_error *error)
+{
+    for (;;) {
+        announcement a;
+        STATUS_TRY(peers_broadcast(s->peers, 0, &a, sizeof a, error));
+        if (a.layer == NO_LAYER) return DSMOE_OK;
+        layer_manner manner = {.same_bits = a.same_bits,
+                               .is_stopped = s->stop && s->stop(s->context)};
+        dsmoe_status status =
+            layer_forward(s->model->layers[a.layer], NULL, 0, NULL, &s->workspace, &manner, error);
+        if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE && status != DSMOE_ERROR_STOPPED)
+            return status;
+    }
 }

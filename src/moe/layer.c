@@ -264,11 +264,13 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
 
 /* ---- inference ----------------------------------------------------------------------------- */
 
-/* Somebody looks after tokens that are spoilt, or they are an error. */
-static dsmoe_status check_gate(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
-                               dsmoe_routing routing, const layer_manner *manner,
-                               dsmoe_error *error)
+/* Whether the piece can go on. Somebody looks after tokens that are spoilt, or they are an error. */
+static dsmoe_status check_piece(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
+                                dsmoe_routing routing, const layer_manner *manner,
+                                dsmoe_error *error)
 {
+    if (manner && manner->is_stopped)
+        return status_fail(error, DSMOE_ERROR_STOPPED, "it was told to stop");
     if (!manner || !manner->spoilt) return gate_check(layer, n_tokens, first, routing, error);
     for (int64_t t = 0; t < n_tokens; t++)
         if (gate_is_spoilt(layer, routing, t)) manner->spoilt(manner->context, first + t);
@@ -282,7 +284,7 @@ static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int6
     const dsmoe_layer_config *c = &layer->config;
     int n_threads = s->experts.n_threads;
     gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads);
-    dsmoe_status status = check_gate(layer, n_tokens, first, s->routing, manner, error);
+    dsmoe_status status = check_piece(layer, n_tokens, first, s->routing, manner, error);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     STATUS_TRY(travel_agree(&s->travel, layer, &s->dispatch, n_tokens, has_more, status, error));
     if (manner && manner->routing && n_tokens > 0)

@@ -66,6 +66,8 @@ typedef struct layer_manner {
     void *context;
     const input_watch *inputs; /* of the experts */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
+    bool
+        is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */
 } layer_manner;
 
 /* dsmoe_layer_forward in that manner; NULL: nobody watches. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "model/greet.h"
 #include "train/team.h"
 #include "train/units.h"
 
@@ -332,7 +333,8 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
                            options->time_limit);
     const dsmoe_peers *peers = options ? options->peers : NULL;
-    if (peers) STATUS_TRY(run_greet_ranks(options, error));
+    /* All that matters beside how they divide the work rank 0 tells the others. */
+    if (peers) STATUS_TRY(greet_ranks(peers, (uint64_t)options->parallel, error));
     if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);
     if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");

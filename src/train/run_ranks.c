@@ -1,9 +1,6 @@
 /* run_ranks.c - a run of several ranks: rank 0 tells the others what is to be trained, and they follow its orders. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "peers/handshake.h"
 #include "train/run.h"
 #include "train/team.h"
 
@@ -14,28 +11,6 @@ typedef struct run_terms {
     dsmoe_config config;
     dsmoe_trainer_options trainer;
 } run_terms;
-
-/* "scalar avx2": all that this machine has. */
-static void list_kernels(char *names, size_t size)
-{
-    const kernels *const *list;
-    int n = kernels_all(&list);
-    *names = '\0';
-    for (int i = 0; i < n; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, size - used, "%s%s", i ? " " : "", list[i]->name);
-    }
-}
-
-dsmoe_status run_greet_ranks(const dsmoe_run_options *options, dsmoe_error *error)
-{
-    char names[128];
-    list_kernels(names, sizeof names);
-    handshake_facts facts = {.kernels = dsmoe_kernels_name(),
-                             .all_kernels = names,
-                             .settings = (uint64_t)options->parallel}; /* the rest rank 0 tells */
-    return peers_handshake(options->peers, &facts, error);
-}
 
 dsmoe_status run_tell_ranks(run *r, dsmoe_error *error)
 {

@@ -1,6 +1,7 @@
 /* team.c - orders of rank 0, and how the others follow them. */
 #include "train/team.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/serve_experts.h"
@@ -190,6 +191,21 @@ static dsmoe_status follow_update(const team_follower *f, order o, dsmoe_error *
     return update_all(f->trainer, o.lr, NULL, &stop, error);
 }
 
+/* Rank 0 looks at the model. */
+static dsmoe_status follow_serving(const dsmoe_trainer *t, dsmoe_error *error)
+{
+    int n_threads = t->options.n_threads;
+    size_t size = serve_experts_size(t->model, n_threads);
+    expert_server server = {
+        .model = t->model, .peers = t->options.peers, .workspace = {malloc(size), size, n_threads}};
+    dsmoe_status status = DSMOE_OK;
+    if (!server.workspace.memory)
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory to run experts for rank 0");
+    if (status == DSMOE_OK) status = serve_experts(&server, error);
+    free(server.workspace.memory);
+    return status;
+}
+
 static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
 {
     dsmoe_trainer *t = f->trainer;
@@ -199,7 +215,7 @@ static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
     case ORDER_FILL: return walk_fill(t, (trainer_row)o.n, NULL, NULL, error);
     case ORDER_BACKWARD: return follow_backward(f, o.n, error);
     case ORDER_UPDATE: return follow_update(f, o, error);
-    case ORDER_SERVE: return serve_experts(t->model, t->options.n_threads, error);
+    case ORDER_SERVE: return follow_serving(t, error);
     case ORDER_END: break;
     }
     return status_fail(error, DSMOE_ERROR_PEER, "rank 0 orders something unknown");
