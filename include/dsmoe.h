@@ -384,6 +384,7 @@ typedef struct dsmoe_model_options {
 } dsmoe_model_options;
 DSMOE_API dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *options,
                                              dsmoe_model **model, dsmoe_error *error);
+/* Ranks that hold experts of it (dsmoe_model_divide) end with it. */
 DSMOE_API void dsmoe_model_free(dsmoe_model *model);
 
 /* What a model's weights take, in bytes; of a model over another's weights, what that one's take. */
@@ -969,6 +970,37 @@ typedef struct dsmoe_peers {
     /* Called now and then between the two, so that bytes travel while this rank computes. */
     void (*poll)(void *context);
 } dsmoe_peers;
+
+/* A model that no machine holds: the routed experts of every layer are divided over the ranks, in ranges. Rank 0 alone
+ * has the files. It opens the model, divides it, and then runs engines over it as ever, from one thread; logits have the
+ * bits of one machine. The other ranks get their experts from it, and run them until it frees the model. */
+typedef struct dsmoe_rank_memory {
+    size_t experts;   /* bytes of those that the rank holds; on rank 0 they lie in the files */
+    size_t workspace; /* to run them; of rank 0 its engines' */
+} dsmoe_rank_memory;
+typedef struct dsmoe_divide_options {
+    const dsmoe_peers *peers; /* NULL: alone. They must outlive the model */
+    /* That of the engines to come (dsmoe_engine_options); 0: 512. A larger one of theirs works too, in pieces, which
+     * may change the last digits for float types. */
+    int64_t n_batch;
+    dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are sent */
+    void *context;
+    dsmoe_rank_memory *memory; /* [peers->size], may be NULL: receives what each rank takes */
+} dsmoe_divide_options;
+/* On rank 0, before there is an engine. `model` NULL tells the others, who wait, that there is none. If it fails, all
+ * ranks have the same error, and the model is as it was. */
+DSMOE_API dsmoe_status dsmoe_model_divide(dsmoe_model *model, const dsmoe_divide_options *options,
+                                          dsmoe_error *error);
+
+typedef struct dsmoe_follow_options {
+    const dsmoe_peers *peers;
+    int n_threads; /* 0: all processors */
+    /* Asked before each layer; may be NULL. True ends what rank 0 is doing with DSMOE_ERROR_STOPPED. */
+    bool (*stop)(void *context);
+    void *context;
+} dsmoe_follow_options;
+/* On every other rank: all that it does, to the end. Whether memory suffices is known before anything is sent. */
+DSMOE_API dsmoe_status dsmoe_model_follow(const dsmoe_follow_options *options, dsmoe_error *error);
 
 /* ---- training ------------------------------------------------------------------------------ */
 

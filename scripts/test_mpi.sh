@@ -90,4 +90,53 @@ echo "only rank 0 is heard, and an error is told once"
 
 # ---- dsmoe --------------------------------------------------------------------------------------
 fails_once 2 "^dsmoe plan: it runs on one machine only: start it without mpirun$" 3 "$build/dsmoe" plan
+
+# ---- a model whose experts are divided -----------------------------------------------------------
+model=$scratch/model.gguf
+"$build/dsmoe" init --preset tiny --hidden 256 --heads 4 --type q4_k --seed 3 "$model" >"$scratch/out" 2>"$scratch/err" ||
+    fail "no model could be made"
+ids="1 2 3 5 8 13 21 34 55 89 144 233 377 610 987"
+generate() { # how to sample
+    "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 60 --ignore-eos --quiet "$@" >"$scratch/alone"
+    for n in 2 3 4; do
+        passes "$n" "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 60 --ignore-eos --quiet "$@"
+        cmp -s "$scratch/out" "$scratch/alone" || fail "$what writes another text than one machine"
+        [ ! -s "$scratch/err" ] || fail "$what has messages"
+    done
+}
+generate --temp 0
+generate --temp 1 --top-k 0 -s 7
+generate --temp 1 --top-k 0 -s 8 --no-repack -b 4
+fails_once 1 "^dsmoe generate: $scratch/none.gguf: cannot open" 3 "$build/dsmoe" generate -m "$scratch/none.gguf" -p x
+fails_once 1 "^dsmoe generate: $model: there is no tokenizer" 3 "$build/dsmoe" generate -m "$model" -p x
+fails_once 1 "^dsmoe generate: the prompt is empty" 3 "$build/dsmoe" generate -m "$model" --ids -p ""
+fails_once 2 "^dsmoe generate: --kv-type must be" 3 "$build/dsmoe" generate -m "$model" --ids -p 1 --kv-type q
+
+rank_pid() { # rank
+    for process in /proc/[0-9]*; do
+        tr '\0' '\n' <"$process/cmdline" | grep -qx -- "$model" || continue
+        tr '\0' '\n' <"$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "${process#/proc/}"
+    done 2>/dev/null || true
+}
+interrupted() { # signal, rank or mpirun, exit code that is expected
+    : >"$scratch/out"
+    (run 3 "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 30000 -c 32000 --ignore-eos --temp 1
+        echo "$status" >"$scratch/status") &
+    job=$!
+    until [ -s "$scratch/out" ]; do sleep 0.1; done
+    pid=$(rank_pid "${2#mpirun}")
+    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0)/stat")
+    kill "-$1" "$pid"
+    wait "$job"
+    what="generate, $1 to $2,"
+    [ "$(cat "$scratch/status")" = "$3" ] || fail "$what ended with $(cat "$scratch/status") instead of $3"
+}
+interrupted KILL 2 137
+interrupted KILL 0 137
+interrupted INT 0 130
+interrupted USR1 mpirun 130
+interrupted INT 2 130
+grep -q "^dsmoe generate: layer [0-9]*: rank 2 on .*: it was told to stop$" "$scratch/err" || fail "$what does not tell"
+echo "generate divides a model over ranks, and ends on all of them"
+
 sh "$(dirname "$0")/test_mpi_hosts.sh" "$build"

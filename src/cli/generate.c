@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/runner.h"
 #include "cli/stream.h"
 #include "cli/voice.h"
@@ -28,10 +29,15 @@ static const char help[] =
     "      --special            special tokens: in the prompt their text stands for them, in the\n"
     "                           output they are shown\n"
     "      --quiet              no speed, no seed\n" RUNNER_HELP "\n"
+    "Under mpirun the experts of each layer are divided over all ranks, for a model that one machine\n"
+    "does not hold; the text is the same. The first rank alone needs the model (docs/machines.md).\n"
+    "\n"
     "example:\n"
     "  dsmoe generate -m deepseek-moe-16b-base -n 64 --temp 0 \\\n"
     "      -p \"An attention function can be described as\"\n"
-    "  dsmoe generate --url http://192.168.1.20:8080 -p \"Once upon a time\"\n";
+    "  dsmoe generate --url http://192.168.1.20:8080 -p \"Once upon a time\"\n"
+    "  mpirun --hostfile hosts --bind-to none -np 4 dsmoe generate -m moe-16b-q8_0.gguf \\\n"
+    "      -p \"Once upon a time\"\n";
 
 typedef struct generate_options {
     runner_options run;
@@ -98,9 +104,34 @@ static int generate(const generate_options *o, voice *v, stream *out)
     if (result.end == RUNNER_FAILED) return voice_failure(v, &result.error);
     if (ferror(stdout)) return CLI_FAILURE; /* cli_finish says so */
     if (out->failed) return cli_failure("generate", "not enough memory");
+    if (result.end == RUNNER_INTERRUPTED && !cli_interrupted()) /* another rank was */
+        cli_note("generate", "%s", result.error.message);
     if (result.end == RUNNER_FULL) fprintf(stderr, "%s is full%s\n", v->context, v->context_hint);
     if (!o->quiet) v->kind->report(v);
     return result.end == RUNNER_INTERRUPTED ? CLI_INTERRUPTED : CLI_OK;
+}
+
+/* Another rank than the first, which has the model and tells what went wrong: it runs experts. */
+static int follow(const generate_options *o)
+{
+    dsmoe_follow_options options = {.n_threads = (int)o->run.n_threads, .stop = cli_stop};
+    dsmoe_error error;
+    int code = ranks_open("generate", &options.peers);
+    if (code != CLI_OK) return code;
+    if (options.n_threads == 0) options.n_threads = ranks_threads();
+    cli_catch_interrupt();
+    dsmoe_status status = dsmoe_model_follow(&options, &error);
+    return status == DSMOE_ERROR_PEER ? cli_failure("generate", "%s", error.message) : CLI_OK;
+}
+
+/* The first rank, once what it can check by itself is well. */
+static int join_ranks(runner_options *o)
+{
+    int code = ranks_open("generate", &o->peers);
+    if (code != CLI_OK || !o->peers) return code;
+    if (o->n_threads == 0) o->n_threads = ranks_threads();
+    cli_catch_interrupt();
+    return CLI_OK;
 }
 
 static int run(const generate_options *o, const voice_order *order)
@@ -111,6 +142,7 @@ static int run(const generate_options *o, const voice_order *order)
     stream out = {.stops = o->run.stop.at, .n_stops = o->run.stop.count};
     int code = voice_check(order);
     if (code == CLI_OK) code = read_prompt(o, &text, &length);
+    if (code == CLI_OK) code = join_ranks(order->options);
     if (code == CLI_OK) code = voice_open(order, &v);
     if (code == CLI_OK) code = v->kind->take_prompt(v, source_name(o), text, length);
     if (code == CLI_OK) {
@@ -148,6 +180,9 @@ int command_generate(int argc, char **argv)
     int code = options_parse_given("generate", help, rows, N_ROWS, argc, argv, NULL, given);
     if (code < 0)
         code = options_check("generate", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
+    if (code < 0 && ranks_are_many() && (o.run.url || o.run.unix_path))
+        code = cli_usage("generate", "a server has its own machines: start it without mpirun");
     const voice_order order = {"generate", &o.run, rows, N_ROWS, given, o.ids, hint};
-    return code < 0 ? run(&o, &order) : code;
+    if (code >= 0) return code;
+    return ranks_follows() ? follow(&o) : run(&o, &order);
 }

@@ -143,6 +143,51 @@ int runner_reseed(const char *command, runner *r)
     return CLI_OK;
 }
 
+static int open_files(const char *command, const runner_options *o, const char *tokenizer_hint,
+                      runner *r)
+{
+    dsmoe_error error;
+    if (dsmoe_model_open_with(o->model, &(dsmoe_model_options){.share_weights = o->no_repack},
+                              &r->model, &error))
+        return cli_failure(command, "%s", error.message);
+    if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))
+        return cli_failure(command, "%s%s", error.message,
+                           error.status == DSMOE_ERROR_IO ? tokenizer_hint : "");
+    return CLI_OK;
+}
+
+static bool show_sending(void *context, double done, double total)
+{
+    progress_update(context, done, total);
+    return !cli_interrupted();
+}
+
+/* The other ranks get their experts; or learn, if this one has failed (code), that there are none to get. */
+static int divide(const char *command, const runner_options *o, int code, runner *r)
+{
+    if (!o->peers) return code;
+    size_t n_ranks = (size_t)o->peers->size;
+    dsmoe_rank_memory *memory = calloc(n_ranks, sizeof *memory);
+    progress bar = progress_start("sending experts to the other ranks", "bytes");
+    dsmoe_divide_options options = {.peers = o->peers,
+                                    .n_batch = o->n_batch,
+                                    .progress = show_sending,
+                                    .context = &bar,
+                                    .memory = memory};
+    dsmoe_error error;
+    dsmoe_status status = dsmoe_model_divide(code == CLI_OK ? r->model : NULL, &options, &error);
+    progress_finish(&bar);
+    for (size_t i = 1; memory && i < n_ranks; i++) {
+        double taken = (double)memory[i].experts + (double)memory[i].workspace;
+        if (taken > r->others_memory) r->others_memory = taken;
+    }
+    free(memory);
+    if (code != CLI_OK || status == DSMOE_OK) return code;
+    bool is_stopped = status == DSMOE_ERROR_STOPPED;
+    if (!is_stopped || !cli_interrupted()) cli_failure(command, "%s", error.message);
+    return is_stopped ? CLI_INTERRUPTED : CLI_FAILURE;
+}
+
 int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
 {
     *r = (runner){.path = o->model, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
@@ -153,13 +198,9 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
                                    .stop = cli_stop};
     dsmoe_error error;
     int code = kv_type_parse(command, o->kv_type, &engine.kv_type);
+    if (code == CLI_OK) code = open_files(command, o, tokenizer_hint, r);
+    code = divide(command, o, code, r);
     if (code != CLI_OK) return code;
-    if (dsmoe_model_open_with(o->model, &(dsmoe_model_options){.share_weights = o->no_repack},
-                              &r->model, &error))
-        return cli_failure(command, "%s", error.message);
-    if (tokenizer_hint && dsmoe_tokenizer_open(o->model, &r->tokenizer, &error))
-        return cli_failure(command, "%s%s", error.message,
-                           error.status == DSMOE_ERROR_IO ? tokenizer_hint : "");
     if (dsmoe_engine_create(r->model, &engine, &r->engine, &error) ||
         dsmoe_sequence_create(r->engine, &r->sequence, &error))
         return kv_type_error(command, r->path, &error);
@@ -294,6 +335,8 @@ void runner_report(const runner *r)
     char memory[CLI_BYTES];
     runner_report_speed("prompt:", r->n_prompt_tokens, r->prompt_seconds);
     runner_report_speed("; decode:", r->n_decoded_tokens, r->decode_seconds);
-    fprintf(stderr, "; memory: %s; seed: %" PRIu64 "\n",
-            cli_format_bytes((double)cli_peak_rss(), memory), r->seed);
+    fprintf(stderr, "; memory: %s", cli_format_bytes((double)cli_peak_rss(), memory));
+    if (r->others_memory > 0)
+        fprintf(stderr, " (other ranks at most %s)", cli_format_bytes(r->others_memory, memory));
+    fprintf(stderr, "; seed: %" PRIu64 "\n", r->seed);
 }

@@ -27,6 +27,7 @@ typedef struct runner_options {
     const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
     option_words stop, logit_bias;
     dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
+    const dsmoe_peers *peers; /* other ranks, who get a part of the model's experts; NULL: alone */
 } runner_options;
 
 /* The part of --help that belongs to these options. */
@@ -89,11 +90,12 @@ typedef struct runner {
     int32_t *tokens; /* those in the sequence */
     int64_t n_prompt_tokens, n_decoded_tokens;
     double prompt_seconds, decode_seconds;
+    double others_memory; /* bytes of experts and workspace on the rank that has most; 0: alone */
 } runner;
 
 /* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
- * the message is printed and the exit code returned, else CLI_OK. Close in any case; the options stay
- * where they are until then. */
+ * the message is printed and the exit code returned, else CLI_OK. Close in any case, which ends the other
+ * ranks as well; the options stay where they are until then. */
 int runner_open(const char *command, const runner_options *options, const char *tokenizer_hint,
                 runner *r);
 void runner_close(runner *r);

@@ -260,6 +260,9 @@ dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
     static const dsmoe_imatrix_options defaults = {0};
     if (!model || !tokens || !path || !*path)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model, no tokens or no path given");
+    if (model->peers)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "what experts on other ranks are multiplied with is not seen here");
     if (!options) options = &defaults;
     run r = {tokens, n_tokens, options->n_ctx ? options->n_ctx : DEFAULT_CTX, options};
     if (n_tokens < 1 || r.n_ctx < 1 || r.n_ctx > CTX_MAX || options->n_threads < 0)

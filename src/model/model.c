@@ -12,6 +12,7 @@
 #include "model/generation_config.h"
 #include "model/gguf_model.h"
 #include "model/load.h"
+#include "model/serve_experts.h"
 
 /* ---- a folder ------------------------------------------------------------------------------ */
 
@@ -119,6 +120,7 @@ dsmoe_status dsmoe_model_open_with(const char *path, const dsmoe_model_options *
 void dsmoe_model_free(dsmoe_model *model)
 {
     if (!model) return;
+    if (model->peers) serve_experts_end(model->peers, NULL); /* if one is lost, all know it */
     for (int64_t i = 0; model->layers && i < model->config.num_hidden_layers; i++)
         dsmoe_layer_free(model->layers[i]);
     free(model->layers);

@@ -21,6 +21,8 @@ struct dsmoe_model {
     dsmoe_tensor_info *tensors; /* [n_tensors] in the order of the walk */
     size_t *extras;             /* [n_extras] what of the files the walk did not come by */
     size_t n_tensors, n_extras;
+    const dsmoe_peers
+        *peers; /* that hold some of its routed experts (see division.h); NULL: none do */
 };
 
 /* Fails once a file changed while it was in use: what was computed since means nothing. */

@@ -73,3 +73,8 @@ void octet_stores_close(octet_stores *stores)
     memory_release(stores->memory, stores->size);
     *stores = (octet_stores){0};
 }
+
+void octet_stores_drop(octet_stores *stores, const matrix *m)
+{
+    if (m->home) stores->budget.total -= ((const octet_store *)m->home)->size;
+}

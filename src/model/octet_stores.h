@@ -17,4 +17,7 @@ typedef struct octet_stores {
 void octet_stores_open(octet_stores *stores, const dsmoe_config *config, model_weights *weights);
 void octet_stores_close(octet_stores *stores);
 
+/* This matrix will not be used: memory need not suffice for its octets. */
+void octet_stores_drop(octet_stores *stores, const matrix *m);
+
 #endif
