@@ -33,7 +33,7 @@ class World:
         self.client, self.model = client, models["data"][0]["id"]
         self.n_vocab, self.n_ctx = models["data"][0]["meta"]["n_vocab"], props["n_ctx"]
         self.n_embd, self.moe = models["data"][0]["meta"]["n_embd"], props["moe"]
-        self.has_text = props["chat_template"] is not None
+        self.has_text = props["eos_token"] is not None  # every tokenizer has one
         self.answers = {}  # of cases, inputs and texts, as they were the first time
         rng = random.Random(f"{seed}/cases")
         self.shared = [self.ids(rng, self.n_ctx // 3) for _ in range(SHARED)]

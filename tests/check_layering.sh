@@ -52,7 +52,7 @@ only_in() {
     [ -z "$found" ] || complain "$found" "belongs into src/$2"
 }
 
-only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/scheduler\.c\)'
+only_in '#[[:space:]]*include[[:space:]]*<pthread\.h>' '\(base/threads\.c\|serve/http\.c\|serve/http_links\.c\|serve/scheduler\.c\)'
 only_in '#[[:space:]]*include[[:space:]]*<mpi\.h>' peers/mpi.c
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c

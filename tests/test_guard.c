@@ -258,6 +258,7 @@ static void test_public(void **state)
     } cases[] = {
         {"/", true},
         {"/health", true},
+        {"/v1/health", true},
         {"/index.html", true},
         {"/v1/models", false},
         {"/health/", false},

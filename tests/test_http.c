@@ -106,6 +106,21 @@ static void test_keep_alive(void **state)
     wait_connections(0);
 }
 
+/* Who asks for the head alone has got all of the answer with it. */
+static void test_head_is_complete(void **state)
+{
+    (void)state;
+    http_client c;
+    connect_to(&c);
+    assert_true(client_ask(&c, "HEAD", "/hello", "", NULL));
+    expect(&c, 200, "");
+    wait_finished(1);
+    assert_int_equal(app.last.status, 200);
+    assert_int_equal(app.last.n_sent, 0);
+    assert_true(app.last.complete);
+    client_close(&c);
+}
+
 static void test_old_client(void **state)
 {
     (void)state;
@@ -629,6 +644,7 @@ int main(void)
         SERVED(test_plain),
         SERVED(test_requests),
         SERVED(test_keep_alive),
+        SERVED(test_head_is_complete),
         SERVED(test_old_client),
         SERVED(test_later),
         SERVED(test_stream),

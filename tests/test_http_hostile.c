@@ -108,6 +108,9 @@ static void test_damaged_requests(void **state)
     (void)state;
 #define POST "POST /echo HTTP/1.1\r\nHost: a\r\n"
     static const char *const cases[] = {
+        "GET /hello HTTP/1.1\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET /hello HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n",
         POST "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
         POST "Content-Length: 3\r\ncontent-length: 4\r\n\r\nabcd",
         POST

@@ -89,7 +89,9 @@ static void tokens_and_back(void **state)
     assert_string_equal(string_at(text, "prompt"), "<|begin|>S\n\nUser: U\n\nAssistant:");
     json_node_free(text);
     json_node_free(ask(served, 400, "POST", "/tokenize", "{\"content\": 1}"));
-    json_node_free(ask(served, 400, "POST", "/detokenize", "{\"tokens\": [267]}"));
+    json_node *refused = ask(served, 400, "POST", "/detokenize", "{\"tokens\": [1, 267]}");
+    assert_string_equal(string_at(refused, "error.message"), "tokens[1] is not a token id");
+    json_node_free(refused);
     json_node_free(ask(served, 400, "POST", "/detokenize", "{\"tokens\": [-1]}"));
     json_node_free(ask(served, 400, "POST", "/detokenize", "[]"));
 }
@@ -105,6 +107,11 @@ static void refuses_what_is_not_there(void **state)
         assert_string_equal(string_at(refused, "error.type"), "not_found_error");
         json_node_free(refused);
     }
+    /* slots are neither saved nor restored, whatever the file is called */
+    const char *const files[] = {"/slots/0?action=save", "/slots/0?action=restore",
+                                 "/slots/..%2f0?action=erase"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        json_node_free(ask(served, 404, "POST", files[i], "{\"filename\": \"../../etc/passwd\"}"));
     json_node_free(ask(served, 405, "GET", "/v1/completions", NULL));
     json_node_free(ask(served, 405, "DELETE", "/v1/models", NULL));
     const char *const bodies[] = {"", "{:", "[]", "null", "{\"prompt\": 5}", "{\"prompt\": []}"};
@@ -261,6 +268,26 @@ static void logprobs_tell_the_text(void **state)
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.token_logprobs")), 4);
     assert_int_equal(json_node_count(value_at(a, "choices.0.logprobs.text_offset")), 4);
     json_node_free(a);
+    /* a token of two bytes is one character of the text */
+    a = ask(served, 200, "POST", "/v1/completions",
+            "{\"prompt\": \"a\", \"max_tokens\": 3, \"logprobs\": 0, \"temperature\": 0, "
+            "\"logit_bias\": {\"264\": 100}}");
+    assert_string_equal(string_at(a, "choices.0.text"), "üüü");
+    assert_int_equal(integer_at(a, "choices.0.logprobs.text_offset.2"), 2);
+    json_node_free(a);
+}
+
+/* An answer in one piece lies in memory until its end: a single request must not fill it. */
+static void logprobs_are_limited(void **state)
+{
+    (void)state;
+    json_node *refused =
+        ask(served, 400, "POST", "/v1/chat/completions",
+            "{" CHAT ", \"n\": 64, \"max_tokens\": 200, \"ignore_eos\": true, \"logprobs\": true, "
+            "\"top_logprobs\": 20}");
+    assert_non_null(strstr(string_at(refused, "error.message"), "or for a stream"));
+    json_node_free(refused);
+    wait_until_idle(served, 2);
 }
 
 static void evaluates_a_prompt_only(void **state)
@@ -311,6 +338,21 @@ static void context_is_a_limit(void **state)
     }
 }
 
+/* Base64 without checks. */
+static void unpack(const char *letters, unsigned char *bytes)
+{
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (; *letters; letters += 4, bytes += 3) {
+        unsigned four = 0;
+        for (int i = 0; i < 4; i++) {
+            const char *found = letters[i] == '=' ? NULL : strchr(alphabet, letters[i]);
+            four = four << 6 | (found ? (unsigned)(found - alphabet) : 0);
+        }
+        for (int i = 0; i < 3; i++) bytes[i] = (unsigned char)(four >> (16 - 8 * i));
+    }
+}
+
 static void embeds(void **state)
 {
     (void)state;
@@ -330,7 +372,15 @@ static void embeds(void **state)
     assert_int_equal(integer_at(one, "usage.prompt_tokens"), integer_at(one, "usage.total_tokens"));
     json_node *packed = ask(served, 200, "POST", "/v1/embeddings",
                             "{\"input\": \"the cat\", \"encoding_format\": \"base64\"}");
-    assert_int_equal(strlen(string_at(packed, "data.0.embedding")), (64 * 4 + 2) / 3 * 4);
+    const char *letters = string_at(packed, "data.0.embedding");
+    assert_int_equal(strlen(letters), (64 * 4 + 2) / 3 * 4);
+    float packed_values[66];
+    unpack(letters, (unsigned char *)packed_values);
+    for (int i = 0; i < 64; i++) { /* the very same numbers in either form */
+        char at[48];
+        snprintf(at, sizeof at, "data.0.embedding.%d", i);
+        assert_true((float)number_at(one, at) == packed_values[i]);
+    }
     json_node_free(both);
     json_node_free(one);
     json_node_free(packed);
@@ -417,6 +467,62 @@ static void chat_streams(void **state)
     assert_string_equal(text, string_at(whole, "choices.0.message.content"));
     client_close(&client);
     json_node_free(whole);
+}
+
+/* Text and tokens of a stream, as one string each. */
+static void join_stream(const char *body, char *text, size_t *n_tokens)
+{
+    http_client client;
+    open_stream(&client, "/v1/completions", body);
+    const char *event;
+    *text = '\0';
+    *n_tokens = 0;
+    while ((event = client_event(&client)) && strcmp(event, "[DONE]")) {
+        json_node *chunk = parse_json(event);
+        strcat(text, string_at(chunk, "choices.0.text"));
+        if (has_value(chunk, "choices.0.logprobs.tokens"))
+            *n_tokens += json_node_count(value_at(chunk, "choices.0.logprobs.tokens"));
+        json_node_free(chunk);
+    }
+    assert_non_null(event);
+    client_close(&client);
+}
+
+/* Half characters, characters of two bytes in one token and stop texts that begin and do not go on, in any order:
+ * whatever is held back, a stream says in the end what a whole answer says. */
+static void streams_hold_back_what_is_not_sure(void **state)
+{
+    (void)state;
+    json_node *halves = ask(served, 200, "POST", "/tokenize", "{\"content\": \"éh!\"}");
+    char biases[128], body[640], text[1024];
+    snprintf(biases, sizeof biases, "{\"264\": 60");
+    assert_int_equal(json_node_count(value_at(halves, "tokens")), 4);
+    for (int i = 0; i < 4; i++)
+        snprintf(biases + strlen(biases), 32, ", \"%d\": 60",
+                 (int)json_node_integer(json_node_item(value_at(halves, "tokens"), (size_t)i)));
+    json_node_free(halves);
+    static const char *const stops[] = {"[]", "[\"hh!\", \"éü\"]", "[\"üüh\", \"!!\", \"é\"]",
+                                        "\"hü\""};
+    int n_stopped = 0;
+    for (int i = 0; i < 40; i++) {
+        snprintf(body, sizeof body,
+                 "{\"prompt\": \"a\", \"max_tokens\": 30, \"seed\": %d, \"temperature\": 9, "
+                 "\"logprobs\": 0, \"logit_bias\": %s}, \"stop\": %s",
+                 i, biases, stops[i % 4]);
+        size_t length = strlen(body), n_tokens;
+        strcpy(body + length, "}");
+        json_node *whole = ask(served, 200, "POST", "/v1/completions", body);
+        strcpy(body + length, ", \"stream\": true}");
+        join_stream(body, text, &n_tokens);
+        assert_string_equal(text, string_at(whole, "choices.0.text"));
+        bool has_tokens = has_value(whole, "choices.0.logprobs.tokens");
+        assert_int_equal(n_tokens,
+                         has_tokens ? json_node_count(value_at(whole, "choices.0.logprobs.tokens"))
+                                    : 0);
+        n_stopped += !strcmp(string_at(whole, "choices.0.finish_reason"), "stop");
+        json_node_free(whole);
+    }
+    assert_true(n_stopped > 5 && n_stopped < 35);
 }
 
 static void native_streams(void **state)
@@ -522,12 +628,14 @@ int main(void)
         cmocka_unit_test(several_choices_and_prompts),
         cmocka_unit_test(stops_before_a_stop_text),
         cmocka_unit_test(logprobs_tell_the_text),
+        cmocka_unit_test(logprobs_are_limited),
         cmocka_unit_test(evaluates_a_prompt_only),
         cmocka_unit_test(native_answers),
         cmocka_unit_test(context_is_a_limit),
         cmocka_unit_test(embeds),
         cmocka_unit_test(cache_changes_nothing),
         cmocka_unit_test(chat_streams),
+        cmocka_unit_test(streams_hold_back_what_is_not_sure),
         cmocka_unit_test(native_streams),
         cmocka_unit_test(routing_streams),
         cmocka_unit_test(crowd_is_watched),

@@ -1,30 +1,12 @@
-/* The server among people: many at once, those who leave, who read slowly, who are too many, who may not ask; and
- * its end. */
+/* The server among people: many at once, those who leave, who read slowly, who are too many, who may not ask. */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "serve_fixture.h"
-
-/* ---- an engine that can be held up ---------------------------------------------------------------- */
-
-static _Atomic bool held;
-
-dsmoe_status __real_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
-                                         dsmoe_error *error);
-dsmoe_status __wrap_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
-                                         dsmoe_error *error);
-dsmoe_status __wrap_dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64_t n_turns,
-                                         dsmoe_error *error)
-{
-    while (atomic_load(&held)) sleep_seconds(0.002);
-    return __real_dsmoe_engine_forward(engine, turns, n_turns, error);
-}
-
-static void hold(bool on) { atomic_store(&held, on); }
+#include "held_engine.h"
+#include "scratch.h"
 
 /* ---- many at once ------------------------------------------------------------------------------ */
 
@@ -107,23 +89,69 @@ static void company_changes_nothing(void **state)
     for (int i = 0; i < ASKERS; i++) free(alone[i]);
 }
 
-/* ---- those who leave ----------------------------------------------------------------------------- */
-
-#define LONG_TEXT                                                                                  \
-    "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, \"seed\": 1}"
-
-static void begin_asking(http_client *client, server *s, const char *body)
+/* Texts that fill a small batch with their tokens leave something for prompts all the same. */
+static void writers_do_not_starve_prompts(void **state)
 {
-    assert_true(client_open(client, server_url(s)));
-    assert_true(client_ask(client, "POST", "/v1/completions", "", body));
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_batch = 2;
+    server *s = start_server(&o);
+    http_client writing[2], late;
+    hold(true);
+    begin_asking(&writing[0], s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_running", 1);
+    begin_asking(&writing[1], s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    begin_asking(&late, s, "{\"prompt\": \"b\", \"max_tokens\": 3, \"ignore_eos\": true}");
+    wait_for(s, "dsmoe_requests_waiting", 2);
+    allow(20); /* the others have tokens for ten times that */
+    assert_int_equal(client_read(&late), 200);
+    hold(false);
+    for (int i = 0; i < 2; i++) client_close(&writing[i]);
+    client_close(&late);
+    server_free(s);
 }
 
-static void wait_for(server *s, const char *name, double value)
+/* A prompt of so many tokens, of which `max_tokens` follow. */
+static void begin_reading(http_client *client, server *s, int n_tokens, int max_tokens)
 {
+    char body[2048];
+    snprintf(body, sizeof body, "{\"max_tokens\": %d, \"ignore_eos\": true, \"prompt\": [1",
+             max_tokens);
+    for (int i = 1; i < n_tokens; i++) strcat(body, ",7");
+    strcat(body, "]}");
+    begin_asking(client, s, body);
+}
+
+/* In three passes a short prompt has its first token, however long the one before it is; and a text that is being written
+ * has a token of each pass. */
+static void long_prompts_hold_up_nobody(void **state)
+{
+    (void)state;
+    server_options o = served_options();
+    o.engine.n_batch = 32;
+    server *s = start_server(&o);
+    http_client writing, long_one, short_one;
+    hold(true);
+    begin_asking(&writing, s, LONG_TEXT);
+    wait_for(s, "dsmoe_requests_running", 1);
+    begin_reading(&long_one, s, 240, 1);
+    wait_for(s, "dsmoe_requests_waiting", 1);
+    begin_reading(&short_one, s, 10, 1);
+    wait_for(s, "dsmoe_requests_waiting", 2);
+    allow(4); /* the one at hand, which began without them, and three more */
+    assert_int_equal(client_read(&short_one), 200);
     double end = clock_seconds() + 10;
-    while (metric(s, name) != value)
-        if (clock_seconds() > end) fail_msg("%s did not become %g", name, value);
+    while (metric(s, "dsmoe_predicted_tokens_total") < 5) assert_true(clock_seconds() < end);
+    hold(false);
+    assert_int_equal(client_read(&long_one), 200);
+    client_close(&writing);
+    client_close(&long_one);
+    client_close(&short_one);
+    server_free(s);
 }
+
+/* ---- those who leave ----------------------------------------------------------------------------- */
 
 static void leaving_frees_a_slot(void **state)
 {
@@ -158,12 +186,9 @@ static void leaving_in_the_middle_of_a_prompt(void **state)
     server_options o = served_options();
     o.engine.n_batch = 16;
     server *s = start_server(&o);
-    char body[2048] = "{\"max_tokens\": 1, \"prompt\": [1";
-    for (int i = 0; i < 240; i++) strcat(body, ",7");
-    strcat(body, "]}");
     http_client client;
     hold(true);
-    begin_asking(&client, s, body);
+    begin_reading(&client, s, 240, 1);
     wait_for(s, "dsmoe_requests_running", 1);
     client_close(&client);
     hold(false);
@@ -172,36 +197,124 @@ static void leaving_in_the_middle_of_a_prompt(void **state)
     server_free(s);
 }
 
-/* His text waits for him, nobody else's does, and nothing is lost. */
+/* How many slots are in this state. */
+static int count_slots(server *s, const char *state)
+{
+    json_node *slots = ask(s, 200, "GET", "/slots", NULL);
+    int n = 0;
+    for (size_t i = 0; i < json_node_count(slots); i++)
+        n += !strcmp(string_at(json_node_item(slots, i), "state"), state);
+    json_node_free(slots);
+    return n;
+}
+
+/* Reads a stream to its end: how many tokens have logprobs. Those may name the token of byte 0, which the reader of
+ * JSON here does not take. */
+static int count_logprobs(http_client *client)
+{
+    int n = 0;
+    const char *event;
+    while ((event = client_event(client)) && strcmp(event, "[DONE]"))
+        for (const char *at = event; (at = strstr(at, "\"top_logprobs\"")); at++) n++;
+    assert_non_null(event);
+    return n;
+}
+
+/* His text waits for him, nobody else's does, and nothing is lost. Over a Unix socket, for which the kernel keeps far
+ * less than this answer has. */
 static void slow_readers_hold_up_only_themselves(void **state)
 {
     (void)state;
+    char file[320];
+    snprintf(file, sizeof file, "%s/socket", directory);
     server_options o = served_options();
+    o.socket_path = file;
     o.max_unsent = 2000;
     server *s = start_server(&o);
     http_client slow;
-    begin_asking(&slow, s,
-                 "{\"prompt\": \"a\", \"max_tokens\": 200, \"ignore_eos\": true, \"stream\": true, "
-                 "\"seed\": 1, \"logprobs\": 20}");
-    sleep_seconds(0.1);
-    for (int i = 0; i < 3; i++) {
+    assert_true(client_open(&slow, server_url(s)));
+    assert_true(client_ask(
+        &slow, "POST", "/v1/chat/completions", "",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_tokens\": 200, "
+        "\"ignore_eos\": true, \"stream\": true, \"logprobs\": true, "
+        "\"top_logprobs\": 20}"));
+    double before = -1, now, end = clock_seconds() + 10;
+    while ((now = metric(s, "dsmoe_predicted_tokens_total")) != before ||
+           !count_slots(s, "paused")) {
+        before = now;
+        assert_true(clock_seconds() < end);
+        sleep_seconds(0.1);
+    }
+    assert_true(before > 0 && before < 200);
+    for (int i = 0; i < 3; i++)
         json_node_free(ask(s, 200, "POST", "/v1/completions",
                            "{\"prompt\": \"b\", \"max_tokens\": 20, \"ignore_eos\": true}"));
-    }
+    assert_int_equal(count_slots(s, "paused"), 1);
+    assert_true(metric(s, "dsmoe_predicted_tokens_total") == before + 60);
     assert_true(client_read_head(&slow));
-    int n = 0;
-    const char *event;
-    while ((event = client_event(&slow)) && strcmp(event, "[DONE]")) {
-        json_node *chunk = parse_json(event);
-        n += has_value(chunk, "choices.0.logprobs.tokens")
-                 ? (int)json_node_count(value_at(chunk, "choices.0.logprobs.tokens"))
-                 : 0;
-        json_node_free(chunk);
-    }
-    assert_non_null(event);
-    assert_int_equal(n, 200);
+    assert_int_equal(count_logprobs(&slow), 200);
     client_close(&slow);
     wait_until_idle(s, 2);
+    server_free(s);
+}
+
+static void begin_watching(http_client *client, server *s)
+{
+    assert_true(client_open(client, server_url(s)));
+    assert_true(client_ask(client, "GET", "/routing", "", NULL));
+}
+
+/* Watchers of a quiet server are not looked at often; those who left keep nobody else out. */
+static void watchers_who_left_make_room(void **state)
+{
+    (void)state;
+    enum { MOST = 16 };
+    server_options o = served_options();
+    server *s = start_server(&o);
+    http_client watching[MOST], late;
+    for (int i = 0; i < MOST; i++) {
+        begin_watching(&watching[i], s);
+        assert_true(client_read_head(&watching[i]));
+        assert_int_equal(watching[i].status, 200);
+    }
+    begin_watching(&late, s);
+    assert_int_equal(client_read(&late), 503);
+    assert_non_null(strstr(late.body, "16 others watch already"));
+    client_close(&late);
+    for (int i = 0; i < MOST; i++) client_close(&watching[i]);
+    begin_watching(&late, s);
+    assert_true(client_read_head(&late));
+    assert_int_equal(late.status, 200);
+    client_close(&late);
+    server_free(s);
+}
+
+/* One too many is told so in the middle of a pass, too. */
+static void watchers_come_in_the_middle_of_a_pass(void **state)
+{
+    (void)state;
+    enum { MORE = 17 };
+    server_options o = served_options();
+    server *s = start_server(&o);
+    http_client watching[MORE], client;
+    hold(true);
+    begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 2}");
+    wait_for(s, "dsmoe_requests_running", 1);
+    for (int i = 0; i < MORE; i++) begin_watching(&watching[i], s);
+    wait_for(s, "dsmoe_connections", MORE + 2); /* the one who asks for that is there, too */
+    sleep_seconds(0.05);
+    hold(false);
+    int n_refused = 0;
+    for (int i = 0; i < MORE; i++) {
+        assert_true(client_read_head(&watching[i]));
+        if (watching[i].status == 200) continue;
+        assert_true(client_read_body(&watching[i]));
+        assert_non_null(strstr(watching[i].body, "16 others watch already"));
+        n_refused++;
+    }
+    assert_int_equal(n_refused, 1);
+    for (int i = 0; i < MORE; i++) client_close(&watching[i]);
+    client_close(&client);
     server_free(s);
 }
 
@@ -228,6 +341,32 @@ static void too_many_are_told_to_come_back(void **state)
     client_close(&late);
     hold(false);
     for (int i = 0; i < 3; i++) {
+        assert_int_equal(client_read(&clients[i]), 200);
+        client_close(&clients[i]);
+    }
+    server_free(s);
+}
+
+/* Those for whom there are places only wait for the pass at hand, and are not too many. */
+static void free_places_are_no_queue(void **state)
+{
+    (void)state;
+    server_options o = served_options(); /* four places */
+    o.max_waiting = 1;
+    server *s = start_server(&o);
+    http_client clients[5], late;
+    hold(true);
+    for (int i = 0; i < 5; i++) {
+        begin_asking(&clients[i], s,
+                     "{\"prompt\": \"a\", \"max_tokens\": 2, \"ignore_eos\": true}");
+        wait_for(s, i ? "dsmoe_requests_waiting" : "dsmoe_requests_running", i ? i : 1);
+    }
+    int status =
+        client_fetch(&late, server_url(s), "POST", "/v1/completions", "", "{\"prompt\": \"a\"}");
+    assert_int_equal(status, 429);
+    client_close(&late);
+    hold(false);
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(client_read(&clients[i]), 200);
         client_close(&clients[i]);
     }
@@ -299,78 +438,60 @@ static void keys_and_origins(void **state)
     server_free(s);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
-
-static void *drain(void *context) { return server_drain(context, 10) ? context : NULL; }
-
-static void drains(void **state)
+static bool has_header(const http_client *client, const char *name, const char *value)
 {
-    (void)state;
-    server_options o = served_options();
-    server *s = start_server(&o);
-    http_client client;
-    hold(true);
-    begin_asking(&client, s, "{\"prompt\": \"a\", \"max_tokens\": 30, \"ignore_eos\": true}");
-    wait_for(s, "dsmoe_requests_running", 1);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, drain, s), 0);
-    sleep_seconds(0.05);
-    json_node_free(ask(s, 503, "POST", "/v1/completions", "{\"prompt\": \"a\"}"));
-    json_node_free(ask(s, 503, "GET", "/health", NULL));
-    hold(false);
-    void *drained;
-    pthread_join(thread, &drained);
-    assert_non_null(drained);
-    assert_int_equal(client_read(&client), 200); /* what was at work came to its end */
-    client_close(&client);
-    server_free(s);
+    const char *is = client_header(client, name);
+    return is && !strcmp(is, value);
 }
 
-/* Requests that wait, read and write, a watcher and an idle connection: all hear of it. */
-static void ends_at_once(void **state)
+/* The official client sends headers of its own (x-stainless-…), which a browser asks about first; and a page
+ * must be able to read why it was refused. */
+static void pages_elsewhere(void **state)
 {
     (void)state;
+    static const char *const keys[] = {"sesame"}, *const origins[] = {"https://chat.example"};
+    static const char origin[] = "Origin: https://chat.example\r\n";
     server_options o = served_options();
-    o.engine.n_sequences = 1;
+    o.api_keys = keys;
+    o.cors_origins = origins;
+    o.n_api_keys = o.n_cors_origins = 1;
     server *s = start_server(&o);
-    http_client writing, waiting, watching, idle;
-    begin_asking(&writing, s, LONG_TEXT);
-    assert_true(client_read_head(&writing));
-    hold(true);
-    begin_asking(&waiting, s, "{\"prompt\": \"b\"}");
-    wait_for(s, "dsmoe_requests_waiting", 1);
-    assert_true(client_open(&watching, server_url(s)));
-    assert_true(client_ask(&watching, "GET", "/routing", "", NULL));
-    assert_true(client_open(&idle, server_url(s)));
-    hold(false);
-    double began = clock_seconds();
+    http_client client;
+    assert_int_equal(
+        client_fetch(&client, server_url(s), "OPTIONS", "/v1/chat/completions", origin, NULL), 204);
+    assert_true(has_header(&client, "Access-Control-Allow-Origin", "https://chat.example"));
+    assert_true(has_header(&client, "Access-Control-Allow-Headers", "Authorization, *"));
+    assert_non_null(strstr(client_header(&client, "Access-Control-Allow-Methods"), "POST"));
+    client_close(&client);
+    assert_int_equal(client_fetch(&client, server_url(s), "GET", "/v1/models", origin, NULL), 401);
+    assert_true(has_header(&client, "Access-Control-Allow-Origin", "https://chat.example"));
+    assert_true(has_header(&client, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After"));
+    client_close(&client);
+    assert_int_equal(client_fetch(&client, server_url(s), "GET", "/v1/models",
+                                  "Origin: https://other.example\r\n", NULL),
+                     403);
+    assert_null(client_header(&client, "Access-Control-Allow-Origin"));
+    client_close(&client);
     server_free(s);
-    assert_true(clock_seconds() - began < 5);
-    assert_int_equal(client_read(&waiting), 503);
-    const char *event, *last = NULL;
-    char kept[512] = "";
-    while ((event = client_event(&writing))) snprintf(kept, sizeof kept, "%s", last = event);
-    assert_non_null(last);
-    assert_non_null(strstr(kept, "\"error\"")); /* and no [DONE] */
-    client_close(&writing);
-    client_close(&waiting);
-    client_close(&watching);
-    client_close(&idle);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(writers_do_not_starve_prompts),
+        cmocka_unit_test(long_prompts_hold_up_nobody),
         cmocka_unit_test(leaving_frees_a_slot),
         cmocka_unit_test(leaving_in_the_middle_of_a_prompt),
         cmocka_unit_test(slow_readers_hold_up_only_themselves),
+        cmocka_unit_test(watchers_who_left_make_room),
+        cmocka_unit_test(watchers_come_in_the_middle_of_a_pass),
         cmocka_unit_test(too_many_are_told_to_come_back),
+        cmocka_unit_test(free_places_are_no_queue),
         cmocka_unit_test(time_is_limited),
         cmocka_unit_test(health_knows_a_hanging_engine),
         cmocka_unit_test(keys_and_origins),
-        cmocka_unit_test(drains),
-        cmocka_unit_test(ends_at_once),
+        cmocka_unit_test(pages_elsewhere),
     };
     return cmocka_run_group_tests(tests, make_served_model, remove_served_model);
 }

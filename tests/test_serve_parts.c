@@ -171,6 +171,14 @@ static void metrics_are_cumulative(void **state)
     assert_non_null(strstr(text, "dsmoe_requests_total{endpoint=\"/b\",status=\"200\"} 1\n"));
     assert_non_null(strstr(text, "dsmoe_requests_total{endpoint=\"/b\",status=\"other\"} 1\n"));
     assert_non_null(strstr(text, "dsmoe_requests_running 3\n"));
+    /* what only grows is a counter, whatever its unit */
+    for (const char *at = text; (at = strstr(at, "# TYPE ")); at++) {
+        char name[80], type[16];
+        assert_int_equal(sscanf(at, "# TYPE %79s %15s", name, type), 2);
+        size_t size = strlen(name);
+        bool counts = size > 6 && !strcmp(name + size - 6, "_total");
+        if (counts != !strcmp(type, "counter")) fail_msg("%s is a %s", name, type);
+    }
     assert_non_null(strstr(text, "dsmoe_uptime_seconds 1.5\n"));
     free(text);
 }

@@ -113,6 +113,8 @@ void cli_catch_broken_pipe(void);
 void cli_answer_interrupt(const char *text);
 /* A handler that does not make reading and writing fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));
+/* The same for a lost terminal, unless whoever started the command has it ignored, as nohup does. */
+void cli_handle_hangup(void (*handler)(int));
 bool cli_interrupted(void);
 bool cli_stop(void *unused); /* the same, for the library to ask */
 void cli_clear_interrupt(void);

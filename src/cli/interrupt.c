@@ -52,12 +52,17 @@ static bool is_ignored(int signal_number)
     return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+void cli_handle_hangup(void (*handler)(int))
+{
+    if (!is_ignored(SIGHUP)) cli_handle_signal(SIGHUP, handler);
+}
+
 void cli_catch_interrupt(void)
 {
     cli_handle_signal(SIGINT, on_interrupt);
     cli_handle_signal(SIGTERM, on_interrupt);
     cli_handle_signal(SIGUSR1, on_interrupt); /* the one that mpirun passes on */
-    if (!is_ignored(SIGHUP)) cli_handle_signal(SIGHUP, on_interrupt); /* else nohup wants it so */
+    cli_handle_hangup(on_interrupt);
 }
 
 void cli_catch_broken_pipe(void)

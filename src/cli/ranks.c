@@ -67,6 +67,8 @@ void ranks_begin(void)
 
 bool ranks_are_many(void) { return self.size > 1; }
 
+bool ranks_follows(void) { return self.rank > 0; }
+
 int ranks_threads(void) { return self.n_threads; }
 
 /* mpirun ends all ranks a second or two after the first that fails. A rank that fails without the others' knowledge

@@ -12,6 +12,8 @@ void ranks_begin(void);
 
 /* Whether there are several. */
 bool ranks_are_many(void);
+/* Whether this is another than the first, which has the files and tells it what to do. */
+bool ranks_follows(void);
 
 /* Joins them: *peers is then this rank, or NULL if it is alone. The message is printed on failure and the exit code
  * returned, else CLI_OK. For a command that works with others, after its options are parsed and before any thread is

@@ -157,10 +157,10 @@ static int settle_options(serve_options *o)
 
 static volatile sig_atomic_t n_signals;
 
+/* A lost terminal is not impatient: the kernel and the shell may both tell of it. */
 static void on_signal(int signal_number)
 {
-    (void)signal_number;
-    n_signals++;
+    if (signal_number != SIGHUP || n_signals == 0) n_signals++;
 }
 
 /* Tells systemd, if that waits to be told. */
@@ -194,15 +194,24 @@ static void say_what(const serve_options *o, server *s)
                           "asks for a key");
 }
 
+/* The address alone on the output, for programs; what to do with it beside that. */
+static void say_where(const serve_options *o, const server *s)
+{
+    const char *socket_path = o->server.socket_path;
+    printf("%s\n", server_url(s));
+    cli_flush();
+    if (socket_path)
+        fprintf(stderr, "dsmoe chat --unix %s talks to it; Ctrl-C ends\n", socket_path);
+    else
+        fprintf(stderr,
+                "open it in a browser, or give an OpenAI client the base URL %s/v1; Ctrl-C ends\n",
+                server_url(s));
+}
+
 static void serve_until_told(const serve_options *o, server *s)
 {
     const struct timespec moment = {0, 100000000};
-    printf("%s\n", server_url(s));
-    cli_flush();
-    fprintf(stderr,
-            "open it in a browser, or give an OpenAI client the base URL %s/v1; "
-            "Ctrl-C ends\n",
-            server_url(s));
+    say_where(o, s);
     notify("READY=1\n");
     while (n_signals == 0) nanosleep(&moment, NULL);
     notify("STOPPING=1\n");
@@ -243,7 +252,7 @@ int command_serve(int argc, char **argv)
     if (code != CLI_OK) return code;
     cli_handle_signal(SIGINT, on_signal);
     cli_handle_signal(SIGTERM, on_signal);
-    cli_handle_signal(SIGHUP, on_signal);
+    cli_handle_hangup(on_signal);
     signal(SIGPIPE, SIG_IGN);
     server *s;
     dsmoe_model *model = NULL;

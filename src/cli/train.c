@@ -11,6 +11,7 @@
 
 #include "cli/model_sizes.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/train_options.h"
 #include "cli/train_view.h"
 
@@ -125,8 +126,11 @@ int command_train(int argc, char **argv)
     static train_options c; /* its settings are large */
     int exit_code = train_options_parse(argc, argv, &c);
     if (exit_code >= 0) return exit_code;
-    exit_code = c.resume ? CLI_OK : check_model(&c.settings);
-    if (exit_code == CLI_OK && !c.resume) exit_code = check_out(&c.settings);
+    bool is_new = !c.resume && !ranks_follows();
+    const dsmoe_peers *peers;
+    exit_code = is_new ? check_model(&c.settings) : CLI_OK;
+    if (exit_code == CLI_OK && is_new) exit_code = check_out(&c.settings);
+    if (exit_code == CLI_OK) exit_code = ranks_open("train", &peers);
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();
@@ -139,7 +143,9 @@ int command_train(int argc, char **argv)
                                  .setting_name = train_options_name,
                                  .stop_after = c.stop_after,
                                  .time_limit = c.time_limit,
-                                 .n_threads = (int)c.n_threads,
+                                 .n_threads = c.n_threads ? (int)c.n_threads : ranks_threads(),
+                                 .peers = peers,
+                                 .parallel = c.parallel,
                                  .event = train_view_event,
                                  .stop = wants_end,
                                  .context = &view};

@@ -10,6 +10,7 @@
 #include "cli/model_sizes.h"
 #include "cli/names.h"
 #include "cli/options.h"
+#include "cli/ranks.h"
 #include "cli/suggest.h"
 
 static const char help[] =
@@ -35,6 +36,9 @@ static const char help[] =
     "      --time-limit TIME      end with a checkpoint after the step in which it passes: 90 (seconds),\n"
     "                             45m, 2h30m\n"
     "  -t, --threads N            threads (all processors); does not change the result\n"
+    "      --parallel WAY         what ranks that mpirun has started divide: data (default), the batches of\n"
+    "                             a step and the optimizer's work; experts, the routed experts as well,\n"
+    "                             for models that one machine cannot hold; does not change the result\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
     "the model:\n"
@@ -113,6 +117,7 @@ static const option_row own_rows[] = {
     {"--stop-after", NULL, OPTION_INTEGER, &line.options.stop_after, 1, MANY},
     {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
+    {"--parallel", NULL, OPTION_TEXT, &line.options.parallel_name, 0, 0},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
     {"--preset", NULL, NAME(preset)},
     {"--config", NULL, PATH(config)},
@@ -217,7 +222,8 @@ static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
            row->value != &line.options.stop_after && row->value != &line.options.n_threads &&
-           row->value != &line.options.time_limit && row->value != &line.options.quiet;
+           row->value != &line.options.time_limit && row->value != &line.options.quiet &&
+           row->value != &line.options.parallel_name;
 }
 
 static void list_given(const bool given[N_ROWS])
@@ -316,13 +322,29 @@ static int find_run(const bool given[N_ROWS], const char *option, char field[DSM
     return -1;
 }
 
-/* The command line is read twice: what it says goes over settings that it names. */
+static int find_parallel(void)
+{
+    static const char *const names[] = {"data", "experts"};
+    train_options *o = &line.options;
+    int way =
+        o->parallel_name ? suggest_choice("train", "--parallel", o->parallel_name, names, 2) : 0;
+    o->parallel = (dsmoe_parallel)way;
+    return way < 0 ? CLI_USAGE : -1;
+}
+
+/* The command line is read twice: what it says goes over settings that it names. A rank that follows another has no
+ * files, and needs no settings. */
 int train_options_parse(int argc, char **argv, train_options *options)
 {
     bool given[N_ROWS];
     memcpy(rows, own_rows, sizeof own_rows);
     model_sizes_rows(SETTING(model), rows + N_OWN_ROWS);
     int exit_code = parse(argc, argv, given);
+    if (exit_code < 0) exit_code = find_parallel();
+    if (exit_code < 0 && ranks_follows()) {
+        *options = line.options;
+        return -1;
+    }
     if (exit_code < 0) exit_code = read_settings(given);
     if (exit_code < 0) exit_code = parse(argc, argv, given);
     if (exit_code < 0) exit_code = set_data();

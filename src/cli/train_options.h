@@ -11,6 +11,8 @@ typedef struct train_options {
     const char *const *given; /* keys of the settings that were given */
     int n_given;
     int64_t stop_after, n_threads;
+    const char *parallel_name; /* NULL: not given */
+    dsmoe_parallel parallel;
     double time_limit; /* seconds; 0: none */
     bool quiet;
 } train_options;

@@ -74,6 +74,21 @@ static void put_top(FILE *out, const text *t, const dsmoe_logprobs *l)
     fputc('}', out);
 }
 
+/* Where tokens begin in the text that a client sees, in characters. */
+static void put_offsets(FILE *out, const text *t, size_t first, size_t n)
+{
+    size_t at = 0, n_characters = 0;
+    for (size_t i = first; i < first + n; i++) {
+        size_t begin = i ? t->tokens[i - 1].end : 0;
+        for (size_t size; at < begin; at += size, n_characters++) {
+            size = utf8_character(t->bytes.bytes + at, t->bytes.length - at);
+            if (size == 0) size = 1; /* what is no character is shown as one */
+            if (at + size > begin) break;
+        }
+        fprintf(out, "%s%zu", i > first ? ", " : "", n_characters);
+    }
+}
+
 static void put_completion_logprobs(FILE *out, const text *t, size_t first, size_t n)
 {
     fputs(", \"logprobs\": {\"tokens\": [", out);
@@ -94,8 +109,7 @@ static void put_completion_logprobs(FILE *out, const text *t, size_t first, size
         put_top(out, t, &t->logprobs[i]);
     }
     fputs("], \"text_offset\": [", out);
-    for (size_t i = first; i < first + n; i++)
-        fprintf(out, "%s%zu", i > first ? ", " : "", i ? t->tokens[i - 1].end : 0);
+    put_offsets(out, t, first, n);
     fputs("]}", out);
 }
 
@@ -278,7 +292,7 @@ static void put_embedding(FILE *out, const text *t, float *values)
     if (t->job->request.base64) { /* float32, little-endian as this machine is */
         put_base64(out, (const unsigned char *)values, (size_t)n * sizeof *values);
     } else {
-        for (int64_t i = 0; i < n; i++) fprintf(out, "%s%.8g", i ? "," : "[", (double)values[i]);
+        for (int64_t i = 0; i < n; i++) fprintf(out, "%s%.9g", i ? "," : "[", (double)values[i]);
         fputc(']', out);
     }
     fputc('}', out);

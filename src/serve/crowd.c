@@ -18,18 +18,42 @@ bool crowd_create(crowd *c, const routing_shape *shape)
     return routing_crowd_create(&c->sums, shape);
 }
 
-void crowd_free(crowd *c)
+void crowd_dismiss(crowd *c)
 {
     while (c->n_watchers > 0) http_end(c->watchers[--c->n_watchers]);
+}
+
+void crowd_free(crowd *c)
+{
+    crowd_dismiss(c);
     routing_crowd_free(&c->sums);
+}
+
+void crowd_refuse_watcher(http_exchange *exchange)
+{
+    request_error error = {0};
+    request_refuse(&error, 503, "", "%d others watch already", CROWD_MAX_WATCHERS);
+    answer_refuse(exchange, &error);
+}
+
+static void drop_lost(crowd *c)
+{
+    int kept = 0;
+    for (int i = 0; i < c->n_watchers; i++) {
+        http_exchange *w = c->watchers[i];
+        if (http_alive(w))
+            c->watchers[kept++] = w;
+        else
+            http_end(w);
+    }
+    c->n_watchers = kept;
 }
 
 void crowd_add_watcher(crowd *c, http_exchange *exchange)
 {
+    drop_lost(c);
     if (c->n_watchers == CROWD_MAX_WATCHERS) {
-        request_error error = {0};
-        request_refuse(&error, 503, "", "%d others watch already", CROWD_MAX_WATCHERS);
-        answer_refuse(exchange, &error);
+        crowd_refuse_watcher(exchange);
         return;
     }
     if (c->n_watchers == 0) routing_crowd_clear(&c->sums);
@@ -70,17 +94,10 @@ static void write_event(const crowd *c, double now, FILE *out)
 
 static void send_to_all(crowd *c, const char *bytes, size_t length)
 {
-    int kept = 0;
-    for (int i = 0; i < c->n_watchers; i++) {
-        http_exchange *w = c->watchers[i];
-        if (!http_alive(w)) {
-            http_end(w);
-            continue;
-        }
-        if (http_unsent(w) < MAX_UNSENT) http_send(w, bytes, length); /* else it misses some */
-        c->watchers[kept++] = w;
-    }
-    c->n_watchers = kept;
+    drop_lost(c);
+    for (int i = 0; i < c->n_watchers; i++)
+        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* else it misses some */
+            http_send(c->watchers[i], bytes, length);
 }
 
 void crowd_tell(crowd *c, double now)

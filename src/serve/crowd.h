@@ -17,10 +17,12 @@ typedef struct crowd {
 } crowd;
 
 bool crowd_create(crowd *c, const routing_shape *shape);
-/* Ends the streams of those who are left. */
 void crowd_free(crowd *c);
+/* Ends the streams of all who watch. */
+void crowd_dismiss(crowd *c);
 /* Takes the exchange over; one too many is refused. */
 void crowd_add_watcher(crowd *c, http_exchange *exchange);
+void crowd_refuse_watcher(http_exchange *exchange);
 void crowd_end_pass(crowd *c, int64_t n_rows);
 /* Sends an event if it is time for one, and lets those go who have left. */
 void crowd_tell(crowd *c, double now);

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "serve/answer.h"
+#include "serve/crowd.h"
 #include "serve/server_parts.h"
 
 static uint64_t random_number(void)
@@ -87,6 +88,9 @@ void endpoint_embeddings(server *s, http_exchange *exchange)
 void endpoint_routing(server *s, http_exchange *exchange)
 {
     request_error error = {0};
-    if (!scheduler_watch(s->scheduler, exchange))
-        refuse(exchange, &error, 503, "the server is being stopped");
+    switch (scheduler_watch(s->scheduler, exchange)) {
+    case SCHEDULER_TAKEN: break;
+    case SCHEDULER_FULL: crowd_refuse_watcher(exchange); break;
+    case SCHEDULER_CLOSED: refuse(exchange, &error, 503, "the server is being stopped"); break;
+    }
 }

@@ -47,8 +47,14 @@ static bool read_flag(const json_node *body, const char *name, bool otherwise, r
 static bool has_tokenizer(const server *s, request_error *error)
 {
     if (s->served.tokenizer) return true;
-    request_refuse(error, 501, "", "the model has no tokenizer");
-    return false;
+    return request_refuse(error, 501, "", "the model has no tokenizer");
+}
+
+/* The tokenizer's own line names its file, which is none of the client's business. */
+static bool refuse_of_tokenizer(request_error *error, const char *param, dsmoe_status status)
+{
+    if (status == DSMOE_ERROR_MEMORY) return request_refuse(error, 503, "", "not enough memory");
+    return request_refuse(error, 400, param, "the tokenizer cannot take %s", param);
 }
 
 /* ---- tokenize ---------------------------------------------------------------------------------- */
@@ -104,13 +110,10 @@ static bool tokenize(server *s, http_exchange *exchange, const json_node *body,
     size_t length, n_ids;
     const char *text_bytes = json_node_string(content, &length);
     int32_t *ids;
-    dsmoe_error why;
     int flags = (bos ? DSMOE_ENCODE_BOS : 0) | (special ? DSMOE_ENCODE_SPECIAL : 0);
-    if (dsmoe_tokenizer_encode(s->served.tokenizer, text_bytes, length, flags, &ids, &n_ids,
-                               &why)) {
-        request_refuse(error, 400, "content", "%s", why.message);
-        return false;
-    }
+    dsmoe_status status =
+        dsmoe_tokenizer_encode(s->served.tokenizer, text_bytes, length, flags, &ids, &n_ids, NULL);
+    if (status != DSMOE_OK) return refuse_of_tokenizer(error, "content", status);
     send_tokens(s, exchange, ids, n_ids, with_pieces);
     free(ids);
     return true;
@@ -131,11 +134,9 @@ static bool send_text(server *s, http_exchange *exchange, const char *name, cons
 {
     char *bytes;
     size_t length;
-    dsmoe_error why;
-    if (dsmoe_tokenizer_decode(s->served.tokenizer, ids, n_ids, &bytes, &length, &why)) {
-        request_refuse(error, 400, "tokens", "%s", why.message);
-        return false;
-    }
+    dsmoe_status status =
+        dsmoe_tokenizer_decode(s->served.tokenizer, ids, n_ids, &bytes, &length, NULL);
+    if (status != DSMOE_OK) return refuse_of_tokenizer(error, "tokens", status);
     answer a;
     if (answer_open(&a)->out) {
         fprintf(a.out, "{\"%s\": ", name);
@@ -148,8 +149,10 @@ static bool send_text(server *s, http_exchange *exchange, const char *name, cons
 }
 
 /* To be freed; NULL with *error filled. */
-static int32_t *read_ids(const json_node *node, size_t *n_ids, request_error *error)
+static int32_t *read_ids(const server *s, const json_node *node, size_t *n_ids,
+                         request_error *error)
 {
+    int64_t end = dsmoe_tokenizer_size(s->served.tokenizer);
     if (!node || json_node_kind(node) != JSON_KIND_ARRAY) {
         request_refuse(error, 400, "tokens", "tokens must be an array of token ids");
         return NULL;
@@ -160,7 +163,7 @@ static int32_t *read_ids(const json_node *node, size_t *n_ids, request_error *er
     for (size_t i = 0; ids && i < *n_ids; i++) {
         const json_node *id = json_node_item(node, i);
         if (json_node_kind(id) != JSON_KIND_INTEGER || json_node_integer(id) < 0 ||
-            json_node_integer(id) > INT32_MAX) {
+            json_node_integer(id) >= end) {
             request_refuse(error, 400, "tokens", "tokens[%zu] is not a token id", i);
             free(ids);
             return NULL;
@@ -175,7 +178,7 @@ void endpoint_detokenize(server *s, http_exchange *exchange)
     request_error error = {0};
     size_t n_ids = 0;
     json_node *body = has_tokenizer(s, &error) ? read_body(exchange, &error) : NULL;
-    int32_t *ids = body ? read_ids(member(body, "tokens"), &n_ids, &error) : NULL;
+    int32_t *ids = body ? read_ids(s, member(body, "tokens"), &n_ids, &error) : NULL;
     if (!ids || !send_text(s, exchange, "content", ids, n_ids, &error))
         answer_refuse(exchange, &error);
     free(ids);

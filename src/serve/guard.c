@@ -120,7 +120,7 @@ static bool has_key(const guard *g, const guard_request *r)
 bool guard_is_public(const char *path)
 {
     if (!path || path[0] != '/') return false;
-    return !strcmp(path, "/") || !strcmp(path, "/health") || page_find(path);
+    return !strcmp(path, "/health") || !strcmp(path, "/v1/health") || page_find(path);
 }
 
 /* ---- names ---------------------------------------------------------------------------------- */

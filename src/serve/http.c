@@ -42,13 +42,11 @@ struct http_server {
     int left_over; /* the descriptor that MHD listened on until it was told to stop; -1: it still does */
     atomic_int references; /* the server's own and one of each exchange */
     http_bodies bodies;
+    atomic_int n_answers;
     atomic_bool stopping, quiet;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake;  /* the watcher must look now */
-    pthread_t watcher;
-    bool has_watcher;
+    http_links *links;        /* the connections */
+    pthread_mutex_t lock;     /* of what follows */
     http_exchange *exchanges; /* those that have a connection */
-    http_links links;
 };
 
 struct http_exchange {
@@ -60,6 +58,7 @@ struct http_exchange {
     http_request request;
     double began;
     bool handed;      /* somebody answers, and will end the answer */
+    bool counted;     /* among those that are answered */
     size_t swallowed; /* bytes of a body that nobody wants */
 
     pthread_mutex_t lock;              /* of what follows */
@@ -82,7 +81,6 @@ struct http_exchange {
 static void server_release(http_server *server)
 {
     if (atomic_fetch_sub(&server->references, 1) > 1) return;
-    pthread_cond_destroy(&server->wake);
     pthread_mutex_destroy(&server->lock);
     free(server);
 }
@@ -134,29 +132,19 @@ static void exchange_leave_list(http_exchange *x)
     pthread_mutex_unlock(&server->lock);
 }
 
-/* ---- connections, and requests that take for ever --------------------------------------------- */
-
-/* When a request that begins now must be in; 0: never. */
-static double reading_deadline(const http_server *server)
-{
-    int idle = server->options.idle_seconds;
-    return idle > 0 ? clock_seconds() + 2.0 * idle : 0;
-}
+/* ---- connections ------------------------------------------------------------------------------ */
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **memory,
                           enum MHD_ConnectionNotificationCode code)
 {
     http_server *server = context;
-    pthread_mutex_lock(&server->lock);
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *memory =
-            http_links_add(&server->links, info ? info->connect_fd : -1, reading_deadline(server));
-    } else { /* its descriptor is still open */
-        http_links_remove(&server->links, *memory);
+    if (code != MHD_CONNECTION_NOTIFY_STARTED) { /* its descriptor is still open */
+        http_links_remove(server->links, *memory);
+        return;
     }
-    pthread_mutex_unlock(&server->lock);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *memory = http_links_add(server->links, info ? info->connect_fd : -1);
 }
 
 static http_link *link_of(struct MHD_Connection *connection)
@@ -164,41 +152,6 @@ static http_link *link_of(struct MHD_Connection *connection)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
-}
-
-/* Until when the next request must be in; 0: it is in. */
-static void set_deadline(http_server *server, struct MHD_Connection *connection, double deadline)
-{
-    http_link *link = link_of(connection);
-    if (!link) return;
-    pthread_mutex_lock(&server->lock);
-    link->deadline = deadline;
-    pthread_mutex_unlock(&server->lock);
-}
-
-/* So many bytes of it came. */
-static void put_off_deadline(http_server *server, struct MHD_Connection *connection, size_t n_bytes)
-{
-    http_link *link = link_of(connection);
-    if (!link) return;
-    pthread_mutex_lock(&server->lock);
-    if (link->deadline > 0) link->deadline += (double)n_bytes / BODY_RATE;
-    pthread_mutex_unlock(&server->lock);
-}
-
-static void *watch(void *context)
-{
-    http_server *server = context;
-    pthread_mutex_lock(&server->lock);
-    while (!atomic_load(&server->stopping)) {
-        http_links_end_late(&server->links, clock_seconds());
-        struct timespec next;
-        clock_gettime(CLOCK_MONOTONIC, &next);
-        next.tv_sec++;
-        pthread_cond_timedwait(&server->wake, &server->lock, &next);
-    }
-    pthread_mutex_unlock(&server->lock);
-    return NULL;
 }
 
 /* ---- the answer ----------------------------------------------------------------------------- */
@@ -362,7 +315,9 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
 /* The head of the answer as soon as it is known; until then the connection is suspended, and MHD calls again. */
 static enum MHD_Result answer(http_exchange *x, struct MHD_Connection *connection)
 {
-    set_deadline(x->server, connection, 0);
+    http_link_end(x->server->links, link_of(connection));
+    if (!x->counted) atomic_fetch_add(&x->server->n_answers, 1);
+    x->counted = true;
     pthread_mutex_lock(&x->lock);
     bool cut = x->gone || x->broken || atomic_load(&x->server->stopping);
     bool ready = x->ended || (x->stream && x->started);
@@ -377,7 +332,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 {
     http_server *server = context;
     http_exchange *x = *memory;
-    set_deadline(server, connection, reading_deadline(server));
+    http_link_begin(server->links, link_of(connection));
     if (!x) return;
     *memory = NULL;
     exchange_leave_list(x);
@@ -385,10 +340,12 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     x->connection = NULL;
     x->suspended = false;
     x->gone = true;
-    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && x->ended &&
-                  !http_bytes_count(&x->waiting);
+    bool all_sent = x->ended && !http_bytes_count(&x->waiting);
+    if (!strcmp(x->request.method, "HEAD")) all_sent = true; /* the body stays here */
+    x->complete = code == MHD_REQUEST_TERMINATED_COMPLETED_OK && x->sent_status && all_sent;
     x->took = clock_seconds() - x->began;
     pthread_mutex_unlock(&x->lock);
+    if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
     if (!x->handed) exchange_release(x); /* nobody ever learnt of it */
     exchange_release(x);
@@ -428,7 +385,8 @@ static const char too_long[] = "the body of the request is too long";
  * they have sent all, and would see a reset instead. It leaves at once, and the connection is closed, if
  * there is no telling where the body ends, if it is too long to wait for, or if the client itself waits. */
 static enum MHD_Result begin_request(http_server *server, struct MHD_Connection *connection,
-                                     const char *path, const char *method, void **memory)
+                                     const char *path, const char *method, const char *version,
+                                     void **memory)
 {
     const http_options *o = &server->options;
     http_exchange *x = exchange_new(server, connection, method, path);
@@ -440,7 +398,7 @@ static enum MHD_Result begin_request(http_server *server, struct MHD_Connection 
     if (MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, on_parameter, x) != n)
         return MHD_NO;
 
-    const char *fault = http_fields_fault(&x->request.headers);
+    const char *fault = http_fields_fault(&x->request.headers, version);
     bool at_once = fault || http_fields_length(&x->request.headers) > o->max_body;
     if (fault)
         refuse(x, 400, fault);
@@ -455,7 +413,7 @@ static enum MHD_Result begin_request(http_server *server, struct MHD_Connection 
 static enum MHD_Result take_body(http_exchange *x, const char *bytes, size_t length)
 {
     http_bodies *bodies = &x->server->bodies;
-    put_off_deadline(x->server, x->connection, length);
+    http_link_extend(x->server->links, link_of(x->connection), (double)length / BODY_RATE);
     if (!x->handed) {
         int status = http_request_add(&x->request, bytes, length, bodies);
         if (!status) return MHD_YES;
@@ -471,8 +429,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
 {
     http_server *server = context;
     http_exchange *x = *memory;
-    (void)version;
-    if (!x) return begin_request(server, connection, path, method, memory);
+    if (!x) return begin_request(server, connection, path, method, version, memory);
     if (*length) {
         size_t n = *length;
         *length = 0;
@@ -559,11 +516,6 @@ static http_server *server_new(const http_options *options)
     server->listener.descriptor = server->left_over = -1;
     atomic_init(&server->references, 1);
     pthread_mutex_init(&server->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&server->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
     return server;
 }
 
@@ -580,12 +532,12 @@ static dsmoe_status server_open(http_server *server, http_tls *tls, dsmoe_error 
     else
         STATUS_TRY(http_socket_open(&server->listener, o->cert ? "https" : "http",
                                     o->host ? o->host : "127.0.0.1", o->port, error));
-    start_daemon(server, tls);
-    if (!server->daemon && o->cert)
+    server->links = http_links_create(2.0 * o->idle_seconds);
+    if (server->links) start_daemon(server, tls);
+    if (server->links && !server->daemon && o->cert)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s and %s: not a certificate and its key",
                            o->cert, o->key);
-    server->has_watcher = server->daemon && !pthread_create(&server->watcher, NULL, watch, server);
-    if (!server->has_watcher)
+    if (!server->daemon)
         return status_fail(error, DSMOE_ERROR_IO, "%s: the server's threads cannot be started",
                            server->listener.url);
     return DSMOE_OK;
@@ -617,20 +569,15 @@ void http_server_quiesce(http_server *server)
     shutdown(server->listener.descriptor, SHUT_RDWR);
 }
 
-int http_server_connections(http_server *server)
-{
-    pthread_mutex_lock(&server->lock);
-    int n = server->links.n;
-    pthread_mutex_unlock(&server->lock);
-    return n;
-}
+int http_server_connections(http_server *server) { return http_links_count(server->links); }
+
+int http_server_answers(http_server *server) { return atomic_load(&server->n_answers); }
 
 /* MHD must not be stopped while a connection is suspended; from here on none will be. */
 static void resume_all(http_server *server)
 {
     pthread_mutex_lock(&server->lock);
     atomic_store(&server->stopping, true);
-    pthread_cond_signal(&server->wake);
     for (http_exchange *x = server->exchanges; x; x = x->next) {
         pthread_mutex_lock(&x->lock);
         x->gone = true;
@@ -644,8 +591,8 @@ void http_server_stop(http_server *server)
 {
     if (!server) return;
     resume_all(server);
-    if (server->has_watcher) pthread_join(server->watcher, NULL);
     if (server->daemon) MHD_stop_daemon(server->daemon);
+    http_links_free(server->links);
     if (server->left_over >= 0) close(server->left_over);
     if (server->listener.descriptor >= 0) close(server->listener.descriptor);
     http_socket_forget(&server->listener);

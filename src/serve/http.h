@@ -50,6 +50,8 @@ void http_server_quiesce(http_server *server);
  * are: their clients are gone. May be NULL. */
 void http_server_stop(http_server *server);
 int http_server_connections(http_server *server);
+/* Requests that are in, and whose answers their clients do not have in full yet. */
+int http_server_answers(http_server *server);
 
 /* ---- the request: valid until http_end ----------------------------------------------------------- */
 

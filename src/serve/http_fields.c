@@ -46,11 +46,12 @@ static bool is_token(const char *name)
     return *name && name[strspn(name, letters)] == '\0';
 }
 
-const char *http_fields_fault(const http_fields *headers)
+const char *http_fields_fault(const http_fields *headers, const char *version)
 {
-    int n_lengths = 0, n_encodings = 0;
+    int n_lengths = 0, n_encodings = 0, n_hosts = 0;
     for (const http_field *field = headers->first; field; field = field->next) {
         if (!is_token(field->name)) return "a header has a name that none may have";
+        n_hosts += !strcasecmp(field->name, "Host");
         if (!strcasecmp(field->name, "Content-Length")) {
             n_lengths++;
             if (!*field->value || field->value[strspn(field->value, "0123456789")])
@@ -62,6 +63,8 @@ const char *http_fields_fault(const http_fields *headers)
                 return "Transfer-Encoding is something else than chunked";
         }
     }
+    if (n_hosts > 1) return "Host is there more than once";
+    if (n_hosts < 1 && strcmp(version, "HTTP/1.0")) return "the header Host is missing";
     if (n_lengths > 1) return "Content-Length is there more than once";
     if (n_encodings > 1) return "Transfer-Encoding is there more than once";
     if (n_lengths && n_encodings)

@@ -24,8 +24,9 @@ bool http_fields_add(http_fields *fields, const char *name, const char *value);
 const char *http_fields_find(const http_fields *fields, const char *name);
 void http_fields_free(http_fields *fields);
 
-/* What makes it unclear where the request ends, so that a proxy in front could think otherwise; NULL: nothing. */
-const char *http_fields_fault(const http_fields *headers);
+/* What makes it unclear where the request ends or whom it is for, so that a proxy in front could think otherwise; NULL:
+ * nothing. Only HTTP/1.0 has requests without a Host. */
+const char *http_fields_fault(const http_fields *headers, const char *version);
 /* Bytes that the headers promise; 0 if they say nothing, UINT64_MAX if it is more than a number holds. */
 uint64_t http_fields_length(const http_fields *headers);
 

@@ -26,6 +26,7 @@ struct job {
     int64_t created; /* seconds since 1970 */
     text *texts;     /* those of a prompt beside each other */
     size_t n_texts, n_ended;
+    int64_t n_logprobs;  /* of an answer that is kept until its end */
     bool begun;          /* the head of the answer has been sent */
     double deadline;     /* seconds on the clock of the scheduler */
     request_error error; /* its status is 0 as long as all is well */

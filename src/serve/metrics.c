@@ -48,12 +48,23 @@ static void put_counter(FILE *out, const char *name, const char *help, uint64_t 
     fprintf(out, "dsmoe_%s %" PRIu64 "\n", name, value);
 }
 
-static void put_gauge(FILE *out, const char *name, const char *help, double value)
+static void put_number(FILE *out, const char *name, const char *type, const char *help,
+                       double value)
 {
-    put_head(out, name, "gauge", help);
+    put_head(out, name, type, help);
     fprintf(out, "dsmoe_%s ", name);
     json_write_number(out, value);
     fputc('\n', out);
+}
+
+static void put_gauge(FILE *out, const char *name, const char *help, double value)
+{
+    put_number(out, name, "gauge", help, value);
+}
+
+static void put_seconds(FILE *out, const char *name, const char *help, uint64_t micros)
+{
+    put_number(out, name, "counter", help, (double)micros / 1e6);
 }
 
 static void put_histogram(FILE *out, const char *name, const char *help, const metrics_histogram *h)
@@ -98,11 +109,12 @@ void metrics_write(const metrics *m, const metrics_gauges *g, const char *const 
                 atomic_load(&m->cached_tokens));
     put_counter(out, "predicted_tokens_total", "Tokens that were written.",
                 atomic_load(&m->predicted_tokens));
-    put_gauge(out, "prompt_seconds_total", "Seconds from a place to the first token, of all texts.",
-              (double)atomic_load(&m->prompt_micros) / 1e6);
-    put_gauge(out, "predicted_seconds_total",
-              "Seconds from the first token to the last, of all texts.",
-              (double)atomic_load(&m->predicted_micros) / 1e6);
+    put_seconds(out, "prompt_seconds_total",
+                "Seconds from a place to the first token, of all texts.",
+                atomic_load(&m->prompt_micros));
+    put_seconds(out, "predicted_seconds_total",
+                "Seconds from the first token to the last, of all texts.",
+                atomic_load(&m->predicted_micros));
     put_counter(out, "passes_total", "Passes through the model.", atomic_load(&m->passes));
     put_histogram(out, "pass_tokens", "Tokens of a pass.", &m->pass_tokens);
     put_histogram(out, "queue_seconds", "Wait for a place.", &m->queue);

@@ -27,6 +27,7 @@ struct scheduler {
     http_exchange *watchers_arrived[CROWD_MAX_WATCHERS];
     int n_watchers_arrived;
     int64_t n_jobs, n_waiting;
+    int64_t n_free; /* places that nobody who waited could take */
     bool closed, stopped;
     scheduler_slot *seen_slots;
     dsmoe_engine_info seen_engine;
@@ -42,6 +43,7 @@ struct scheduler {
     int64_t n_slots;
     dsmoe_turn *turns; /* [n_slots] of the pass at hand */
     int64_t n_turns, n_writing, n_prompt;
+    int64_t owed; /* tokens of its half that the prompt which came first has left to others */
     budget budget;
     crowd crowd;
     double pinged_at;
@@ -108,6 +110,7 @@ static void end_job(scheduler *s, job *j)
 
 static int http_status(dsmoe_status status)
 {
+    if (status == DSMOE_ERROR_ARGUMENT) return 400;
     return status == DSMOE_ERROR_MEMORY || status == DSMOE_ERROR_STOPPED ? 503 : 500;
 }
 
@@ -120,7 +123,11 @@ static void fail_job(job *j, const dsmoe_error *error)
 
 /* ---- jobs that come, clients that leave ------------------------------------------------------------- */
 
-static bool has_work(const scheduler *s) { return s->jobs || s->arrived || s->n_watchers_arrived; }
+static bool has_work(const scheduler *s)
+{
+    bool dismisses = s->closed && s->crowd.n_watchers > 0;
+    return s->jobs || s->arrived || s->n_watchers_arrived || dismisses;
+}
 
 static void wait_until(scheduler *s, double seconds)
 {
@@ -147,6 +154,7 @@ static bool receive(scheduler *s)
     for (int i = 0; i < s->n_watchers_arrived; i++)
         crowd_add_watcher(&s->crowd, s->watchers_arrived[i]);
     s->n_watchers_arrived = 0;
+    if (s->closed) crowd_dismiss(&s->crowd);
     bool goes_on = !s->stopped;
     pthread_mutex_unlock(&s->lock);
     return goes_on;
@@ -210,12 +218,15 @@ static void begin_text(scheduler *s, text *t, text **slot, double now)
 
 static void admit(scheduler *s, double now)
 {
+    int64_t n_free = 0;
     for (int64_t i = 0; i < s->n_slots; i++) {
-        if (s->slots[i]) continue;
-        text *t = next_waiting(s);
-        if (!t) return;
-        begin_text(s, t, &s->slots[i], now);
+        text *t = s->slots[i] ? NULL : next_waiting(s);
+        if (t) begin_text(s, t, &s->slots[i], now);
+        n_free += s->slots[i] == NULL;
     }
+    pthread_mutex_lock(&s->lock);
+    s->n_free = n_free;
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------ */
@@ -243,6 +254,8 @@ static void add_writing(scheduler *s)
     }
 }
 
+enum { MOST_OWED = 256 }; /* tokens */
+
 static int64_t left_to_read(const text *t) { return (int64_t)t->prompt->n_ids - t->n_read; }
 
 /* The prompt that came first, or the one with the least left to read, which has no turn yet. */
@@ -269,23 +282,28 @@ static int64_t piece_of(const text *t, int64_t share)
     return n > 0 ? n : 0;
 }
 
+/* The shortest ones first, until the one that came first has given way so often that half of all would not be its
+ * own any more. */
 static void add_prompts(scheduler *s)
 {
     int64_t room = s->seen_engine.n_batch - s->n_writing;
-    int64_t left = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room;
+    if (room < 1) room = BUDGET_STEP; /* more than fits: the engine takes two steps */
+    int64_t all = s->n_writing > 0 ? budget_of(&s->budget, s->n_writing, room) : room, left = all;
     text *oldest = next_prompt(s, false);
-    if (oldest) oldest->n_in_pass = piece_of(oldest, left > BUDGET_STEP ? left / 2 : left);
-    if (oldest && oldest->n_in_pass == 0) /* a tiny batch */
-        oldest->n_in_pass = left_to_read(oldest) < left ? left_to_read(oldest) : left;
-    if (oldest) left -= oldest->n_in_pass;
+    if (!oldest) return;
+    if (s->owed >= MOST_OWED) oldest->n_in_pass = piece_of(oldest, left);
+    left -= oldest->n_in_pass;
     for (text *t; left > 0 && (t = next_prompt(s, true)); left -= t->n_in_pass) {
         t->n_in_pass = piece_of(t, left);
         if (t->n_in_pass == 0) break;
     }
-    if (oldest && left > 0) { /* what nobody else wants */
+    if (left > 0) { /* what nobody else wants */
         left += oldest->n_in_pass;
-        oldest->n_in_pass = piece_of(oldest, left);
+        bool tiny = left == all && piece_of(oldest, left) == 0; /* so that no piece fits */
+        oldest->n_in_pass = tiny ? left : piece_of(oldest, left);
     }
+    s->owed += all / 2 - oldest->n_in_pass;
+    if (s->owed < 0) s->owed = 0;
     for (int64_t i = 0; i < s->n_slots; i++) {
         text *t = s->slots[i];
         if (!t || t->n_in_pass == 0) continue;
@@ -298,7 +316,7 @@ static void compose(scheduler *s)
 {
     s->n_turns = s->n_writing = s->n_prompt = 0;
     add_writing(s);
-    if (s->seen_engine.n_batch > s->n_writing) add_prompts(s);
+    add_prompts(s);
 }
 
 /* What follows from a turn. */
@@ -422,7 +440,7 @@ static dsmoe_status make_engine(scheduler *s, dsmoe_error *error)
                                 .n_ctx = s->seen_engine.n_ctx,
                                 .shape = routing_shape_of(config)};
     list_eos(s);
-    s->n_slots = s->seen_engine.n_sequences;
+    s->n_slots = s->n_free = s->seen_engine.n_sequences;
     return DSMOE_OK;
 }
 
@@ -491,7 +509,7 @@ scheduler_answer scheduler_submit(scheduler *s, job *j)
     pthread_mutex_lock(&s->lock);
     if (s->closed) {
         answer = SCHEDULER_CLOSED;
-    } else if (s->n_waiting >= s->o.max_waiting) {
+    } else if (s->n_waiting >= s->o.max_waiting + s->n_free) {
         answer = SCHEDULER_FULL;
     } else {
         *s->arrived_end = j;
@@ -504,20 +522,26 @@ scheduler_answer scheduler_submit(scheduler *s, job *j)
     return answer;
 }
 
-bool scheduler_watch(scheduler *s, http_exchange *exchange)
+scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange)
 {
+    scheduler_answer answer = SCHEDULER_TAKEN;
     pthread_mutex_lock(&s->lock);
-    bool taken = !s->closed && s->n_watchers_arrived < CROWD_MAX_WATCHERS;
-    if (taken) s->watchers_arrived[s->n_watchers_arrived++] = exchange;
+    if (s->closed)
+        answer = SCHEDULER_CLOSED;
+    else if (s->n_watchers_arrived == CROWD_MAX_WATCHERS)
+        answer = SCHEDULER_FULL;
+    else
+        s->watchers_arrived[s->n_watchers_arrived++] = exchange;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    return taken;
+    return answer;
 }
 
 void scheduler_close(scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     s->closed = true;
+    pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }
 

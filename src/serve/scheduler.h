@@ -1,8 +1,8 @@
 /* scheduler.h - who goes through the model when. One thread owns the engine; all others hand it jobs.
  *
  * Every text that is being written gets a token in every pass. Prompts fill what is left of the pass's budget
- * (budget.h): half of it belongs to the prompt that came first, the rest to those with the least left to read, so
- * that a long prompt cannot hold up a short one, nor short ones a long one for ever. */
+ * (budget.h), those with the least left to read first, so that a long prompt cannot hold up a short one; but half of
+ * what is read over time belongs to the prompt that came first, so that short ones cannot hold it up for ever. */
 #ifndef DSMOE_SERVE_SCHEDULER_H
 #define DSMOE_SERVE_SCHEDULER_H
 
@@ -33,10 +33,10 @@ typedef enum scheduler_answer {
 } scheduler_answer;
 /* Hands a job over. If it is not taken it stays the caller's. */
 scheduler_answer scheduler_submit(scheduler *s, job *j);
-/* Sends what the crowd does to this client until it leaves; false if the scheduler is closed. */
-bool scheduler_watch(scheduler *s, http_exchange *exchange);
+/* Sends what the crowd does to this client until it leaves. If it is not taken it stays the caller's. */
+scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange);
 
-/* Takes no more jobs. */
+/* Takes no more jobs, and ends the streams of those who watch. */
 void scheduler_close(scheduler *s);
 /* Waits until all jobs have ended, at most so many seconds; whether they have. */
 bool scheduler_drain(scheduler *s, double seconds);

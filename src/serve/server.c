@@ -78,14 +78,15 @@ static void allow_origin(const server *s, http_exchange *exchange, const guard_r
     const char *origin = guard_allowed_origin(&s->guard, r);
     if (!origin) return;
     http_add_header(exchange, "Access-Control-Allow-Origin", origin);
+    http_add_header(exchange, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     http_add_header(exchange, "Vary", "Origin");
 }
 
 static void answer_options(http_exchange *exchange)
 {
     http_add_header(exchange, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_add_header(exchange, "Access-Control-Allow-Headers",
-                    "Authorization, Content-Type, X-Api-Key");
+    /* "*" is every header but that one; clients send many of their own. */
+    http_add_header(exchange, "Access-Control-Allow-Headers", "Authorization, *");
     http_add_header(exchange, "Access-Control-Max-Age", "600");
     http_answer(exchange, 204, "text/plain", "", 0);
 }
@@ -106,16 +107,15 @@ static bool admit(void *context, http_exchange *exchange)
 {
     server *s = context;
     const char *path = http_path(exchange);
-    atomic_fetch_add(&s->n_open, 1);
     guard_request r = describe(s, exchange);
     int status;
     const char *wrong = guard_check(&s->guard, &r, &status);
+    if (!wrong || status == 401) allow_origin(s, exchange, &r);
     if (wrong) {
         if (status == 401) http_add_header(exchange, "WWW-Authenticate", "Bearer");
         refuse(exchange, status, "%s", wrong);
         return true;
     }
-    allow_origin(s, exchange, &r);
     if (is_method(exchange, "OPTIONS")) {
         answer_options(exchange);
         return true;
@@ -191,7 +191,6 @@ static void finished(void *context, http_exchange *exchange)
     int status = summary.complete ? summary.status : 499; /* the client left */
     metrics_count_request(&s->metrics, find_endpoint(http_path(exchange)), status);
     if (s->log) log_request(s, exchange, &summary);
-    atomic_fetch_sub(&s->n_open, 1);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------- */
@@ -310,19 +309,21 @@ bool server_is_open(const server *s)
 
 dsmoe_engine_info server_engine(server *s) { return scheduler_look(s->scheduler).engine; }
 
+/* The last answers are on their way to their clients. Whether all are there. */
+static bool wait_for_answers(const server *s, double until)
+{
+    const struct timespec moment = {0, 10000000};
+    while (http_server_answers(s->http) > 0 && clock_seconds() < until) nanosleep(&moment, NULL);
+    return http_server_answers(s->http) == 0;
+}
+
 bool server_drain(server *s, double seconds)
 {
+    double until = clock_seconds() + seconds;
     atomic_store(&s->closed, true);
     if (!s->scheduler) return true;
     scheduler_close(s->scheduler);
-    return scheduler_drain(s->scheduler, seconds);
-}
-
-/* The last answers are on their way to their clients. */
-static void wait_for_answers(const server *s)
-{
-    const struct timespec moment = {0, 10000000};
-    for (int i = 0; i < 100 && atomic_load(&s->n_open) > 0; i++) nanosleep(&moment, NULL);
+    return scheduler_drain(s->scheduler, seconds) && wait_for_answers(s, until);
 }
 
 void server_free(server *s)
@@ -331,7 +332,7 @@ void server_free(server *s)
     atomic_store(&s->closed, true);
     if (s->http) http_server_quiesce(s->http);
     if (s->scheduler) scheduler_stop(s->scheduler);
-    wait_for_answers(s);
+    if (s->http) wait_for_answers(s, clock_seconds() + 1);
     http_server_stop(s->http);
     scheduler_free(s->scheduler);
     if (s->log && s->log != stdout) fclose(s->log);

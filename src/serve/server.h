@@ -45,7 +45,7 @@ bool server_is_open(const server *s); /* beyond this machine, to anybody */
 /* What the engine has; only after server_give_model. */
 dsmoe_engine_info server_engine(server *s);
 
-/* Takes no new requests, waits for those at work; whether all ended in time. */
+/* Takes no new requests, waits until the clients of those at work have their answers; whether all ended in time. */
 bool server_drain(server *s, double seconds);
 /* Whatever still runs is ended. May be NULL. */
 void server_free(server *s);

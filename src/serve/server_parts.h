@@ -20,7 +20,6 @@ struct server {
     metrics metrics;
     FILE *log;
     _Atomic bool ready, closed; /* there is a model; the server drains */
-    _Atomic int n_open;         /* requests whose answers are not over */
     /* once it is ready */
     server_model served;
     scheduler *scheduler;

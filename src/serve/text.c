@@ -133,6 +133,19 @@ static bool ends_text(const text *t, const text_setting *setting)
     return false;
 }
 
+/* Room for those of one token more. */
+static dsmoe_status grow_logprobs(text *t, dsmoe_error *error)
+{
+    const request *r = &t->job->request;
+    if (!r->stream) t->job->n_logprobs += 1 + r->n_top_logprobs;
+    if (t->job->n_logprobs > REQUEST_MAX_LOGPROBS)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the answer has more than %d logprobs: ask for fewer, or for a stream",
+                           REQUEST_MAX_LOGPROBS);
+    return buffer_grow((void **)&t->logprobs, &t->logprobs_capacity, t->n_tokens + 1,
+                       sizeof *t->logprobs, error);
+}
+
 static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error *error)
 {
     size_t length = 0;
@@ -144,8 +157,7 @@ static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error
     STATUS_TRY(
         buffer_grow((void **)&t->tokens, &t->capacity, t->n_tokens + 1, sizeof *t->tokens, error));
     if (t->job->request.logprobs) {
-        STATUS_TRY(buffer_grow((void **)&t->logprobs, &t->logprobs_capacity, t->n_tokens + 1,
-                               sizeof *t->logprobs, error));
+        STATUS_TRY(grow_logprobs(t, error));
         t->logprobs[t->n_tokens] = t->picked_logprobs;
     }
     t->tokens[t->n_tokens++] = (text_token){t->picked, t->bytes.length};

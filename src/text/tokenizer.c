@@ -125,7 +125,7 @@ static dsmoe_status assemble(dsmoe_tokenizer *t, const json_node *root, const js
     dsmoe_status status = read_root(t, root, &reason);
     if (status != DSMOE_OK) return status_fail(error, status, "%s: %s", t->source, reason.message);
     if (config) status = read_config(t, config, &reason);
-    t->has_chat = config && field_node(config, "chat_template");
+    t->has_chat = status == DSMOE_OK && config && field_node(config, "chat_template");
     if (status == DSMOE_OK)
         status = read_adds_bos(t, field_node(root, "post_processor"), config, &reason);
     if (status != DSMOE_OK)

@@ -43,6 +43,7 @@ static dsmoe_status open_engine(evaluation *e, int64_t n_group, int64_t n_tokens
                                 dsmoe_error *error)
 {
     const dsmoe_engine_options options = {
+        .same_bits = true, /* whatever ranks the experts are divided over */
         .n_ctx = e->length,
         .n_sequences = n_group,
         .n_batch = n_tokens < BATCH_MAX ? n_tokens : BATCH_MAX,

@@ -328,13 +328,11 @@ static void fill_result(const run *r, dsmoe_run_result *result)
 dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
                        dsmoe_run_result *result, dsmoe_error *error)
 {
-    if (!settings && !(options && options->resume))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no settings and no run to resume given");
     if (options && !(options->time_limit >= 0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
                            options->time_limit);
     const dsmoe_peers *peers = options ? options->peers : NULL;
-    if (peers) STATUS_TRY(run_greet_ranks(settings, options, error));
+    if (peers) STATUS_TRY(run_greet_ranks(options, error));
     if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);
     if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");

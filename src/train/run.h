@@ -121,8 +121,7 @@ dsmoe_status run_start(run *r, dsmoe_error *error);
 /* ---- other ranks ------------------------------------------------------------------------------- */
 
 /* All ranks, first of all: whether they fit together. */
-dsmoe_status run_greet_ranks(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
-                             dsmoe_error *error);
+dsmoe_status run_greet_ranks(const dsmoe_run_options *options, dsmoe_error *error);
 /* Rank 0, when the run is known: so that the others can make their trainers. */
 dsmoe_status run_tell_ranks(run *r, dsmoe_error *error);
 /* Rank 0, when its trainer is made or not: whether all are ready. */

@@ -366,6 +366,8 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
 
 static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_error *error)
 {
+    if (!settings && !r->options.resume)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no settings and no run to resume given");
     if (r->options.resume) {
         STATUS_TRY(run_open_old_folder(r, error));
         STATUS_TRY(run_find_checkpoint(r, error));

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "peers/handshake.h"
 #include "train/run.h"
 #include "train/team.h"
@@ -15,18 +14,6 @@ typedef struct run_terms {
     dsmoe_config config;
     dsmoe_trainer_options trainer;
 } run_terms;
-
-/* The settings that decide what is computed are rank 0's. That all ranks were given the same ones only shows that
- * nobody has started one by mistake. */
-static uint64_t hash_settings(const dsmoe_run_settings *settings, const dsmoe_run_options *options)
-{
-    hash_state hash;
-    hash_begin(&hash, 0);
-    if (settings) hash_add(&hash, settings, sizeof *settings);
-    if (options->resume) hash_add(&hash, options->resume, strlen(options->resume));
-    hash_add(&hash, &options->parallel, sizeof options->parallel);
-    return hash_end(&hash);
-}
 
 /* "scalar avx2": all that this machine has. */
 static void list_kernels(char *names, size_t size)
@@ -40,14 +27,13 @@ static void list_kernels(char *names, size_t size)
     }
 }
 
-dsmoe_status run_greet_ranks(const dsmoe_run_settings *settings, const dsmoe_run_options *options,
-                             dsmoe_error *error)
+dsmoe_status run_greet_ranks(const dsmoe_run_options *options, dsmoe_error *error)
 {
     char names[128];
     list_kernels(names, sizeof names);
     handshake_facts facts = {.kernels = dsmoe_kernels_name(),
                              .all_kernels = names,
-                             .settings = hash_settings(settings, options)};
+                             .settings = (uint64_t)options->parallel}; /* the rest rank 0 tells */
     return peers_handshake(options->peers, &facts, error);
 }
 

@@ -181,6 +181,7 @@ static dsmoe_status open_engine(writing *w, dsmoe_error *error)
     const run *r = w->run;
     const dsmoe_model *model = dsmoe_trainer_model(r->trainer);
     dsmoe_engine_options options = {.n_ctx = (int64_t)w->n_ids + r->settings.sample_tokens,
+                                    .same_bits = true, /* whatever ranks there are */
                                     .n_threads = r->options.n_threads};
     STATUS_TRY(dsmoe_engine_create(model, &options, &w->engine, error));
     STATUS_TRY(dsmoe_sequence_create(w->engine, &w->sequence, error));

@@ -2,6 +2,7 @@
 // CHROMIUM names the browser (/usr/bin/chromium), SCREENSHOTS a folder for pictures.
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm, writeFile, mkdir } from "node:fs/promises";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -127,6 +128,24 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
       asked.filter((url) => !url.startsWith(pacer.url)),
       [],
     );
+  });
+
+  test("another page of this machine can use the server, with the headers of the official client", async () => {
+    const elsewhere = createServer((_, answer) => answer.setHeader("Content-Type", "text/html").end("<!doctype html>"));
+    await new Promise((resolve) => elsewhere.listen(0, "127.0.0.1", resolve));
+    try {
+      await page.goto(`http://127.0.0.1:${elsewhere.address().port}`);
+      const seen = await page.evaluate(async (url) => {
+        const headers = { Authorization: "Bearer any", "X-Stainless-OS": "Linux", "Content-Type": "application/json" };
+        const answer = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: '{"prompt": 5}' });
+        return { status: answer.status, id: answer.headers.get("x-request-id") };
+      }, server.url);
+      assert.equal(seen.status, 400);
+      assert.ok(seen.id);
+    } finally {
+      elsewhere.closeAllConnections();
+      elsewhere.close();
+    }
   });
 
   test("an answer grows while it is written and then has its figures", async () => {
