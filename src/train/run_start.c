@@ -202,6 +202,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
 
 static dsmoe_status allocate(run *r, dsmoe_error *error)
 {
+    STATUS_TRY(run_share_memory(r, error));
     if (!r->trainer) STATUS_TRY(create_trainer(r, error));
     size_t n = (size_t)(peers_size(r->peers) * r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);
