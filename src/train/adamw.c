@@ -144,9 +144,9 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     if (update->skipped) return DSMOE_OK;
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
-    double computed = clock_seconds();
-    t->times.optimizer += computed - start;
-    STATUS_TRY(share_weights(&job, error));
-    t->times.sending += clock_seconds() - computed;
-    return DSMOE_OK;
+    dsmoe_status status = share_weights(&job, error);
+    double sent = timed_peers_take(&t->timed);
+    t->times.optimizer += clock_seconds() - start - sent;
+    t->times.sending += sent;
+    return status;
 }

@@ -225,6 +225,13 @@ void fold_begin(dsmoe_trainer *t)
     f->into = t->n_batches == 0 && !t->options.peers ? &f->direct : &f->apart;
 }
 
+/* Adding up takes a machine alone some time too. */
+static void count_time(dsmoe_trainer *t, double start)
+{
+    timed_peers_take(&t->timed); /* is in it */
+    *(t->options.peers ? &t->times.sending : &t->times.rest) += clock_seconds() - start;
+}
+
 dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 {
     if (t->fold.into == &t->fold.direct) return DSMOE_OK;
@@ -234,7 +241,7 @@ dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
     if (status == DSMOE_OK && trainer_divides_experts(t)) /* whose rows travel next */
         status = end_exchange(t, error);
     if (!t->options.peers) add_up(t, index);
-    t->times.sending += clock_seconds() - start;
+    count_time(t, start);
     return status;
 }
 
@@ -242,6 +249,6 @@ dsmoe_status fold_end(dsmoe_trainer *t, dsmoe_error *error)
 {
     double start = clock_seconds();
     dsmoe_status status = end_exchange(t, error);
-    t->times.sending += clock_seconds() - start;
+    count_time(t, start);
     return status;
 }

@@ -15,22 +15,10 @@ typedef struct run_terms {
     dsmoe_trainer_options trainer;
 } run_terms;
 
-/* "scalar avx2": all that this machine has. */
-static void list_kernels(char *names, size_t size)
-{
-    const kernels *const *list;
-    int n = kernels_all(&list);
-    *names = '\0';
-    for (int i = 0; i < n; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, size - used, "%s%s", i ? " " : "", list[i]->name);
-    }
-}
-
 dsmoe_status run_greet_ranks(const dsmoe_run_options *options, dsmoe_error *error)
 {
     char names[128];
-    list_kernels(names, sizeof names);
+    kernels_names(" ", names, sizeof names);
     handshake_facts facts = {.kernels = dsmoe_kernels_name(),
                              .all_kernels = names,
                              .settings = (uint64_t)options->parallel}; /* the rest rank 0 tells */

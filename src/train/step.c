@@ -220,11 +220,13 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Adds what has passed since *last to a part. */
-static void lap(double *part, double *last)
+/* Adds what has passed since *last to a part, but for what was spent on other ranks. */
+static void lap(dsmoe_trainer *t, double *part, double *last)
 {
-    double now = clock_seconds();
-    *part += now - *last;
+    peers_poll(t->options.peers); /* gradients travel meanwhile */
+    double now = clock_seconds(), sent = timed_peers_take(&t->timed);
+    *part += now - *last - sent;
+    t->times.sending += sent;
     *last = now;
 }
 
@@ -232,7 +234,7 @@ static void lap(double *part, double *last)
 static void lap_experts(dsmoe_trainer *t, double router_before, double *last)
 {
     t->times.experts -= t->times.router - router_before;
-    lap(&t->times.experts, last);
+    lap(t, &t->times.experts, last);
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */
@@ -258,11 +260,11 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     const layer_weights *w = &t->weight_slots->layers[layer];
     double last = clock_seconds(), router = t->times.router;
     take_over(t, layer, again);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     attention_train_forward(&s->attention, w, s->normed, kept->attention, s->y, s->phase);
-    lap(&t->times.attention, &last);
+    lap(t, &t->times.attention, &last);
     norm_add_forward(&s->norm, kept->x, s->y, kept->middle, w->post_attention_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_forward(t, layer, losses, error));
     lap_experts(t, router, &last);
     return DSMOE_OK;
@@ -284,18 +286,18 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
     double last = clock_seconds(), router = t->times.router;
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
     lap_experts(t, router, &last);
     norm_backward(&s->norm, kept->middle, w->post_attention_layernorm, s->d_normed, s->dx,
                   g->post_attention_layernorm);
     norm_forward(&s->norm, kept->x, w->input_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     attention_train_backward(&s->attention, w, s->normed, kept->attention, s->dx, s->d_normed, g,
                              s->phase);
-    lap(&t->times.attention, &last);
+    lap(t, &t->times.attention, &last);
     norm_backward(&s->norm, kept->x, w->input_layernorm, s->d_normed, s->dx, g->input_layernorm);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     return DSMOE_OK;
 }
 
@@ -331,13 +333,13 @@ double step_predict(dsmoe_trainer *t, const int32_t *targets)
     double loss, last = clock_seconds();
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     loss = head_loss(&head, s->normed, targets, s->d_normed, (float *)gradients->lm_head.data,
                      s->phase);
-    lap(&t->times.head, &last);
+    lap(t, &t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
     norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     return loss;
 }
 
@@ -368,7 +370,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
     int32_t *load = units_load(t, rank);
     double last = clock_seconds();
     embed(t, tokens);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
         STATUS_TRY(layer_run(t, i, false, is_moe ? losses++ : NULL, error));
@@ -397,7 +399,7 @@ dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error 
     }
     double last = clock_seconds();
     if (tokens) embed_back(t, tokens);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(fold_section(t, 0, error));
     return fold_end(t, error);
 }

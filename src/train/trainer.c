@@ -248,6 +248,10 @@ static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_o
     if (!made) return out_of_memory(error);
     made->config = *config;
     made->options = o;
+    if (o.peers) {
+        timed_peers_open(&made->timed, o.peers);
+        made->options.peers = &made->timed.table;
+    }
     made->kernels = kernels_get();
     dsmoe_status status = describe(made, error);
     if (status == DSMOE_OK) status = make_layers(made, error);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "peers/peers.h"
+#include "peers/timed.h"
 #include "train/fold.h"
 #include "train/shares.h"
 
@@ -44,6 +45,7 @@ struct dsmoe_trainer {
     int64_t *expert_load; /* [n_moe_layers, n_routed_experts] */
     void *reports;        /* [n_ranks] of the last wave: units.h */
     dsmoe_trainer_times times;
+    timed_peers timed; /* what options.peers leads to, if there are any */
 };
 
 static inline bool trainer_divides_experts(const dsmoe_trainer *t)

@@ -51,6 +51,7 @@ static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
     for (int r = 0; r < t->options.peers->size; r++)
         parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
     dsmoe_status status = peers_gather(t->options.peers, parts, error);
+    timed_peers_take(&t->timed); /* is in it */
     t->times.waiting += clock_seconds() - start;
     return status;
 }
