@@ -2,7 +2,7 @@
  *
  * Norms of chunks are added in the order of the chunks, whoever computed them, so that the sum depends
  * neither on threads nor on ranks. A chunk is the same for weight, gradient and both moments, each of
- * which is read and written once, by its owner, who sends the new weights to all. */
+ * which is read and written once, by its owner. */
 #include "train/adamw.h"
 
 #include <math.h>
@@ -100,21 +100,6 @@ static void step_task(void *context, int64_t task, int thread)
                       t->first_moment + c.own, t->second_moment + c.own);
 }
 
-/* The owners' new weights to everybody. */
-static dsmoe_status share_weights(const adamw_job *j, dsmoe_error *error)
-{
-    const dsmoe_trainer *t = j->trainer;
-    for (int64_t i = 0; t->options.peers && i < t->shares.n_sections; i++) {
-        const section *s = &t->shares.sections[i];
-        for (int r = 0; r < t->options.peers->size; r++)
-            j->space.lists[r] =
-                (dsmoe_bytes){t->weights + s->begin + s->cuts[r],
-                              (size_t)(s->cuts[r + 1] - s->cuts[r]) * sizeof(float)};
-        STATUS_TRY(peers_gather(t->options.peers, j->space.lists, error));
-    }
-    return DSMOE_OK;
-}
-
 static void prepare_step(adamw_job *j, double lr, double norm)
 {
     const dsmoe_trainer_options *o = &j->trainer->options;
@@ -144,9 +129,8 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     if (update->skipped) return DSMOE_OK;
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
-    dsmoe_status status = share_weights(&job, error);
     double sent = timed_peers_take(&t->timed);
     t->times.optimizer += clock_seconds() - start - sent;
     t->times.sending += sent;
-    return status;
+    return DSMOE_OK;
 }

@@ -61,7 +61,7 @@ static dsmoe_status stream_put(void *to, const float *numbers, int64_t n, dsmoe_
 }
 
 /* One of the trainer's rows, parameter after parameter, without the gaps. */
-static dsmoe_status stream_put_row(number_stream *s, const dsmoe_trainer *trainer, trainer_row row,
+static dsmoe_status stream_put_row(number_stream *s, dsmoe_trainer *trainer, trainer_row row,
                                    dsmoe_error *error)
 {
     return team_read(trainer, row, stream_put, s, error);
@@ -70,7 +70,7 @@ static dsmoe_status stream_put_row(number_stream *s, const dsmoe_trainer *traine
 /* ---- the model ------------------------------------------------------------------------------- */
 
 typedef struct checkpoint_job {
-    const dsmoe_trainer *trainer;
+    dsmoe_trainer *trainer;
     const checkpoint_state *state;
     const checkpoint_options *options;
     const char *folder;
@@ -90,7 +90,7 @@ static dsmoe_status to_folder(void *to, const void *bytes, size_t size, dsmoe_er
 
 static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe_error *error)
 {
-    const dsmoe_trainer *t = job->trainer;
+    dsmoe_trainer *t = job->trainer;
     dsmoe_dtype dtype = job->options->dtype;
     for (size_t i = 0; i < t->n_parameters; i++) {
         dsmoe_tensor_info info = dsmoe_model_tensor(t->model, i);
@@ -302,7 +302,7 @@ static dsmoe_status put_in_place(const char *run, const char *partial, const cha
     return folder_remove(old, checkpoint_owns, error);
 }
 
-dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer,
+dsmoe_status checkpoint_write(const char *run, dsmoe_trainer *trainer,
                               const checkpoint_options *options, const checkpoint_state *state,
                               char path[CHECKPOINT_PATH], dsmoe_error *error)
 {

@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/rope.h"
+#include "train/arrival.h"
 #include "train/head.h"
 #include "train/units.h"
 
@@ -259,6 +260,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer];
     double last = clock_seconds(), router = t->times.router;
+    STATUS_TRY(arrival_await(t, layer + 1, error));
     take_over(t, layer, again);
     lap(t, &t->times.rest, &last);
     attention_train_forward(&s->attention, w, s->normed, kept->attention, s->y, s->phase);
@@ -357,6 +359,7 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 /* Without a batch: the experts that live here still work for others. */
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
+    STATUS_TRY(arrival_finish(t, error));
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
         if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, NULL, error));
     return DSMOE_OK;
@@ -369,6 +372,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
     dsmoe_layer_losses *losses = units_layers(t, rank);
     int32_t *load = units_load(t, rank);
     double last = clock_seconds();
+    STATUS_TRY(arrival_await(t, 0, error));
     embed(t, tokens);
     lap(t, &t->times.rest, &last);
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
@@ -378,7 +382,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
         count_load(t, i, load);
         load += t->config.n_routed_experts;
     }
-    return DSMOE_OK;
+    return arrival_finish(t, error); /* what the head needs */
 }
 
 /* The same on the way back. What forward kept of a layer may have to be made again. */

@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/init.h"
 #include "train/adamw.h"
+#include "train/arrival.h"
 #include "train/step.h"
 #include "train/units.h"
 
@@ -138,6 +139,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
     STATUS_TRY(shares_make(t, error));
     STATUS_TRY(fold_make(t, error));
+    t->n_arrived = t->shares.n_sections;
     set_slots(t, t->weight_slots, NULL);
     dsmoe_generation_config generation = {.temperature = 1.0,
                                           .top_p = 1.0,
@@ -352,20 +354,27 @@ const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index)
 
 /* ---- an update ----------------------------------------------------------------------------- */
 
-dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
-                                  dsmoe_error *error)
+dsmoe_status trainer_update(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *error)
 {
-    if (!trainer || trainer->n_batches == 0)
+    if (!t || t->n_batches == 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
     if (!isfinite(lr) || lr < 0.0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g is no learning rate", lr);
     dsmoe_update done = {NAN, true};
     dsmoe_status status = DSMOE_OK;
-    if (!trainer->poisoned) status = adamw_update(trainer, lr, trainer->norms, &done, error);
-    trainer->n_batches = 0;
-    trainer->poisoned = false;
+    if (!t->poisoned) status = adamw_update(t, lr, t->norms, &done, error);
+    t->n_batches = 0;
+    t->poisoned = false;
     if (update) *update = done;
+    if (!done.skipped) arrival_expect(t);
     return status;
+}
+
+dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                  dsmoe_error *error)
+{
+    STATUS_TRY(trainer_update(trainer, lr, update, error));
+    return arrival_finish(trainer, error);
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "train/arrival.h"
 #include "train/step.h"
 
 /* ---- reports ----------------------------------------------------------------------------------- */
@@ -117,8 +118,10 @@ static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int3
     int n_well, n_ranks = peers_size(t->options.peers);
     int64_t n_units;
     dsmoe_error other;
+    if (trainer_divides_experts(t)) STATUS_TRY(arrival_finish(t, error)); /* rows travel next */
     dsmoe_status status = forward(t, tokens, targets, mine == DSMOE_OK ? error : &other);
     if (status == DSMOE_ERROR_PEER) return status;
+    STATUS_TRY(arrival_finish(t, error));
     if (mine != DSMOE_OK) status = mine;
     units_report(t, peers_rank(t->options.peers))->status = (int32_t)status;
     STATUS_TRY(gather_reports(t, error));
