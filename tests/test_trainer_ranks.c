@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "made_trainer.h"
 #include "socket_peers.h"
@@ -93,7 +94,7 @@ static void run_wave(const story *s, dsmoe_trainer *t, int step, int first)
     if (unit < s->n_units) b = batch_of(s, step, unit);
     if (bad) spoil(t, kept, false);
     dsmoe_status status = dsmoe_trainer_backward(t, b.tokens, b.targets, NULL, &error);
-    if (status == DSMOE_ERROR_PEER) exit(LOST);
+    if (status == DSMOE_ERROR_PEER) _exit(LOST);
     if (bad) spoil(t, kept, true);
     bool all_well = step != s->spoilt_step || s->spoilt_unit < first ||
                     s->spoilt_unit >= first + peers_size(t->options.peers);
@@ -118,7 +119,7 @@ static void compare_rows(const story *s, dsmoe_trainer *t)
                 n = t->parameters[i].n - first < 1000 ? t->parameters[i].n - first : 1000;
                 dsmoe_status status =
                     spread_read(t, (trainer_row)row, i, first, n, room, &numbers, &error);
-                if (status == DSMOE_ERROR_PEER) exit(LOST);
+                if (status == DSMOE_ERROR_PEER) _exit(LOST);
                 must(status, &error, "reading");
                 must(spread_read(s->alone, (trainer_row)row, i, first, n, piece, &expected, &error),
                      &error, "reading alone");
@@ -140,7 +141,7 @@ static int train(const dsmoe_peers *peers, void *context)
         for (int first = 0; first < s->n_units; first += peers->size) run_wave(s, t, step, first);
         dsmoe_update update;
         dsmoe_status status = dsmoe_trainer_update(t, 1e-2, &update, &error);
-        if (status == DSMOE_ERROR_PEER) return LOST;
+        if (status == DSMOE_ERROR_PEER) _exit(LOST);
         must(status, &error, "an update");
         assert_int_equal(update.skipped, s->skipped[step]);
         if (!update.skipped)
