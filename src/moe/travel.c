@@ -239,7 +239,7 @@ static dsmoe_status arrive(const travel *t, dsmoe_error *error)
 
 /* ---- guests -------------------------------------------------------------------------------- */
 
-/* Which units' g and u have room behind those of this rank's own rows; the same in forward and backward. */
+/* Which units' g and u have room after those of this rank's own rows; the same in forward and backward. */
 static void place_kept(const travel *t, const unit_pass *p)
 {
     const wave *w = &t->wave;
