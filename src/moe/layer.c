@@ -106,9 +106,11 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     for (int64_t i = 0; i < n; i++)
         table[i] =
             expert_f32(&weights->experts[i], config->hidden_size, config->moe_intermediate_size);
-    moe_weights typed = {
-        matrix_f32(weights->gate, config->hidden_size), table,
-        expert_f32(&weights->shared_experts, config->hidden_size, moe_shared_width(config))};
+    moe_weights typed = {.gate = matrix_f32(weights->gate, config->hidden_size),
+                         .e_score_correction_bias = weights->e_score_correction_bias,
+                         .experts = table,
+                         .shared_experts = expert_f32(&weights->shared_experts, config->hidden_size,
+                                                      moe_shared_width(config))};
     dsmoe_status status = layer_create(config, &typed, kernels_get(), layer, error);
     free(table);
     return status;

@@ -14,6 +14,7 @@ typedef struct moe_expert {
 
 typedef struct moe_weights {
     matrix gate;
+    float *e_score_correction_bias; /* of the gate noaux_tc; else NULL */
     moe_expert *experts;
     moe_expert shared_experts;
 } moe_weights;

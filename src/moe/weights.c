@@ -28,7 +28,8 @@ static dsmoe_layer_weights *place_weights(arena *a, const dsmoe_layer_config *c)
         if (a->base) experts[e] = expert;
     }
     dsmoe_expert_weights shared = place_expert(a, c->hidden_size, moe_shared_width(c));
-    if (a->base) *w = (dsmoe_layer_weights){gate, experts, shared};
+    if (a->base)
+        *w = (dsmoe_layer_weights){.gate = gate, .experts = experts, .shared_experts = shared};
     return w;
 }
 
