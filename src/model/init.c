@@ -34,6 +34,7 @@ void init_numbers(const dsmoe_config *config, uint64_t seed, const char *name, w
     case WEIGHT_ROUTER: rng_uniform(out, n, seed, init_stream(name), at, -bound, bound); break;
     case WEIGHT_NORM:
     case WEIGHT_BIAS:
+    case WEIGHT_CORRECTION:
         for (int64_t i = 0; i < n; i++) out[i] = role == WEIGHT_NORM ? 1.0f : 0.0f;
         break;
     }

@@ -19,7 +19,12 @@ typedef struct linear {
 typedef struct layer_weights {
     float *input_layernorm, *post_attention_layernorm; /* [hidden_size] */
     linear q_proj, k_proj, v_proj, o_proj;
-    moe_expert mlp;  /* of a dense layer */
+    /* Of latent attention in the place of k_proj and v_proj; with compressed queries also of q_proj. */
+    matrix q_a_proj, q_b_proj; /* [q_lora_rank, hidden_size], [heads·(nope + rope), q_lora_rank] */
+    matrix kv_a_proj,
+        kv_b_proj; /* [kv_lora_rank + rope, hidden_size], [heads·(nope + v), kv_lora_rank] */
+    float *q_a_layernorm, *kv_a_layernorm; /* [q_lora_rank], [kv_lora_rank] */
+    moe_expert mlp;                        /* of a dense layer */
     moe_weights moe; /* of an MoE layer; `experts` points into model_weights.experts */
 } layer_weights;
 
@@ -33,10 +38,11 @@ typedef struct model_weights {
 } model_weights;
 
 typedef enum weight_role {
-    WEIGHT_LINEAR, /* matrix; also the embedding and the head */
-    WEIGHT_ROUTER, /* matrix */
-    WEIGHT_NORM,   /* vector */
-    WEIGHT_BIAS,   /* vector */
+    WEIGHT_LINEAR,     /* matrix; also the embedding and the head */
+    WEIGHT_ROUTER,     /* matrix */
+    WEIGHT_NORM,       /* vector */
+    WEIGHT_BIAS,       /* vector */
+    WEIGHT_CORRECTION, /* vector, which follows the load of the experts and no gradient */
 } weight_role;
 
 typedef struct weight_spec {

@@ -100,8 +100,9 @@ static void fill_set(const dsmoe_trainer *t, gradient_set *set, bool direct)
         const moe_weights *of = &set->slots->layers[i].moe;
         if (!dsmoe_config_layer_is_moe(c, i)) continue;
         for (int64_t e = 0; e < c->n_routed_experts; e++) experts[e] = pointers(&of->experts[e]);
-        set->moe[i] =
-            (dsmoe_layer_weights){(float *)of->gate.data, experts, pointers(&of->shared_experts)};
+        set->moe[i] = (dsmoe_layer_weights){.gate = (float *)of->gate.data,
+                                            .experts = experts,
+                                            .shared_experts = pointers(&of->shared_experts)};
         experts += c->n_routed_experts;
     }
 }
