@@ -5,8 +5,11 @@
 
 #include "base/status.h"
 
-/* Cosines and sines [head_dim / 2] of a position. */
+/* Cosines and sines [config_rope_dim / 2] of a position. */
 void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines);
+
+/* What scores of queries and keys are multiplied with: 1/sqrt of their width, and more with YaRN. */
+float rope_scale(const dsmoe_config *config);
 
 /* Turns one head [head_dim] in place. */
 typedef void rope_turn_fn(int64_t head_dim, const float *cosines, const float *sines, float *x);
