@@ -20,64 +20,67 @@ static double rope_base(const dsmoe_config *config, int64_t position)
     return config->rope_theta * pow(growth, dim / (dim - 2.0));
 }
 
-/* 0.1·mscale·ln(factor) + 1 */
-static double yarn_growth(const dsmoe_config *config, double mscale)
+/* YaRN multiplies by this for lengths beyond the trained ones; `mscale` is one of the two of a configuration. */
+static double yarn_mscale(double factor, double mscale)
 {
-    return 0.1 * mscale * log(config->rope_scaling_factor) + 1.0;
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-/* The pair that turns so many times within the original length, as a real number. */
-static double yarn_pair(const dsmoe_config *config, double turns)
+/* The pair that turns `rotations` times within the trained length. */
+static double yarn_pair(const dsmoe_config *config, double rotations)
 {
-    double length = (double)config->original_max_position_embeddings;
-    return (double)config_rope_dim(config) * log(length / (turns * 2.0 * M_PI)) /
+    const double two_pi = 6.283185307179586;
+    double trained = (double)config->original_max_position_embeddings;
+    return (double)config_rope_dim(config) * log(trained / (rotations * two_pi)) /
            (2.0 * log(config->rope_theta));
 }
 
-/* YaRN keeps fast pairs as they are and slows slow ones down by the factor; in between a ramp leads from one to the
- * other. */
-static float yarn_frequency(const dsmoe_config *config, int64_t pair, float power)
+/* How much of pair i's frequency is divided by the factor: from 0 for pairs that turn often within the trained length
+ * to 1 for those that hardly turn, with a ramp between them. */
+static float yarn_ramp(const dsmoe_config *config, int64_t i)
 {
-    double dim = (double)config_rope_dim(config);
-    float low = (float)fmax(floor(yarn_pair(config, config->beta_fast)), 0.0);
-    float high = (float)fmin(ceil(yarn_pair(config, config->beta_slow)), dim - 1.0);
-    if (low == high) high += 0.001f;
-    float slowed = fminf(fmaxf(((float)pair - low) / (high - low), 0.0f), 1.0f);
-    float fast = 1.0f / power, slow = 1.0f / ((float)config->rope_scaling_factor * power);
-    float kept = 1.0f - slowed;
-    return slow * (1.0f - kept) + fast * kept;
+    double last = (double)(config_rope_dim(config) - 1);
+    double low = fmax(floor(yarn_pair(config, config->beta_fast)), 0.0);
+    double high = fmin(ceil(yarn_pair(config, config->beta_slow)), last);
+    if (low == high) high += 0.001;
+    return (float)fmin(fmax(((double)i - low) / (high - low), 0.0), 1.0);
+}
+
+static float frequency_of(const dsmoe_config *config, double base, int64_t i)
+{
+    float exponent = (float)(2 * i) / (float)config_rope_dim(config);
+    float turns = (float)pow(base, exponent);
+    if (config->rope_scaling != DSMOE_ROPE_YARN) return 1.0f / turns;
+    float slowed = yarn_ramp(config, i);
+    return 1.0f / ((float)config->rope_scaling_factor * turns) * slowed +
+           1.0f / turns * (1.0f - slowed);
 }
 
 void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines)
 {
-    int64_t dim = config_rope_dim(config);
-    double base = rope_base(config, position);
-    bool is_yarn = config->rope_scaling == DSMOE_ROPE_YARN;
-    float at = (float)position, growth = 1.0f;
-    if (config->rope_scaling == DSMOE_ROPE_LINEAR) at /= (float)config->rope_scaling_factor;
-    if (is_yarn)
-        growth = (float)(yarn_growth(config, config->mscale) /
-                         yarn_growth(config, config->mscale_all_dim));
-    for (int64_t i = 0; i < dim / 2; i++) {
-        float exponent = (float)(2 * i) / (float)dim;
-        float power = (float)pow(base, exponent);
-        float angle = at * (is_yarn ? yarn_frequency(config, i, power) : 1.0f / power);
-        cosines[i] = (float)cos(angle) * growth;
-        sines[i] = (float)sin(angle) * growth;
+    double base = rope_base(config, position), factor = config->rope_scaling_factor, length = 1.0;
+    float at = (float)position;
+    if (config->rope_scaling == DSMOE_ROPE_LINEAR) at /= (float)factor;
+    if (config->rope_scaling == DSMOE_ROPE_YARN)
+        length = yarn_mscale(factor, config->mscale) / yarn_mscale(factor, config->mscale_all_dim);
+    for (int64_t i = 0; i < config_rope_dim(config) / 2; i++) {
+        float angle = at * frequency_of(config, base, i);
+        cosines[i] = (float)cos(angle) * (float)length;
+        sines[i] = (float)sin(angle) * (float)length;
     }
 }
 
-float rope_scale(const dsmoe_config *config)
+double rope_score_scale(const dsmoe_config *config)
 {
     double scale = 1.0 / sqrt((double)config_head_dim(config));
-    if (config->rope_scaling != DSMOE_ROPE_YARN) return (float)scale;
-    double growth = yarn_growth(config, config->mscale_all_dim);
-    return (float)(scale * growth * growth);
+    if (config->rope_scaling != DSMOE_ROPE_YARN) return scale;
+    double m = yarn_mscale(config->rope_scaling_factor, config->mscale_all_dim);
+    return scale * m * m;
 }
 
-void rope_turn(int64_t head_dim, const float *cosines, const float *sines, float *x)
+void rope_turn(int64_t dim, const float *cosines, const float *sines, float *x)
 {
-    int64_t half = head_dim / 2;
+    int64_t half = dim / 2;
     for (int64_t i = 0; i < half; i++) {
         float a = x[i], b = x[i + half];
         x[i] = a * cosines[i] - b * sines[i];
@@ -85,9 +88,9 @@ void rope_turn(int64_t head_dim, const float *cosines, const float *sines, float
     }
 }
 
-void rope_turn_pairs(int64_t head_dim, const float *cosines, const float *sines, float *x)
+void rope_turn_pairs(int64_t dim, const float *cosines, const float *sines, float *x)
 {
-    for (int64_t i = 0; i < head_dim / 2; i++) {
+    for (int64_t i = 0; i < dim / 2; i++) {
         float a = x[2 * i], b = x[2 * i + 1];
         x[2 * i] = a * cosines[i] - b * sines[i];
         x[2 * i + 1] = b * cosines[i] + a * sines[i];

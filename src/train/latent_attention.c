@@ -136,7 +136,7 @@ void latent_forward(const attention_batch *b, const layer_weights *w, const floa
         const product q = {{s->normed, rank, NULL}, n, rank, w->q_b_proj, NULL, q_width, saved->q};
         linear_run(&q, 1, threads, b->n_threads);
     }
-    latent_job job = {b, saved, s, rope_scale(c)};
+    latent_job job = {b, saved, s, (float)rope_score_scale(c)};
     threads_for(b->n_threads, n, join_task, &job);
 }
 
@@ -179,7 +179,7 @@ void latent_backward(const attention_batch *b, const layer_weights *w, const flo
     const dsmoe_config *c = b->config;
     int64_t n = count_tokens(b), latent = c->kv_lora_rank, rank = c->q_lora_rank;
     int64_t q_width = c->num_attention_heads * config_head_dim(c);
-    latent_job job = {b, d, s, rope_scale(c)};
+    latent_job job = {b, d, s, (float)rope_score_scale(c)};
     threads_for(b->n_threads, n, part_task, &job);
     const norm_linear kv = {
         &s->norm,          saved->latent,
