@@ -89,6 +89,26 @@ dsmoe_config made_config(void)
     };
 }
 
+dsmoe_config made_latent_config(void)
+{
+    dsmoe_config c = made_config();
+    c.model_type = DSMOE_DEEPSEEK_V2;
+    c.kv_lora_rank = 21;
+    c.q_lora_rank = 18;
+    c.qk_nope_head_dim = 9;
+    c.qk_rope_head_dim = 6;
+    c.v_head_dim = 11;
+    c.routed_scaling_factor = 1;
+    c.rope_scaling = DSMOE_ROPE_YARN;
+    c.rope_scaling_factor = 8;
+    c.original_max_position_embeddings = 64;
+    c.beta_fast = 32;
+    c.beta_slow = 1;
+    c.mscale = 1;
+    c.mscale_all_dim = 0.5;
+    return c;
+}
+
 static made_tensor *add(made_model *m, int n_dims, int64_t rows, int64_t columns, const char *name,
                         ...) __attribute__((format(printf, 5, 6)));
 
