@@ -64,7 +64,8 @@ dsmoe_status gguf_model_open(const char *path, dsmoe_model *m, dsmoe_error *erro
     STATUS_TRY(gguf_open(path, &m->gguf, error));
     STATUS_TRY(gguf_config_read(m->gguf, &m->config, error));
     STATUS_TRY(gguf_generation_config_read(m->gguf, &m->config, &m->generation, error));
-    STATUS_TRY(load_tensors(m, path, gguf_count(m->gguf), find_in_gguf, error));
+    const load_files files = {.path = path, .n_stored = gguf_count(m->gguf), .find = find_in_gguf};
+    STATUS_TRY(load_tensors(m, &files, error));
     m->weights->rope_pairs = true;
     return m->config.tie_word_embeddings ? take_copied_head(m, path, error) : DSMOE_OK;
 }
