@@ -1,7 +1,7 @@
 /* latent.h - what the files of latent attention share.
  *
  * A token's row in the cache is (normed latent | turned rope part of its key), one for all heads. Head h makes a key and a
- * value from it, (k | v) = kv_b_proj_h · latent. Two forms compute the same:
+ * value from it, (k | v) = (W_k | W_v) · latent, both parts of kv_b_proj. Two forms compute the same:
  *   expanded   k and v are made for every row, then attention is as ever: latent_expanded.c
  *   absorbed   q·(W_k c) = (W_kᵀ q)·c and Σ a·(W_v c) = W_v (Σ a·c), so that rows themselves are keys and values of all
  *              heads: latent_absorbed.c */
@@ -40,9 +40,24 @@ typedef struct latent_job {
     float *answers; /* [n_rows, heads · value] */
 } latent_job;
 
-static inline matrix latent_kv_b(const latent_job *job)
+static inline const layer_weights *latent_weights(const latent_job *job)
 {
-    return job->pass->model->weights->layers[job->layer].kv_b_proj;
+    return &job->pass->model->weights->layers[job->layer];
+}
+
+/* Whether there are k_b_proj and v_b_proj in the place of kv_b_proj. */
+static inline bool latent_is_split(const latent_job *job)
+{
+    return job->pass->model->weights->kv_b_split;
+}
+
+/* The rows that make values of one head. */
+static inline matrix latent_values_of(const latent_job *job, int64_t head)
+{
+    const layer_weights *w = latent_weights(job);
+    latent_shape s = job->shape;
+    if (latent_is_split(job)) return matrix_from(w->v_b_proj, head * s.value);
+    return matrix_from(w->kv_b_proj, head * (s.nope + s.value) + s.nope);
 }
 
 /* The row of a position, and after it those of the same page. */

@@ -27,7 +27,8 @@ enum {
     LONG = 1024,
     VERY_LONG = 8192,
 };
-_Static_assert((int)KV_PAGE == (int)LATENT_KEYS && SHORT_CHUNK % LATENT_KEYS == 0, "panels are pages");
+_Static_assert((int)KV_PAGE == (int)LATENT_KEYS && SHORT_CHUNK % LATENT_KEYS == 0,
+               "panels are pages");
 
 static int64_t chunk_end(int64_t first)
 {
@@ -74,7 +75,6 @@ struct absorbed_space {
 typedef struct slice_job {
     const latent_job *job;
     absorbed_space *space;
-    const latent_key_rows *keys;
     int64_t row, n_tokens; /* of the pass */
     int64_t n_runs, n_tasks;
 } slice_job;
@@ -115,6 +115,26 @@ absorbed_space *absorbed_place(arena *a, const dsmoe_model *model, int n_threads
 
 /* ---- into the latents' space, and out of it ------------------------------------------------ */
 
+/* q' of one head, [n_tokens, rank]. */
+static void absorb(const slice_job *slice, int64_t head, const float *q, int64_t stride, gemm *g,
+                   float *made)
+{
+    const latent_job *job = slice->job;
+    latent_shape s = job->shape;
+    int64_t n = slice->n_tokens;
+    if (latent_is_split(job)) {
+        gemm_nt_load(g, (rows){q, stride, NULL}, n, s.nope);
+        gemm_nt(g, matrix_from(latent_weights(job)->k_b_proj, head * s.rank), s.rank, made, s.rank);
+        return;
+    }
+    const latent_key_rows *keys = &job->pass->latent_keys->layers[job->layer];
+    int32_t all[SLICE];
+    for (int64_t i = 0; i < n; i++) all[i] = (int32_t)s.nope;
+    memset(made, 0, (size_t)(n * s.rank) * sizeof *made);
+    job->pass->model->kernels->caches[keys->type].add(
+        n, q, stride, all, keys->data + head * keys->head, s.rank, made, NULL);
+}
+
 /* The queries of one head. */
 static void absorb_task(void *context, int64_t head, int thread)
 {
@@ -124,11 +144,7 @@ static void absorb_task(void *context, int64_t head, int thread)
     int64_t stride = s.heads * s.head, n = slice->n_tokens;
     const float *q = job->q + slice->row * stride + head * s.head;
     float *made = slice->space->threads[thread].q;
-    int32_t all[SLICE];
-    for (int64_t i = 0; i < n; i++) all[i] = (int32_t)s.nope;
-    memset(made, 0, (size_t)(n * s.rank) * sizeof *made);
-    job->pass->model->kernels->caches[slice->keys->type].add(
-        n, q, stride, all, slice->keys->data + head * slice->keys->head, s.rank, made, NULL);
+    absorb(slice, head, q, stride, &job->products[thread].gemm, made);
     for (int64_t i = 0; i < n; i++) {
         float *to = slice->space->q + (i * s.heads + head) * s.width;
         memcpy(to, made + i * s.rank, (size_t)s.rank * sizeof *to);
@@ -143,7 +159,6 @@ static void answer_task(void *context, int64_t head, int thread)
     const latent_job *job = slice->job;
     latent_shape s = job->shape;
     const soft_sums *all = &slice->space->all;
-    matrix values = matrix_from(latent_kv_b(job), head * (s.nope + s.value) + s.nope);
     for (int64_t i = 0; i < slice->n_tokens; i++) {
         int64_t query = i * s.heads + head;
         job->pass->model->kernels->scale(s.rank, 1.0f / all->sum[query],
@@ -152,8 +167,8 @@ static void answer_task(void *context, int64_t head, int thread)
     gemm *g = &job->products[thread].gemm;
     gemm_nt_load(g, (rows){all->latents + head * s.rank, s.heads * s.rank, NULL}, slice->n_tokens,
                  s.rank);
-    gemm_nt(g, values, s.value, job->answers + (slice->row * s.heads + head) * s.value,
-            s.heads * s.value);
+    gemm_nt(g, latent_values_of(job, head), s.value,
+            job->answers + (slice->row * s.heads + head) * s.value, s.heads * s.value);
 }
 
 /* ---- a chunk ------------------------------------------------------------------------------- */
@@ -312,15 +327,25 @@ static void take_rows(slice_job *slice)
     }
 }
 
+static void make_octets(const latent_job *job)
+{
+    const layer_weights *w = latent_weights(job);
+    octet_work octets = octets_begin(job->pass->model->kernels, job->pass->n_threads);
+    if (latent_is_split(job)) {
+        octets_want(&octets, w->k_b_proj);
+        octets_want(&octets, w->v_b_proj);
+    } else {
+        octets_want(&octets, w->kv_b_proj);
+    }
+    octets_end(&octets);
+}
+
 void absorbed_forward(const latent_job *job, absorbed_space *space)
 {
     int n_threads = job->pass->n_threads;
-    slice_job slice = {
-        .job = job, .space = space, .keys = &job->pass->latent_keys->layers[job->layer]};
-    octet_work octets = octets_begin(job->pass->model->kernels, n_threads);
-    octets_want(&octets, latent_kv_b(job));
-    octets_end(&octets);
+    slice_job slice = {.job = job, .space = space};
     for (take_rows(&slice); slice.n_tokens > 0; slice.row += slice.n_tokens, take_rows(&slice)) {
+        make_octets(job);
         threads_for(n_threads, job->shape.heads, absorb_task, &slice);
         cut_runs(&slice);
         attend(&slice);

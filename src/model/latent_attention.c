@@ -32,7 +32,8 @@ static size_t ints_of_rows(const dsmoe_model *model, latent_shape s, int64_t n_r
         matrix q = c->q_lora_rank > 0 ? w->q_a_proj : w->q_proj.weight;
         unsigned x = ints_forms(kn, q) | ints_forms(kn, w->kv_a_proj);
         size = larger(size, ints_size(x, n_rows, c->hidden_size));
-        size = larger(size, ints_size(ints_forms(kn, w->kv_b_proj), EXPANDED_KEYS, s.rank));
+        matrix values = model->weights->kv_b_split ? w->v_b_proj : w->kv_b_proj;
+        size = larger(size, ints_size(ints_forms(kn, values), EXPANDED_KEYS, s.rank));
         size = larger(size, ints_size(ints_forms(kn, w->o_proj.weight), n_rows, s.heads * s.value));
         if (c->q_lora_rank > 0)
             size = larger(size, ints_size(ints_forms(kn, w->q_b_proj), n_rows, c->q_lora_rank));
@@ -107,7 +108,7 @@ static void remember_task(void *context, int64_t row, int thread)
     const span *of = pass_span(p, row);
     float *c = r->space->rows + row * s.width;
     int64_t half = s.rope / 2;
-    kn->rms_norm(s.rank, c, r->weights->kv_a_layernorm, (float)p->model->config.rms_norm_eps, c);
+    kn->rms_norm(s.rank, c, r->weights->kv_a_layernorm, CONFIG_LATENT_EPS, c);
     rope_turn_pairs(s.rope, p->cos + row * half, p->sin + row * half, c + s.rank);
     kn->caches[of->cache.pages->type].narrow(
         s.width, c, latent_row_at(r->job, &of->cache, of->position + row - of->row));
@@ -120,8 +121,7 @@ static void norm_task(void *context, int64_t row, int thread)
     const dsmoe_model *model = r->job->pass->model;
     int64_t rank = model->config.q_lora_rank;
     float *x = r->space->compressed + row * rank;
-    model->kernels->rms_norm(rank, x, r->weights->q_a_layernorm, (float)model->config.rms_norm_eps,
-                             x);
+    model->kernels->rms_norm(rank, x, r->weights->q_a_layernorm, CONFIG_LATENT_EPS, x);
 }
 
 static void turn_task(void *context, int64_t row, int thread)
@@ -153,6 +153,24 @@ static product query_product(const latent_job *job, const layer_weights *w, cons
         s->q};
 }
 
+/* Whoever watches inputs sees what goes into both parts of kv_b_proj, head by head: the queries that the absorbed form
+ * brings into the latents' space, and latents. */
+static void show_heads(const row_job *r)
+{
+    const latent_job *job = r->job;
+    const pass *p = job->pass;
+    latent_shape s = job->shape;
+    for (int64_t h = 0; p->inputs && h < s.heads; h++) {
+        matrix keys = latent_is_split(job)
+                          ? matrix_from(r->weights->k_b_proj, h * s.rank)
+                          : matrix_from(r->weights->kv_b_proj, h * (s.nope + s.value));
+        rows q = {job->q + h * s.head, s.heads * s.head, NULL};
+        rows latents = {r->space->rows, s.width, NULL};
+        p->inputs->see(p->inputs->context, keys, q, p->n_rows, s.nope);
+        p->inputs->see(p->inputs->context, latent_values_of(job, h), latents, p->n_rows, s.rank);
+    }
+}
+
 /* Queries become those of all heads, if they were compressed; then they are turned and scaled. */
 static void finish_queries(const row_job *r)
 {
@@ -166,21 +184,8 @@ static void finish_queries(const row_job *r)
         linear_show(&up, 1, p->inputs);
         linear_run(&up, 1, r->space->products, p->n_threads);
     }
+    show_heads(r);
     threads_for(p->n_threads, p->n_rows, turn_task, (void *)r);
-}
-
-/* Whoever watches inputs sees what the expanded form multiplies kv_b_proj with. */
-static void show_latents(const latent_job *job, const latent_space *s)
-{
-    latent_shape shape = job->shape;
-    const product made = {{s->rows, shape.width, NULL},
-                          job->pass->n_rows,
-                          shape.rank,
-                          latent_kv_b(job),
-                          NULL,
-                          shape.heads * (shape.nope + shape.value),
-                          NULL};
-    linear_show(&made, 1, job->pass->inputs);
 }
 
 void latent_attention_forward(pass *p, int64_t layer)
@@ -207,7 +212,6 @@ void latent_attention_forward(pass *p, int64_t layer)
     linear_show(in, 2, p->inputs);
     linear_run(in, all ? 2 : 1, s.products, p->n_threads);
     threads_for(p->n_threads, p->n_rows, remember_task, &r);
-    show_latents(&job, &s);
     if (!all) {
         pass_narrow(p);
         if (p->n_rows == 0) return;

@@ -20,14 +20,15 @@ typedef struct expanded_scratch {
     float *scores; /* [QUERY_ROWS, ROUND] */
     float *part;   /* [QUERY_ROWS, value] Σ e^score·v of a round, */
     float *sum_v;  /* and of all so far */
+    float *k_b;    /* [rank, nope] one head of k_b_proj, where kv_b_proj is split */
 } expanded_scratch;
 
 struct expanded_space {
     expanded_scratch *threads;
-    float *rows;      /* [EXPANDED_KEYS, width] of the cache */
-    float *made;      /* [EXPANDED_KEYS, heads · (nope + value)] */
-    float *keys;      /* [heads, EXPANDED_KEYS, head], in groups as a cache of float32 has them */
-    float *values;    /* [heads, EXPANDED_KEYS, value] */
+    float *rows;   /* [EXPANDED_KEYS, width] of the cache */
+    float *made;   /* [EXPANDED_KEYS, heads · (nope + value)], or two where kv_b_proj is split */
+    float *keys;   /* [heads, EXPANDED_KEYS, head], in groups as a cache of float32 has them */
+    float *values; /* [heads, EXPANDED_KEYS, value] */
     float *max, *sum; /* [n_rows, heads] */
 };
 
@@ -59,6 +60,7 @@ expanded_space *expanded_place(arena *a, const dsmoe_model *model, int64_t n_row
                                 .scores = arena_take(a, QUERY_ROWS * ROUND, sizeof(float)),
                                 .part = arena_take(a, QUERY_ROWS * s.value, sizeof(float)),
                                 .sum_v = arena_take(a, QUERY_ROWS * s.value, sizeof(float))};
+        if (model->weights->kv_b_split) one.k_b = arena_take(a, s.rank * s.nope, sizeof(float));
         if (a->base) made.threads[i] = one;
     }
     if (a->base) *space = made;
@@ -78,6 +80,44 @@ static void widen_task(void *context, int64_t page, int thread)
         n * width, latent_row_at(job, cache, t->first + first), t->space->rows + first * width);
 }
 
+/* Where keys, or values, lie that a product has made: those of a head, those of a row. */
+typedef struct made_part {
+    float *at;
+    int64_t head, row; /* floats from one to the next */
+} made_part;
+
+static made_part made_keys(const stretch_job *t)
+{
+    latent_shape s = t->job->shape;
+    if (latent_is_split(t->job)) return (made_part){t->space->made, s.nope, s.heads * s.nope};
+    return (made_part){t->space->made, s.nope + s.value, s.heads * (s.nope + s.value)};
+}
+
+static made_part made_values(const stretch_job *t)
+{
+    latent_shape s = t->job->shape;
+    made_part keys = made_keys(t);
+    if (!latent_is_split(t->job)) return (made_part){keys.at + s.nope, keys.head, keys.row};
+    return (made_part){keys.at + EXPANDED_KEYS * keys.row, s.value, s.heads * s.value};
+}
+
+/* The keys of one head, where they are made with k_b_proj: a sum over its rows. */
+static void split_task(void *context, int64_t head, int thread)
+{
+    const stretch_job *t = context;
+    latent_shape s = t->job->shape;
+    matrix w = matrix_from(latent_weights(t->job)->k_b_proj, head * s.rank);
+    float *k_b = t->space->threads[thread].k_b;
+    made_part to = made_keys(t);
+    for (int64_t i = 0; i < s.rank; i++)
+        t->job->pass->model->kernels->dtypes[w.type].widen(s.nope, matrix_at(w, i, 0),
+                                                           k_b + i * s.nope);
+    for (int64_t i = 0; i < t->n; i += GEMM_ROWS)
+        gemm_nn(&t->job->products[thread].gemm, (rows){t->space->rows + i * s.width, s.width, NULL},
+                moe_min(GEMM_ROWS, t->n - i), (rows){k_b, s.nope, NULL}, s.rank, s.nope,
+                to.at + head * to.head + i * to.row, to.row, false);
+}
+
 /* A group of keys, and their values, for one head. */
 static void sort_task(void *context, int64_t task, int thread)
 {
@@ -85,28 +125,36 @@ static void sort_task(void *context, int64_t task, int thread)
     const stretch_job *t = context;
     latent_shape s = t->job->shape;
     int64_t head = task % s.heads, first = task / s.heads * KEY_GROUP;
-    int64_t n = moe_min(KEY_GROUP, t->n - first), stride = s.heads * (s.nope + s.value);
-    const cache_kernels *kn = &t->job->pass->model->kernels->caches[DSMOE_F32];
+    int64_t n = moe_min(KEY_GROUP, t->n - first);
+    made_part keys = made_keys(t), values = made_values(t);
     float *group = t->space->keys + (head * EXPANDED_KEYS + first) * s.head;
     float *value = t->space->values + (head * EXPANDED_KEYS + first) * s.value;
     for (int64_t i = 0; i < n; i++) {
-        const float *made = t->space->made + (first + i) * stride + head * (s.nope + s.value);
+        const float *key = keys.at + (first + i) * keys.row + head * keys.head;
         const float *turned = t->space->rows + (first + i) * s.width + s.rank;
-        for (int64_t k = 0; k < s.nope; k++) group[k * KEY_GROUP + i] = made[k];
+        for (int64_t k = 0; k < s.nope; k++) group[k * KEY_GROUP + i] = key[k];
         for (int64_t k = 0; k < s.rope; k++) group[(s.nope + k) * KEY_GROUP + i] = turned[k];
-        kn->narrow(s.value, made + s.nope, value + i * s.value);
+        memcpy(value + i * s.value, values.at + (first + i) * values.row + head * values.head,
+               (size_t)s.value * sizeof *value);
     }
 }
 
 static void expand(stretch_job *t)
 {
     const pass *p = t->job->pass;
+    const layer_weights *w = latent_weights(t->job);
     latent_shape s = t->job->shape;
-    const product up = {
-        {t->space->rows, s.width, NULL}, t->n,          s.rank, latent_kv_b(t->job), NULL,
-        s.heads * (s.nope + s.value),    t->space->made};
+    bool split = latent_is_split(t->job);
+    const product up = {{t->space->rows, s.width, NULL},
+                        t->n,
+                        s.rank,
+                        split ? w->v_b_proj : w->kv_b_proj,
+                        NULL,
+                        s.heads * (split ? s.value : s.nope + s.value),
+                        split ? made_values(t).at : t->space->made};
     threads_for(p->n_threads, moe_parts(t->n, KV_PAGE), widen_task, t);
     linear_run(&up, 1, t->job->products, p->n_threads);
+    if (split) threads_for(p->n_threads, s.heads, split_task, t);
     threads_for(p->n_threads, moe_parts(t->n, KEY_GROUP) * s.heads, sort_task, t);
 }
 

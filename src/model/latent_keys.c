@@ -24,7 +24,9 @@ static size_t copy_size(const dsmoe_model *model, int64_t layer)
 {
     const dsmoe_config *c = &model->config;
     dsmoe_dtype type = model->weights->layers[layer].kv_b_proj.type, kept = kept_type(type);
-    return kept == type ? 0 : (size_t)(kept_rows(c) * dtype_bytes(kept, c->kv_lora_rank));
+    return model->weights->kv_b_split || kept == type
+               ? 0
+               : (size_t)(kept_rows(c) * dtype_bytes(kept, c->kv_lora_rank));
 }
 
 size_t latent_keys_size(const dsmoe_model *model)
@@ -84,7 +86,7 @@ bool latent_keys_open(latent_keys *keys, const dsmoe_model *model, int n_threads
 {
     const dsmoe_config *c = &model->config;
     *keys = (latent_keys){0};
-    if (!config_is_latent(c)) return true;
+    if (!config_is_latent(c) || model->weights->kv_b_split) return true;
     keys->size = latent_keys_size(model);
     keys->layers = calloc((size_t)c->num_hidden_layers, sizeof *keys->layers);
     float *row = calloc((size_t)(n_threads * c->kv_lora_rank), sizeof *row);

@@ -2,7 +2,7 @@
  *
  * There a query is multiplied with the transpose of those rows: with a sum over rows, which the kernels of a cache have
  * for the types of a cache. Rows of other types are copied: block types as float16, whose rounding is far below their
- * own, and bfloat16 as float32. */
+ * own, and bfloat16 as float32. Where kv_b_proj is split there are none: k_b_proj is the transpose. */
 #ifndef DSMOE_MODEL_LATENT_KEYS_H
 #define DSMOE_MODEL_LATENT_KEYS_H
 
@@ -16,7 +16,7 @@ typedef struct latent_key_rows {
 } latent_key_rows;
 
 typedef struct latent_keys {
-    latent_key_rows *layers; /* [num_hidden_layers]; NULL where attention is not latent */
+    latent_key_rows *layers; /* [num_hidden_layers]; NULL where they are not needed */
     unsigned char *memory;   /* of the copies */
     size_t size;
 } latent_keys;
