@@ -26,6 +26,8 @@ typedef struct made_model {
 
 /* Sizes that no vector width divides, two layers of MoE after a dense one. */
 dsmoe_config made_config(void);
+/* The same with latent attention, compressed queries and YaRN. */
+dsmoe_config made_latent_config(void);
 
 /* Random weights of that size, norms around 1; all of `dtype` ("F32", "F16" or "BF16"), to which
  * the numbers are rounded. */

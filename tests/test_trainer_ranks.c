@@ -199,6 +199,16 @@ static void test_models(void **state)
             &(socket_peers_options){.most_bytes = 5000, .most_delay_us = 200, .seed = 3});
 }
 
+static void test_latent(void **state)
+{
+    (void)state;
+    story s = story_make(4);
+    s.config = made_latent_config();
+    s.config.n_routed_experts = 12;
+    s.options.recompute = true;
+    compare(&s, 3, NULL);
+}
+
 /* One rank's unit has no loss: nobody updates, and training goes on together. */
 static void test_spoilt(void **state)
 {
@@ -233,10 +243,8 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_spoilt),
-        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_models), cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_spoilt), cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,9 @@ static inline int64_t config_rope_dim(const dsmoe_config *config)
     return config_is_latent(config) ? config->qk_rope_head_dim : config_head_dim(config);
 }
 
+/* eps of the norms inside latent attention: the public code's own, whatever rms_norm_eps is. */
+#define CONFIG_LATENT_EPS 1e-6f
+
 /* The words of config.json. */
 const char *config_model_type(const dsmoe_config *config);
 const char *config_architecture(const dsmoe_config *config);

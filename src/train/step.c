@@ -105,7 +105,7 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
 {
     const dsmoe_config *c = &t->config;
     int64_t length = t->options.sequence_length, n = t->options.n_sequences * length;
-    int64_t hidden = c->hidden_size, half = config_head_dim(c) / 2, layers = c->num_hidden_layers;
+    int64_t hidden = c->hidden_size, half = config_rope_dim(c) / 2, layers = c->num_hidden_layers;
     step_space *placed = arena_take(a, 1, sizeof *placed), s = {.n_tokens = n};
     s.attention = (attention_batch){.config = c,
                                     .kernels = t->kernels,
@@ -136,7 +136,7 @@ void step_begin(dsmoe_trainer *t)
 {
     const dsmoe_config *c = &t->config;
     step_space *s = t->space;
-    int64_t half = config_head_dim(c) / 2, length = t->options.sequence_length;
+    int64_t half = config_rope_dim(c) / 2, length = t->options.sequence_length;
     for (int64_t i = 0; i < length; i++) rope_angles(c, i, s->cos + i * half, s->sin + i * half);
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
 }
