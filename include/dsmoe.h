@@ -101,8 +101,8 @@ DSMOE_API dsmoe_status dsmoe_layer_weights_create(const dsmoe_layer_config *conf
                                                   dsmoe_error *error);
 DSMOE_API void dsmoe_layer_weights_free(dsmoe_layer_weights *weights);
 
-/* Fresh weights as the public model initialises them: the router uniform in ±1/sqrt(hidden_size),
- * the rest normal(0, initializer_range). The same seed gives the same bits on every machine. */
+/* Fresh weights as the public model initialises them: the router uniform in ±1/sqrt(hidden_size), its
+ * bias 0, the rest normal(0, initializer_range). The same seed gives the same bits on every machine. */
 DSMOE_API dsmoe_status dsmoe_layer_weights_init(const dsmoe_layer_config *config,
                                                 dsmoe_layer_weights *weights,
                                                 float initializer_range, uint64_t seed,
@@ -148,9 +148,9 @@ DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float
                                            const dsmoe_workspace *workspace, dsmoe_error *error);
 
 /* What the gate decides, without running an expert. Any of the three outputs may be NULL. Experts
- * of a token come by falling score, ties by rising index. */
+ * of a token come by falling score ("noaux_tc": score plus bias), ties by rising index. */
 typedef struct dsmoe_routing {
-    float *scores;      /* [n_tokens, n_routed_experts] softmax over the routed experts */
+    float *scores;      /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
     int32_t *topk_idx;  /* [n_tokens, num_experts_per_tok] */
     float *topk_weight; /* [n_tokens, num_experts_per_tok] gate values */
 } dsmoe_routing;
@@ -179,7 +179,8 @@ DSMOE_API dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, cons
 
 /* Gradients of sum(y*dy) + aux_loss + device_loss. x must be the input of the forward pass; `saved`
  * is used up. dx is written; weight gradients are added to `gradients` if `accumulate`, else
- * written. The balance losses enter the router with weight 1 whatever dy is scaled by. */
+ * written. The balance losses enter the router with weight 1 whatever dy is scaled by. A bias of
+ * "noaux_tc" has no gradient: that of `gradients` is left as it is, and may be NULL. */
 DSMOE_API dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x,
                                             const float *dy, void *saved, float *dx,
                                             dsmoe_layer_weights *gradients, bool accumulate,

@@ -30,12 +30,18 @@ struct dsmoe_layer {
     moe_weights weights; /* `experts` is the layer's own copy of the table */
     bool is_f32;         /* all weights are float32, so that it can be trained */
     unsigned x_forms;    /* that its experts want of x: see ints.h */
-    int64_t n_masked;    /* highest-scoring experts of each token that it may not use; 0 but in a
+    int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
     expert_range held;   /* routed experts whose weights are here: all, unless ranks share them */
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */
 };
+
+/* What the words of a checked configuration mean. */
+dsmoe_scoring_func moe_scoring_func(const dsmoe_layer_config *c);
+dsmoe_topk_method moe_topk_method(const dsmoe_layer_config *c);
+/* A checked configuration whose words need not outlive the call. */
+dsmoe_layer_config moe_config_own(const dsmoe_layer_config *c);
 
 /* dsmoe_layer_create over weights of any type, with those kernels; `config` is checked already. */
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,

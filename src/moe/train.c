@@ -32,6 +32,7 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
         .experts = layer_experts_place(a, layer, n_tokens),
         .travel = travel_place(a, layer, n_tokens, layer->most_tokens, TRAVEL_TRAIN, n_threads),
         .threads = scratch_place(a, layer->kernels, layer_longest(c), 0, n_threads),
+        .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .weight = arena_take(a, n_rows, sizeof(float)),
@@ -102,7 +103,7 @@ static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, con
     const dsmoe_layer_config *c = &layer->config;
     int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
     int64_t n_tokens = n_sequences * length;
-    gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->experts.n_threads);
+    gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->keys, s->experts.n_threads);
     dispatch_sort(&kept->dispatch, c, kept->routing.topk_idx, n_tokens);
     STATUS_TRY(gate_check(layer, n_tokens, 0, kept->routing, error));
     balance_batch batch = {c, kept->routing, n_sequences, length};
