@@ -131,12 +131,12 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
 /* What V2 and V3 have beside that. */
 static void put_latent(FILE *text, const dsmoe_config *c)
 {
-    put_optional(text, "n_group", c->n_group, 0);
+    put_integer(text, "n_group", c->n_group ? c->n_group : 1); /* V3's public code wants a number */
     put_optional(text, "q_lora_rank", c->q_lora_rank, 0);
     put_integer(text, "qk_nope_head_dim", c->qk_nope_head_dim);
     put_integer(text, "qk_rope_head_dim", c->qk_rope_head_dim);
     put_number(text, "routed_scaling_factor", c->routed_scaling_factor);
-    put_optional(text, "topk_group", c->topk_group, 0);
+    put_integer(text, "topk_group", c->topk_group ? c->topk_group : 1);
     put_word(text, "topk_method", config_topk_method(c));
     put_integer(text, "v_head_dim", c->v_head_dim);
 }

@@ -43,6 +43,7 @@ void weights_free(model_weights *weights) { free(weights); }
 
 typedef struct walk {
     const dsmoe_config *config;
+    bool kv_b_split;
     int64_t layer;
     weight_visit_fn *visit;
     void *context;
@@ -123,6 +124,18 @@ static dsmoe_status visit_latent_matrix(const walk *w, matrix *slot, int64_t out
                         (long long)w->layer, which);
 }
 
+/* What keys and values are made with from a latent. */
+static dsmoe_status visit_kv_b(const walk *w, layer_weights *b)
+{
+    const dsmoe_config *c = w->config;
+    int64_t heads = c->num_attention_heads, latent = c->kv_lora_rank;
+    int64_t nope = c->qk_nope_head_dim, value = c->v_head_dim;
+    if (!w->kv_b_split)
+        return visit_latent_matrix(w, &b->kv_b_proj, heads * (nope + value), latent, "kv_b_proj");
+    STATUS_TRY(visit_latent_matrix(w, &b->k_b_proj, heads * latent, nope, "k_b_proj"));
+    return visit_latent_matrix(w, &b->v_b_proj, heads * value, latent, "v_b_proj");
+}
+
 static dsmoe_status visit_latent_attention(const walk *w, layer_weights *b)
 {
     const dsmoe_config *c = w->config;
@@ -140,8 +153,7 @@ static dsmoe_status visit_latent_attention(const walk *w, layer_weights *b)
                                    "kv_a_proj_with_mqa"));
     STATUS_TRY(visit_layer_vector(w, &b->kv_a_layernorm, WEIGHT_NORM, latent,
                                   "self_attn.kv_a_layernorm.weight"));
-    STATUS_TRY(visit_latent_matrix(w, &b->kv_b_proj, heads * (c->qk_nope_head_dim + c->v_head_dim),
-                                   latent, "kv_b_proj"));
+    STATUS_TRY(visit_kv_b(w, b));
     return visit_latent_matrix(w, &b->o_proj.weight, hidden, heads * c->v_head_dim, "o_proj");
 }
 
@@ -193,6 +205,7 @@ dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
     model_weights nowhere = {0};
     layer_weights no_layer = {0};
     if (!weights) weights = &nowhere;
+    w.kv_b_split = weights->kv_b_split;
     STATUS_TRY(visit_matrix(&w, &weights->embed_tokens, WEIGHT_LINEAR, vocab, hidden,
                             "model.embed_tokens.weight"));
     for (; w.layer < config->num_hidden_layers; w.layer++)

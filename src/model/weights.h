@@ -2,7 +2,8 @@
  *
  * One walk (weights_each) lists every tensor of a configuration in the order of the computation.
  * Loading fills the slots it passes, initialising writes a file along it: names and shapes stand in
- * weights.c and nowhere else. */
+ * weights.c and nowhere else. k_b_proj and v_b_proj have no name in the public layout: theirs are made
+ * after kv_b_proj's. */
 #ifndef DSMOE_MODEL_WEIGHTS_H
 #define DSMOE_MODEL_WEIGHTS_H
 
@@ -24,8 +25,12 @@ typedef struct layer_weights {
     matrix kv_a_proj,
         kv_b_proj; /* [kv_lora_rank + rope, hidden_size], [heads·(nope + v), kv_lora_rank] */
     float *q_a_layernorm, *kv_a_layernorm; /* [q_lora_rank], [kv_lora_rank] */
-    moe_expert mlp;                        /* of a dense layer */
-    moe_weights moe; /* of an MoE layer; `experts` points into model_weights.experts */
+    /* In the place of kv_b_proj where it is split (see model_weights): of each head the half that makes
+     * keys, transposed, and the half that makes values. Both are what the absorbed form multiplies
+     * with: k_b_proj takes q_nope to the latent's space, v_b_proj the mean of latents to a value. */
+    matrix k_b_proj, v_b_proj; /* [heads·kv_lora_rank, nope], [heads·v, kv_lora_rank] */
+    moe_expert mlp;            /* of a dense layer */
+    moe_weights moe;           /* of an MoE layer; `experts` points into model_weights.experts */
 } layer_weights;
 
 typedef struct model_weights {
@@ -35,6 +40,7 @@ typedef struct model_weights {
     matrix lm_head;      /* [vocab_size, hidden_size]; embed_tokens if those are tied */
     moe_expert *experts; /* of all MoE layers */
     bool rope_pairs;     /* rows of q and k lie as in GGUF files: see rope_turn_pairs */
+    bool kv_b_split;     /* k_b_proj and v_b_proj are there, as in new GGUF files, not kv_b_proj */
 } model_weights;
 
 typedef enum weight_role {
@@ -70,7 +76,8 @@ model_weights *weights_create(const dsmoe_config *config);
 void weights_free(model_weights *weights);
 
 /* Visits every tensor until `visit` fails. A tied head is not a tensor of its own. Without `weights`
- * (NULL) slots lead nowhere: for whom names and shapes are enough. */
+ * (NULL) slots lead nowhere, and kv_b_proj is whole: for whom names and shapes are enough. A
+ * model_weights without layers leads nowhere as well, and says whether kv_b_proj is split. */
 dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
                           weight_visit_fn *visit, void *context, dsmoe_error *error);
 
