@@ -1044,12 +1044,14 @@ typedef struct dsmoe_trainer_options {
     double clip_norm;        /* the gradient is scaled down to this norm; 0: never */
     int64_t n_device_groups; /* for the device-level balance loss; 0: none */
     double device_loss_alpha;
+    double
+        bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
 } dsmoe_trainer_options;
-/* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0. */
+/* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0; the 0.001 of DeepSeek-V3. */
 DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
@@ -1091,7 +1093,9 @@ typedef struct dsmoe_update {
     double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */
     bool skipped;     /* something was not finite: weights and moments are as before */
 } dsmoe_update;
-/* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. */
+/* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. Unless it skips, gates
+ * with "noaux_tc" then follow the load of those batches, of all ranks: the bias of an expert goes up by bias_speed where
+ * fewer tokens than the mean chose it, and down where more did. */
 DSMOE_API dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                             dsmoe_error *error);
 
@@ -1142,7 +1146,8 @@ typedef struct dsmoe_run_settings {
     double aux_loss_alpha; /* -1: the configuration's */
     int64_t device_groups;
     double device_loss_alpha;
-    double init_std; /* -1: the configuration's initializer_range */
+    double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
+    double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
     int64_t seed;
     double held_out;

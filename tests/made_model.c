@@ -109,6 +109,20 @@ dsmoe_config made_latent_config(void)
     return c;
 }
 
+dsmoe_config made_v3_config(void)
+{
+    dsmoe_config c = made_latent_config();
+    c.model_type = DSMOE_DEEPSEEK_V3;
+    c.n_routed_experts = 12;
+    c.scoring_func = DSMOE_SCORING_SIGMOID;
+    c.topk_method = DSMOE_TOPK_NOAUX_TC;
+    c.n_group = 4;
+    c.topk_group = 2;
+    c.norm_topk_prob = true;
+    c.routed_scaling_factor = 2.5;
+    return c;
+}
+
 static made_tensor *add(made_model *m, int n_dims, int64_t rows, int64_t columns, const char *name,
                         ...) __attribute__((format(printf, 5, 6)));
 

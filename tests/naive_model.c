@@ -23,6 +23,7 @@ typedef struct pass {
     double *out;           /* what a block adds to x */
     double *inner;         /* of one token in the widest network */
     double *scores;        /* of one token: over tokens, or over experts */
+    double *keys;          /* of one token: what experts are chosen by */
     int n_moe;             /* MoE layers so far */
     double *f, *p;         /* of the balance loss: this layer's places in the result */
     naive_result result;
@@ -278,18 +279,43 @@ static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen,
     return best;
 }
 
-/* The n best of all scores by falling value. The distance to the score after the last of them counts
- * as margin: a float could see these two the other way round. */
-static void order(pass *p, int64_t *best, int64_t n)
+/* The n best of some keys by falling value. The distance to the key after the last of them counts as
+ * margin: a float could see these two the other way round. */
+static void order(pass *p, const double *keys, int64_t n_keys, int64_t *best, int64_t n)
 {
-    int64_t n_routed = p->config->n_routed_experts;
-    for (int64_t s = 0; s < n; s++) best[s] = next_best(p->scores, n_routed, best, s);
-    int64_t next = n > 0 ? next_best(p->scores, n_routed, best, n) : -1;
-    if (next >= 0)
-        p->result.margin = fmin(p->result.margin, p->scores[best[n - 1]] - p->scores[next]);
+    for (int64_t s = 0; s < n; s++) best[s] = next_best(keys, n_keys, best, s);
+    int64_t next = n > 0 ? next_best(keys, n_keys, best, n) : -1;
+    if (next >= 0) p->result.margin = fmin(p->result.margin, keys[best[n - 1]] - keys[next]);
 }
 
-/* The experts of a token, by their scores or as they are known. */
+/* What a group is worth: its best key, or with noaux_tc its two best. */
+static double group_worth(const dsmoe_config *c, const double *keys, int64_t size)
+{
+    int64_t best[2];
+    best[0] = next_best(keys, size, best, 0);
+    best[1] = next_best(keys, size, best, 1);
+    return keys[best[0]] + (c->topk_method == DSMOE_TOPK_NOAUX_TC ? keys[best[1]] : 0);
+}
+
+/* Experts outside of the best groups cannot be chosen. */
+static void leave_out_groups(pass *p)
+{
+    const dsmoe_config *c = p->config;
+    int64_t n = c->n_group, best[64];
+    if (c->topk_method == DSMOE_TOPK_GREEDY || n <= c->topk_group) return;
+    int64_t size = c->n_routed_experts / n;
+    double worth[64];
+    assert_true(n <= (int64_t)COUNT(best) && p->n_masked == 0);
+    for (int64_t g = 0; g < n; g++) worth[g] = group_worth(c, p->keys + g * size, size);
+    order(p, worth, n, best, c->topk_group);
+    for (int64_t i = 0; i < c->n_routed_experts; i++) {
+        bool stays = false;
+        for (int64_t s = 0; s < c->topk_group; s++) stays = stays || best[s] == i / size;
+        if (!stays) p->keys[i] = -INFINITY;
+    }
+}
+
+/* The experts of a token, by their keys or as they are known. */
 static int64_t *choose(pass *p, int64_t token)
 {
     int64_t k = p->config->num_experts_per_tok, best[64];
@@ -299,29 +325,54 @@ static int64_t *choose(pass *p, int64_t token)
         memcpy(chosen, p->known + at, (size_t)k * sizeof *chosen);
         return chosen;
     }
-    order(p, best, p->n_masked);
-    order(p, best, p->n_masked + k);
+    const float *bias = weight(p, "mlp.gate.e_score_correction_bias");
+    int64_t n = p->config->n_routed_experts;
+    for (int64_t i = 0; i < n; i++) p->keys[i] = p->scores[i] + (bias ? bias[i] : 0);
+    leave_out_groups(p);
+    order(p, p->keys, n, best, p->n_masked);
+    order(p, p->keys, n, best, p->n_masked + k);
     memcpy(chosen, best + p->n_masked, (size_t)k * sizeof *chosen);
     return chosen;
+}
+
+/* Scores of the experts for a token; their sum. */
+static double score(pass *p, const double *x)
+{
+    int64_t n = p->config->n_routed_experts;
+    double sum = 0;
+    multiply(weight(p, "mlp.gate.weight"), NULL, n, p->config->hidden_size, x, p->scores);
+    if (p->config->scoring_func == DSMOE_SCORING_SOFTMAX)
+        softmax(p->scores, n);
+    else
+        for (int64_t i = 0; i < n; i++) p->scores[i] = 1 / (1 + exp(-p->scores[i]));
+    for (int64_t i = 0; i < n; i++) sum += p->scores[i];
+    return sum;
+}
+
+/* What the gate values of the chosen are multiplied with, after the sum of their scores. */
+static double gate_factor(const dsmoe_config *c, double sum)
+{
+    bool normalises = c->norm_topk_prob && c->num_experts_per_tok > 1;
+    double scale = c->routed_scaling_factor > 0 ? c->routed_scaling_factor : 1;
+    if (!normalises) return scale;
+    return c->topk_method == DSMOE_TOPK_NOAUX_TC ? scale / sum : 1 / sum;
 }
 
 static void experts(pass *p, int64_t token, const double *x, double *y)
 {
     const dsmoe_config *c = p->config;
     int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
-    multiply(weight(p, "mlp.gate.weight"), NULL, n, c->hidden_size, x, p->scores);
-    softmax(p->scores, n);
+    double all = score(p, x), sum = 0;
     const int64_t *chosen = choose(p, token);
-    double sum = 0;
     for (int64_t s = 0; s < k; s++) {
         sum += p->scores[chosen[s]];
         p->f[chosen[s]] += 1;
     }
-    for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i];
+    for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i] / all;
     for (int64_t s = 0; s < k; s++) {
         char which[32];
         snprintf(which, sizeof which, "experts.%d.", (int)chosen[s]);
-        double gate = p->scores[chosen[s]] / (c->norm_topk_prob && k > 1 ? sum : 1);
+        double gate = p->scores[chosen[s]] * gate_factor(c, sum);
         swiglu(p, which, c->moe_intermediate_size, gate, x, y);
     }
     if (c->n_shared_experts > 0)
@@ -380,6 +431,7 @@ static pass start(const made_model *model, int64_t n_masked, const int32_t *toke
     p.v = doubles(n_tokens * c->num_key_value_heads * value_size(c));
     p.inner = doubles(2 * widest);
     p.scores = doubles(n_tokens + c->n_routed_experts);
+    p.keys = doubles(c->n_routed_experts);
     p.result.load = doubles(c->num_hidden_layers * c->n_routed_experts);
     p.result.scores = doubles(c->num_hidden_layers * c->n_routed_experts);
     p.result.logits = doubles(n_tokens * c->vocab_size);
@@ -410,7 +462,7 @@ static naive_result run(pass p)
     for (int64_t t = 0; t < p.n_tokens; t++)
         multiply(made_model_find(model, head)->data, NULL, c->vocab_size, c->hidden_size,
                  p.h + t * c->hidden_size, p.result.logits + t * c->vocab_size);
-    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores};
+    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores, p.keys};
     for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
     return p.result;
 }

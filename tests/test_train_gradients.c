@@ -23,6 +23,9 @@ typedef struct gradient_case {
     dsmoe_rope_scaling rope_scaling;
     int64_t max_position;
     int64_t latent, q_rank, nope, rope, v; /* latent: kv_lora_rank of latent attention, or none */
+    dsmoe_topk_method topk_method;         /* with noaux_tc scores are sigmoids */
+    int64_t n_group, topk_group;
+    double scale;
 } gradient_case;
 
 /* A block of queries has at most 72, a part of the head 504 tokens, a part of a gradient 128 rows,
@@ -71,6 +74,15 @@ static const gradient_case cases[] = {
      .nope = 33, .rope = 34, .v = 40},
     {"latent, two blocks of queries", 2, 75, .hidden = 8, .heads = 2, .routed = 3, .latent = 6,
      .q_rank = 5, .nope = 3, .rope = 2, .v = 4},
+    {"V2's gate", 2, 9, .layers = 2, .latent = 9, .nope = 5, .rope = 4, .v = 3, .routed = 12,
+     .k = 3, .topk_method = DSMOE_TOPK_GROUP_LIMITED_GREEDY, .n_group = 4, .topk_group = 2,
+     .scale = 16},
+    {"V3's gate", 2, 9, .layers = 2, .latent = 9, .q_rank = 7, .nope = 5, .rope = 4, .v = 3,
+     .routed = 12, .k = 3, .norm_topk_prob = true, .topk_method = DSMOE_TOPK_NOAUX_TC, .n_group = 4,
+     .topk_group = 2, .scale = 2.5},
+    {"Moonlight's gate, balance over the batch", 3, 6, .latent = 9, .nope = 5, .rope = 4, .v = 3,
+     .routed = 8, .k = 2, .norm_topk_prob = true, .batch_aux = true, .n_device_groups = 2,
+     .topk_method = DSMOE_TOPK_NOAUX_TC, .n_group = 1, .topk_group = 1, .scale = 2.446},
     {"latent, made again", 2, 7, .layers = 3, .first_dense = 1, .routed = 4, .recompute = true,
      .latent = 9, .q_rank = 6, .nope = 5, .rope = 4, .v = 3},
     {"made again", 2, 7, .layers = 3, .first_dense = 1, .routed = 4, .recompute = true},
@@ -86,7 +98,14 @@ static void make_latent(const gradient_case *g, dsmoe_config *c)
     c->qk_nope_head_dim = g->nope;
     c->qk_rope_head_dim = g->rope;
     c->v_head_dim = g->v;
-    c->routed_scaling_factor = 1;
+    c->routed_scaling_factor = g->scale > 0 ? g->scale : 1;
+    c->topk_method = g->topk_method;
+    c->n_group = g->n_group;
+    c->topk_group = g->topk_group;
+    if (g->topk_method == DSMOE_TOPK_NOAUX_TC) {
+        c->model_type = DSMOE_DEEPSEEK_V3;
+        c->scoring_func = DSMOE_SCORING_SIGMOID;
+    }
     if (g->rope_scaling != DSMOE_ROPE_YARN) return;
     c->rope_scaling_factor = 40;
     c->original_max_position_embeddings = 16;

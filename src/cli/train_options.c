@@ -67,6 +67,8 @@ static const char help[] =
     "      --aux-loss-alpha X     expert-level balance factor (the configuration's)\n"
     "      --device-groups N      groups of experts for the device-level balance loss (0: none)\n"
     "      --device-loss-alpha X  its factor (0.05)\n"
+    "      --bias-speed X         how far a step moves the biases of gates with topk_method noaux_tc\n"
+    "                             towards an even load (0.001; 0: not at all)\n"
     "      --recompute            less memory for activations, a third more time (--no-recompute:\n"
     "                             no longer, in a run that is resumed)\n"
     "  -s, --seed N               of the first weights and the order of the data (0)\n"
@@ -141,6 +143,7 @@ static const option_row own_rows[] = {
     {"--aux-loss-alpha", NULL, OPTION_NUMBER, SETTING(aux_loss_alpha), 0, 1000},
     {"--device-groups", NULL, OPTION_INTEGER, SETTING(device_groups), 0, 65536},
     {"--device-loss-alpha", NULL, OPTION_NUMBER, SETTING(device_loss_alpha), 0, 1000},
+    {"--bias-speed", NULL, OPTION_NUMBER, SETTING(bias_speed), 0, 10},
     {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
     {"--no-recompute", NULL, OPTION_OFF, SETTING(recompute), 0, 0},
     {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},

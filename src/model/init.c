@@ -58,7 +58,8 @@ static dsmoe_status declare_tensor(void *context, const weight_spec *spec, dsmoe
 {
     init_job *job = context;
     if (row_length(spec) > job->longest) job->longest = row_length(spec);
-    return folder_writer_declare(job->writer, spec->name, job->options->dtype, spec->n_dims,
+    return folder_writer_declare(job->writer, spec->name,
+                                 weight_dtype(spec->role, job->options->dtype), spec->n_dims,
                                  spec->shape, error);
 }
 
@@ -68,7 +69,7 @@ static bool make_row(void *context, int64_t row, float *scratch, void *out)
     const weight_spec *spec = job->spec;
     int64_t n = row_length(spec);
     init_numbers(job->config, job->options->seed, spec->name, spec->role, row * n, n, scratch);
-    quantize_row(job->options->dtype, n, scratch, NULL, out);
+    quantize_row(weight_dtype(spec->role, job->options->dtype), n, scratch, NULL, out);
     return true;
 }
 
@@ -77,11 +78,12 @@ static dsmoe_status write_tensor(void *context, const weight_spec *spec, dsmoe_e
     init_job *job = context;
     job->spec = spec;
     int64_t n = row_length(spec), bad_row;
-    row_pump_tensor tensor = {.n_rows = spec->n_dims == 2 ? spec->shape[0] : 1,
-                              .n = n,
-                              .row_size = (size_t)dtype_bytes(job->options->dtype, n),
-                              .make = make_row,
-                              .context = job};
+    row_pump_tensor tensor = {
+        .n_rows = spec->n_dims == 2 ? spec->shape[0] : 1,
+        .n = n,
+        .row_size = (size_t)dtype_bytes(weight_dtype(spec->role, job->options->dtype), n),
+        .make = make_row,
+        .context = job};
     return row_pump_run(job->pump, &tensor, &bad_row, error);
 }
 

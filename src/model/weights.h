@@ -51,6 +51,13 @@ typedef enum weight_role {
     WEIGHT_CORRECTION, /* vector, which follows the load of the experts and no gradient */
 } weight_role;
 
+/* What such a tensor is stored as in a folder whose weights are of `dtype`. The correction is a sum of small steps, few
+ * of which would be left in 16 bits. */
+static inline dsmoe_dtype weight_dtype(weight_role role, dsmoe_dtype dtype)
+{
+    return role == WEIGHT_CORRECTION ? DSMOE_F32 : dtype;
+}
+
 typedef struct weight_spec {
     const char *name; /* as in a checkpoint; valid during the visit */
     weight_role role;

@@ -147,6 +147,7 @@ static dsmoe_trainer_options trainer_options(const run *r)
         .clip_norm = s->clip,
         .n_device_groups = s->device_groups,
         .device_loss_alpha = s->device_groups ? s->device_loss_alpha : 0,
+        .bias_speed = s->bias_speed,
         .recompute = s->recompute,
         .n_threads = r->options.n_threads,
         .peers = r->peers,

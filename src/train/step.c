@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/rope.h"
 #include "train/arrival.h"
+#include "train/correction.h"
 #include "train/head.h"
 #include "train/units.h"
 
@@ -210,6 +211,7 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
         experts_backward(&e, s->normed, s->dx, false);
         return DSMOE_OK;
     }
+    correction_clear(t, layer, t->fold.into->slots);
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* they fold by themselves */
     dsmoe_error why;

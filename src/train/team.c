@@ -60,7 +60,7 @@ static dsmoe_status walk_read(const dsmoe_trainer *t, trainer_row row, team_read
             n = moe_min(most, t->parameters[i].n - first);
             dsmoe_status status = spread_read(t, row, i, first, n, room, &numbers, &lost);
             if (status != DSMOE_OK) return status_fail(error, status, "%s", lost.message);
-            if (use && result == DSMOE_OK) result = use(context, numbers, n, error);
+            if (use && result == DSMOE_OK) result = use(context, i, numbers, n, error);
         }
     return result;
 }

@@ -12,7 +12,7 @@
 dsmoe_status team_init(dsmoe_trainer *trainer, uint64_t seed, dsmoe_error *error);
 
 /* Tells `use` all numbers of a row, tensor after tensor, in pieces. What `use` returns is returned at the end. */
-typedef dsmoe_status team_read_fn(void *context, const float *numbers, int64_t n,
+typedef dsmoe_status team_read_fn(void *context, size_t parameter, const float *numbers, int64_t n,
                                   dsmoe_error *error);
 dsmoe_status team_read(dsmoe_trainer *trainer, trainer_row row, team_read_fn *use, void *context,
                        dsmoe_error *error);

@@ -15,6 +15,7 @@
 #include "model/init.h"
 #include "train/adamw.h"
 #include "train/arrival.h"
+#include "train/correction.h"
 #include "train/step.h"
 #include "train/units.h"
 
@@ -32,7 +33,8 @@ dsmoe_trainer_options dsmoe_trainer_options_default(void)
                                    .beta2 = 0.95,
                                    .eps = 1e-8,
                                    .weight_decay = 0.1,
-                                   .clip_norm = 1.0};
+                                   .clip_norm = 1.0,
+                                   .bias_speed = 0.001};
 }
 
 /* In float32, which is what they become. */
@@ -55,6 +57,10 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the device-level balance loss cannot have the factor %g",
                            o->device_loss_alpha);
+    if (!(o->bias_speed >= 0.0) || !isfinite((float)o->bias_speed))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the bias of a gate cannot follow the load with the speed %g",
+                           o->bias_speed);
     if (o->n_device_groups < 0 ||
         (o->n_device_groups > 0 && c->n_routed_experts % o->n_device_groups != 0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -130,10 +136,11 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     t->weight_slots = weights_create(&t->config);
     t->n_moe_layers = config_moe_layers(&t->config, t->config.num_hidden_layers);
     size_t n_layers = (size_t)t->n_moe_layers + 1;
-    t->expert_load =
-        calloc(n_layers * (size_t)(t->config.n_routed_experts + 1), sizeof *t->expert_load);
+    size_t n_loads = n_layers * (size_t)(t->config.n_routed_experts + 1);
+    t->expert_load = calloc(n_loads, sizeof *t->expert_load);
+    t->step_load = calloc(n_loads, sizeof *t->step_load);
     t->reports = calloc((size_t)peers_size(t->options.peers), units_report_size(t));
-    if (!t->parameters || !t->weight_slots || !t->expert_load || !t->reports)
+    if (!t->parameters || !t->weight_slots || !t->expert_load || !t->step_load || !t->reports)
         return out_of_memory(error);
     t->n_parameters = 0;
     STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
@@ -303,6 +310,7 @@ void dsmoe_trainer_free(dsmoe_trainer *t)
     fold_free(&t->fold);
     free(t->parameters);
     free(t->expert_load);
+    free(t->step_load);
     free(t->reports);
     free(t->weights);
     free(t->gradients);
@@ -363,6 +371,7 @@ dsmoe_status trainer_update(dsmoe_trainer *t, double lr, dsmoe_update *update, d
     dsmoe_update done = {NAN, true};
     dsmoe_status status = DSMOE_OK;
     if (!t->poisoned) status = adamw_update(t, lr, t->norms, &done, error);
+    correction_update(t, done.skipped);
     t->n_batches = 0;
     t->poisoned = false;
     if (update) *update = done;

@@ -45,6 +45,7 @@ struct dsmoe_trainer {
     void *norms; /* workspace of the optimizer */
     int64_t n_moe_layers;
     int64_t *expert_load; /* [n_moe_layers, n_routed_experts] */
+    int64_t *step_load;   /* the same since the last update */
     void *reports;        /* [n_ranks] of the last wave: units.h */
     dsmoe_trainer_times times;
     timed_peers timed; /* what options.peers leads to, if there are any */

@@ -66,8 +66,10 @@ static void count_units(dsmoe_trainer *t, int64_t *n_units, int *n_well)
         *n_well += units_report(t, r)->status == DSMOE_OK;
         if (!units_report(t, r)->is_there) continue;
         (*n_units)++;
-        for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++)
+        for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++) {
             t->expert_load[i] += load[i];
+            t->step_load[i] += load[i];
+        }
     }
 }
 
