@@ -9,6 +9,7 @@
 
 enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
 
+#define RANK_KEY ".attention.kv_lora_rank"
 #define KEY_LENGTH ".attention.key_length"
 #define VALUE_LENGTH ".attention.value_length"
 #define SPLIT_SUFFIX "_mla"
@@ -19,7 +20,7 @@ enum { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 };
 #define YARN_KEY ".rope.scaling.yarn_"
 
 static const gguf_field integers[] = {
-    GGUF_FIELD(".attention.kv_lora_rank", kv_lora_rank, true),
+    GGUF_FIELD(RANK_KEY, kv_lora_rank, true),
     GGUF_FIELD(".attention.q_lora_rank", q_lora_rank, false),
     GGUF_FIELD(ROPE_KEY, qk_rope_head_dim, true),
     GGUF_FIELD(".expert_group_count", n_group, false),
@@ -69,6 +70,9 @@ static dsmoe_status read_heads(const gguf_reader *r, bool split, dsmoe_config *c
 {
     char key[GGUF_FIELD_KEY], rope[GGUF_FIELD_KEY];
     int64_t width = c->qk_nope_head_dim;
+    if (c->kv_lora_rank < 1) /* of a configuration that means attention of another kind */
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 ", not at least 1",
+                           gguf_path(r->file), gguf_reader_key(r, RANK_KEY, key), c->kv_lora_rank);
     if (c->qk_rope_head_dim >= width)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s %" PRId64 " is not more than %s %" PRId64, gguf_path(r->file),
