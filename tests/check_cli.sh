@@ -158,7 +158,7 @@ silent
 shows '"hidden":32' '"layers":1' '"routed":4' '"shared":1' '"vocab":64' '"batch":2' '"seq":16' '"steps":3' \
     '"parameters":12256' '"active_parameters":10720' '"step_flops":1763328' '"loss":' '"kernels":"' \
     '"tokens_per_s":' '"fma_share":' '"fma_gflops":' '"recompute":false' '"activations":' \
-    '"peak_rss_bytes":'
+    '"peak_rss_bytes":' '"ranks":1' '"parallel":"data"' '"accumulate":1' '"sending":0.000000,"waiting":0.000000'
 tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
     NF == 2 { value[$1] = $2 }
     END {
@@ -168,11 +168,15 @@ tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
         if (sum < 0.5 * step || sum > 1.05 * step + 1e-5) exit 1
         exit !(rate > 31 / step && rate < 33 / step && value["fma_share"] > 0)
     }' || complain "the parts are not those of the step"
+# twice the batches are twice the work
+# shellcheck disable=SC2086  # several arguments
+run 0 bench train $small --seconds 0 --accumulate 2 --json
+shows '"accumulate":2' '"step_flops":3526656'
 # shellcheck disable=SC2086  # several arguments
 run 0 bench train $small --seconds 0 --recompute -t 1
 shows tokens/s attention experts router head optimizer rest "memory:" "1 threads"
 silent
-for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" surplus; do
+for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" "--accumulate 0" "--parallel both" surplus; do
     # shellcheck disable=SC2086  # an option and its value
     run 2 bench train $wrong
     usage "${wrong%% *}"
