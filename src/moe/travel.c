@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "peers/peers.h"
 
@@ -130,7 +131,10 @@ dsmoe_status travel_agree(travel *t, const dsmoe_layer *layer, const dispatch *d
     if (!layer->peers) return mine;
     list_tokens(t, d, n_tokens);
     wave_say(&t->wave, mine, n_tokens, has_more, d->offsets, t->n_sent);
-    return wave_gather(&t->wave, mine, error);
+    double start = clock_seconds();
+    dsmoe_status status = wave_gather(&t->wave, mine, error);
+    t->waiting += clock_seconds() - start;
+    return status;
 }
 
 typedef struct packing_job {
@@ -198,27 +202,37 @@ static void expect(const travel *t, const unit_pass *p, unit_range round)
     }
 }
 
-static dsmoe_status begin_leaving(const travel *t, const unit_pass *p, unit_range round,
+static dsmoe_status begin_exchange(travel *t, double start, dsmoe_error *error)
+{
+    const dsmoe_peers *peers = t->wave.peers;
+    dsmoe_status status = peers->exchange_begin(peers->context, t->send, t->receive, error);
+    t->sending += clock_seconds() - start;
+    return status;
+}
+
+static dsmoe_status begin_leaving(travel *t, const unit_pass *p, unit_range round,
                                   dsmoe_error *error)
 {
     const dsmoe_peers *peers = t->wave.peers;
     bool sends = is_in(round, peers->rank);
+    double start = clock_seconds();
     if (sends) pack(t, p);
     expect(t, p, round);
     for (int rank = 0; rank < peers->size; rank++) {
         t->send[rank] = sends ? t->leaving[rank].bytes : (dsmoe_bytes){0};
         t->receive[rank] = is_in(round, rank) ? t->coming[rank].bytes : (dsmoe_bytes){0};
     }
-    return peers->exchange_begin(peers->context, t->send, t->receive, error);
+    return begin_exchange(t, start, error);
 }
 
 /* Results, `width` numbers a row, go from where this rank has the guests' to where their ranks have theirs. */
-static dsmoe_status begin_return(const travel *t, unit_range round, float *guests, float *home,
+static dsmoe_status begin_return(travel *t, unit_range round, float *guests, float *home,
                                  int64_t width, dsmoe_error *error)
 {
     const wave *w = &t->wave;
     const dsmoe_peers *peers = w->peers;
     size_t size = (size_t)width * sizeof(float);
+    double start = clock_seconds();
     for (int rank = 0; rank < peers->size; rank++) {
         t->send[rank] = t->receive[rank] = (dsmoe_bytes){0};
         if (rank == peers->rank) continue;
@@ -229,12 +243,15 @@ static dsmoe_status begin_return(const travel *t, unit_range round, float *guest
             t->receive[rank] = (dsmoe_bytes){home + wave_first_row(w, peers->rank, rank) * width,
                                              (size_t)wave_rows(w, peers->rank, rank) * size};
     }
-    return peers->exchange_begin(peers->context, t->send, t->receive, error);
+    return begin_exchange(t, start, error);
 }
 
-static dsmoe_status arrive(const travel *t, dsmoe_error *error)
+static dsmoe_status arrive(travel *t, dsmoe_error *error)
 {
-    return t->wave.peers->exchange_end(t->wave.peers->context, error);
+    double start = clock_seconds();
+    dsmoe_status status = t->wave.peers->exchange_end(t->wave.peers->context, error);
+    t->sending += clock_seconds() - start;
+    return status;
 }
 
 /* ---- guests -------------------------------------------------------------------------------- */

@@ -49,6 +49,7 @@ typedef struct travel {
     experts experts;
     float *g, *u, *h, *out, *d_weight; /* [capacity, …] */
     dsmoe_bytes *send, *receive;       /* [n_ranks] */
+    double sending, waiting;           /* seconds, see layer_times */
 } travel;
 
 /* For a unit of n_tokens here and of at most `most_tokens` anywhere; takes nothing if the layer is alone. */
