@@ -204,8 +204,7 @@ static void expect(const travel *t, const unit_pass *p, unit_range round)
 
 static dsmoe_status begin_exchange(travel *t, double start, dsmoe_error *error)
 {
-    const dsmoe_peers *peers = t->wave.peers;
-    dsmoe_status status = peers->exchange_begin(peers->context, t->send, t->receive, error);
+    dsmoe_status status = peers_exchange_begin(t->wave.peers, t->send, t->receive, error);
     t->sending += clock_seconds() - start;
     return status;
 }
@@ -249,7 +248,7 @@ static dsmoe_status begin_return(travel *t, unit_range round, float *guests, flo
 static dsmoe_status arrive(travel *t, dsmoe_error *error)
 {
     double start = clock_seconds();
-    dsmoe_status status = t->wave.peers->exchange_end(t->wave.peers->context, error);
+    dsmoe_status status = peers_exchange_end(t->wave.peers, error);
     t->sending += clock_seconds() - start;
     return status;
 }
@@ -357,11 +356,9 @@ static experts *assign_all(const unit_pass *p)
     return p->experts;
 }
 
-/* What a rank computes at home it computes while rows travel. */
 static void begin_pass(travel *t, const unit_pass *p)
 {
     place_kept(t, p);
-    p->experts->travelling = t->wave.peers;
     t->experts.threads = p->experts->threads;
     t->experts.n_threads = p->experts->n_threads;
     t->experts.watch = p->experts->watch;
@@ -413,9 +410,7 @@ static dsmoe_status backward_round(travel *t, const unit_pass *p, unit_range rou
     experts_backward_rows(guests, p->x, p->dy);
     STATUS_TRY(
         begin_return(t, round, t->out, p->rows->out.routed, p->layer->config.hidden_size, error));
-    guests->travelling = t->wave.peers;
     experts_backward_weights(guests, p->x, p->dy, accumulate || has_begun(t, round));
-    guests->travelling = NULL;
     if (round.end == t->wave.peers->size) experts_backward(assign_shared(p), p->x, p->dy, false);
     STATUS_TRY(arrive(t, error));
     STATUS_TRY(begin_return(t, round, t->d_weight, p->rows->d_weight, 1, error));

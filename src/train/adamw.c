@@ -145,7 +145,10 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     STATUS_TRY(square_norm(&job, &sum, error));
     double norm = sqrt(sum) / (double)t->n_batches;
     *update = (dsmoe_update){norm, !isfinite(norm)};
-    if (update->skipped) return DSMOE_OK;
+    if (update->skipped) {
+        t->times.optimizer += clock_seconds() - start;
+        return DSMOE_OK;
+    }
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
     double computed = clock_seconds();

@@ -205,16 +205,15 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
             receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), n_own * sizeof(float)};
     }
     t->fold.under_way = index;
-    return p->exchange_begin(p->context, send, receive, error);
+    return peers_exchange_begin(p, send, receive, error);
 }
 
 static dsmoe_status end_exchange(dsmoe_trainer *t, dsmoe_error *error)
 {
-    const dsmoe_peers *p = t->options.peers;
     int64_t index = t->fold.under_way;
     if (index < 0) return DSMOE_OK;
     t->fold.under_way = -1;
-    STATUS_TRY(p->exchange_end(p->context, error));
+    STATUS_TRY(peers_exchange_end(t->options.peers, error));
     add_up(t, index);
     return DSMOE_OK;
 }
