@@ -41,6 +41,12 @@ static parcel parcel_place(arena *a, int64_t hidden, int64_t n_tokens, int64_t n
     return p;
 }
 
+size_t travel_parcel_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows, bool backward)
+{
+    arena measure = arena_over(NULL);
+    return parcel_place(&measure, layer->config.hidden_size, n_tokens, n_rows, backward).bytes.size;
+}
+
 /* Memory for parcels to or from all ranks, so many rows of so many tokens together. */
 static char *parcels_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows,
                            bool backward)

@@ -61,6 +61,10 @@ travel travel_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_
 int64_t travel_capacity(const dsmoe_layer *layer, int64_t most_tokens);
 int64_t travel_kept_rows(const dsmoe_layer *layer);
 
+/* Bytes of a message out. */
+size_t travel_parcel_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows,
+                          bool backward);
+
 /* This rank's unit. */
 typedef struct unit_pass {
     const dsmoe_layer *layer;

@@ -112,8 +112,7 @@ static dsmoe_status share_weights(const adamw_job *j, dsmoe_error *error)
         const section *s = &t->shares.sections[i];
         for (int r = 0; r < t->options.peers->size; r++)
             j->space.lists[r] =
-                (dsmoe_bytes){t->weights + s->begin + s->cuts[r],
-                              (size_t)(s->cuts[r + 1] - s->cuts[r]) * sizeof(float)};
+                (dsmoe_bytes){t->weights + s->begin + s->cuts[r], section_part(s, r)};
         STATUS_TRY(peers_gather(t->options.peers, j->space.lists, error));
     }
     return DSMOE_OK;

@@ -193,16 +193,14 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
     const section *s = &t->shares.sections[index];
     dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
     bool is_there = units_report(t, p->rank)->is_there;
-    size_t n_own = (size_t)(s->cuts[p->rank + 1] - s->cuts[p->rank]);
     const add_job places = {.trainer = t};
     for (int r = 0; r < p->size; r++) {
-        size_t n = (size_t)(s->cuts[r + 1] - s->cuts[r]);
         send[r] = receive[r] = (dsmoe_bytes){0};
         if (r == p->rank) continue;
         if (is_there)
-            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], n * sizeof(float)};
+            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], section_part(s, r)};
         if (units_report(t, r)->is_there)
-            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), n_own * sizeof(float)};
+            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), section_part(s, p->rank)};
     }
     t->fold.under_way = index;
     return peers_exchange_begin(p, send, receive, error);
