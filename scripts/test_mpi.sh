@@ -91,6 +91,19 @@ echo "only rank 0 is heard, and an error is told once"
 
 # ---- dsmoe --------------------------------------------------------------------------------------
 fails_once 2 "^dsmoe plan: it runs on one machine only: start it without mpirun$" 3 "$build/dsmoe" plan
+
+# A benchmark of ranks: one result, of all batches. What it is per second is not looked at.
+small="--hidden 32 --layers 2 --heads 2 --moe 8 --routed 4 --k 2 --vocab 64 --batch 2 --seq 16 -t 1 --seconds 0"
+for way in data experts; do
+    # shellcheck disable=SC2086  # several arguments
+    passes 3 "$build/dsmoe" bench train $small --parallel $way --accumulate 4 --json
+    [ "$(grep -c '^{' "$scratch/out")" = 1 ] || fail "$what does not print one result"
+    for words in '"ranks":3' "\"parallel\":\"$way\"" '"accumulate":4' '"sending":' '"waiting":'; do
+        grep -q -- "$words" "$scratch/out" || fail "$what does not tell: $words"
+    done
+done
+fails_once 2 "num_experts_per_tok" 2 "$build/dsmoe" bench train --k 64
+echo "ranks are benchmarked together"
 sh "$(dirname "$0")/test_mpi_hosts.sh" "$build"
 
 # ---- training: checkpoints of any number of ranks are those of one process, byte for byte -------

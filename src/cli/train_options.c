@@ -326,16 +326,6 @@ static int find_run(const bool given[N_ROWS], const char *option, char field[DSM
     return -1;
 }
 
-static int find_parallel(void)
-{
-    static const char *const names[] = {"data", "experts"};
-    train_options *o = &line.options;
-    int way =
-        o->parallel_name ? suggest_choice("train", "--parallel", o->parallel_name, names, 2) : 0;
-    o->parallel = (dsmoe_parallel)way;
-    return way < 0 ? CLI_USAGE : -1;
-}
-
 /* The command line is read twice: what it says goes over settings that it names. A rank that follows another has no
  * files, and needs no settings. */
 int train_options_parse(int argc, char **argv, train_options *options)
@@ -344,7 +334,9 @@ int train_options_parse(int argc, char **argv, train_options *options)
     memcpy(rows, own_rows, sizeof own_rows);
     model_sizes_rows(SETTING(model), rows + N_OWN_ROWS);
     int exit_code = parse(argc, argv, given);
-    if (exit_code < 0) exit_code = find_parallel();
+    train_options *o = &line.options;
+    if (exit_code < 0 && names_find_parallel("train", o->parallel_name, &o->parallel) != CLI_OK)
+        return CLI_USAGE;
     if (exit_code < 0 && ranks_follows()) {
         *options = line.options;
         return -1;

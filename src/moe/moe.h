@@ -80,15 +80,21 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
                            const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *router_seconds what the router took
- * of their time: scores, choice, sorting and balance losses. */
+/* Seconds that parts of a layer took. */
+typedef struct layer_times {
+    double router;  /* scores, choice, sorting and balance losses */
+    double sending; /* rows to and from other ranks, as far as nothing was computed meanwhile */
+    double waiting; /* for the other ranks to be as far as this one */
+} layer_times;
+
+/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. */
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
                                  int64_t sequence_length, float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 double *router_seconds, dsmoe_error *error);
+                                 layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
                             float *dx, dsmoe_layer_weights *gradients, bool accumulate,
-                            const dsmoe_workspace *workspace, double *router_seconds,
+                            const dsmoe_workspace *workspace, layer_times *times,
                             dsmoe_error *error);
 
 /* Width of the fused shared experts; 0 if there are none. */

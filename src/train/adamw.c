@@ -54,10 +54,11 @@ static void norm_task(void *context, int64_t task, int thread)
 /* Everybody's norms to all, in `norms`. */
 static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
 {
-    const dsmoe_trainer *t = j->trainer;
+    dsmoe_trainer *t = j->trainer;
     const dsmoe_peers *p = t->options.peers;
     dsmoe_bytes *lists = j->space.lists;
     if (!p) return DSMOE_OK;
+    double start = clock_seconds();
     for (int r = 0; r < p->size; r++) lists[r].size = 0;
     for (int64_t i = 0; i < t->shares.n_chunks; i++)
         lists[shares_chunk(t, i).owner].size += sizeof(double);
@@ -72,6 +73,9 @@ static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
         memcpy(&j->space.norms[i], of->bytes, sizeof(double));
         of->bytes = (char *)of->bytes + sizeof(double);
     }
+    double waited = clock_seconds() - start;
+    t->times.waiting += waited;
+    t->times.optimizer -= waited;
     return DSMOE_OK;
 }
 
@@ -126,7 +130,10 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     STATUS_TRY(square_norm(&job, &sum, error));
     double norm = sqrt(sum) / (double)t->n_batches;
     *update = (dsmoe_update){norm, !isfinite(norm)};
-    if (update->skipped) return DSMOE_OK;
+    if (update->skipped) {
+        t->times.optimizer += clock_seconds() - start;
+        return DSMOE_OK;
+    }
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
     double sent = timed_peers_take(&t->timed);

@@ -18,13 +18,12 @@ static dsmoe_status begin(dsmoe_trainer *t, dsmoe_error *error)
         if (r == p->rank) send[r] = receive[r] = (dsmoe_bytes){0};
     }
     t->is_arriving = true;
-    return p->exchange_begin(p->context, send, receive, error);
+    return peers_exchange_begin(p, send, receive, error);
 }
 
 static dsmoe_status end(dsmoe_trainer *t, dsmoe_error *error)
 {
-    const dsmoe_peers *p = t->options.peers;
-    STATUS_TRY(p->exchange_end(p->context, error));
+    STATUS_TRY(peers_exchange_end(t->options.peers, error));
     t->is_arriving = false;
     t->n_arrived++;
     return DSMOE_OK;

@@ -22,7 +22,7 @@ typedef dsmoe_status sink_fn(void *to, const void *bytes, size_t size, dsmoe_err
 /* Numbers on their way to a file: gathered in blocks, for tensors may be many and small. */
 enum { STREAM_BLOCK = 1 << 20 };
 typedef struct number_stream {
-    const dsmoe_trainer *trainer;
+    dsmoe_trainer *trainer;
     sink_fn *sink; /* NULL: only the hash is wanted */
     void *to;
     dsmoe_dtype dtype;    /* that they become: see weight_dtype */
@@ -31,7 +31,7 @@ typedef struct number_stream {
     hash_state hash;
 } number_stream;
 
-static number_stream stream_begin(const dsmoe_trainer *trainer, sink_fn *sink, void *to,
+static number_stream stream_begin(dsmoe_trainer *trainer, sink_fn *sink, void *to,
                                   dsmoe_dtype dtype, unsigned char *block)
 {
     number_stream s = {.trainer = trainer, .sink = sink, .to = to, .dtype = dtype, .block = block};

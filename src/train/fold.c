@@ -194,28 +194,25 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
     const section *s = &t->shares.sections[index];
     dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
     bool is_there = units_report(t, p->rank)->is_there;
-    size_t n_own = (size_t)(s->cuts[p->rank + 1] - s->cuts[p->rank]);
     const add_job places = {.trainer = t};
     for (int r = 0; r < p->size; r++) {
-        size_t n = (size_t)(s->cuts[r + 1] - s->cuts[r]);
         send[r] = receive[r] = (dsmoe_bytes){0};
         if (r == p->rank) continue;
         if (is_there)
-            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], n * sizeof(float)};
+            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], section_part(s, r)};
         if (units_report(t, r)->is_there)
-            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), n_own * sizeof(float)};
+            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), section_part(s, p->rank)};
     }
     t->fold.under_way = index;
-    return p->exchange_begin(p->context, send, receive, error);
+    return peers_exchange_begin(p, send, receive, error);
 }
 
 static dsmoe_status end_exchange(dsmoe_trainer *t, dsmoe_error *error)
 {
-    const dsmoe_peers *p = t->options.peers;
     int64_t index = t->fold.under_way;
     if (index < 0) return DSMOE_OK;
     t->fold.under_way = -1;
-    STATUS_TRY(p->exchange_end(p->context, error));
+    STATUS_TRY(peers_exchange_end(t->options.peers, error));
     add_up(t, index);
     return DSMOE_OK;
 }

@@ -142,6 +142,26 @@ void step_begin(dsmoe_trainer *t)
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
 }
 
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* Adds what has passed since *last to a part, but for what was spent on other ranks. */
+static void lap(dsmoe_trainer *t, double *part, double *last)
+{
+    double now = clock_seconds(), sent = timed_peers_take(&t->timed);
+    *part += now - *last - sent;
+    t->times.sending += sent;
+    *last = now;
+}
+
+/* What a layer has counted for itself does not count as the experts' time as well. */
+static void add_times(dsmoe_trainer *t, const layer_times *times)
+{
+    t->times.router += times->router;
+    t->times.experts -= times->router;
+    t->times.waiting += times->waiting;
+    t->times.sending -= times->waiting; /* which lap counts among it */
+}
+
 /* ---- the FFN --------------------------------------------------------------------------------- */
 
 static dsmoe_expert_weights expert_pointers(const moe_expert *e)
@@ -183,11 +203,12 @@ static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_seque
     layer_saved *kept = &s->layers[layer];
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     dsmoe_error why;
-    return name_layer(layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
-                                          t->options.sequence_length, s->y, kept->moe,
-                                          kept->moe_size, losses, &workspace, &t->times.router,
-                                          &why),
-                      layer, &why, error);
+    layer_times times = {0};
+    dsmoe_status status = layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
+                                              t->options.sequence_length, s->y, kept->moe,
+                                              kept->moe_size, losses, &workspace, &times, &why);
+    add_times(t, &times);
+    return name_layer(status, layer, &why, error);
 }
 
 static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, dsmoe_layer_losses *losses,
@@ -215,29 +236,12 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* they fold by themselves */
     dsmoe_error why;
-    return name_layer(layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed,
-                                     &t->fold.into->moe[layer], accumulate, &workspace,
-                                     &t->times.router, &why),
-                      layer, &why, error);
-}
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-/* Adds what has passed since *last to a part, but for what was spent on other ranks. */
-static void lap(dsmoe_trainer *t, double *part, double *last)
-{
-    peers_poll(t->options.peers); /* gradients travel meanwhile */
-    double now = clock_seconds(), sent = timed_peers_take(&t->timed);
-    *part += now - *last - sent;
-    t->times.sending += sent;
-    *last = now;
-}
-
-/* The same for the experts, without what the router has counted for itself meanwhile. */
-static void lap_experts(dsmoe_trainer *t, double router_before, double *last)
-{
-    t->times.experts -= t->times.router - router_before;
-    lap(t, &t->times.experts, last);
+    layer_times times = {0};
+    dsmoe_status status =
+        layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed, &t->fold.into->moe[layer],
+                       accumulate, &workspace, &times, &why);
+    add_times(t, &times);
+    return name_layer(status, layer, &why, error);
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */
@@ -261,7 +265,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer];
-    double last = clock_seconds(), router = t->times.router;
+    double last = clock_seconds();
     STATUS_TRY(arrival_await(t, layer + 1, error));
     take_over(t, layer, again);
     lap(t, &t->times.rest, &last);
@@ -270,7 +274,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     norm_add_forward(&s->norm, kept->x, s->y, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_forward(t, layer, losses, error));
-    lap_experts(t, router, &last);
+    lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
@@ -288,11 +292,11 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     const layer_weights *w = &t->weight_slots->layers[layer],
                         *g = &t->fold.into->slots->layers[layer];
     if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
-    double last = clock_seconds(), router = t->times.router;
+    double last = clock_seconds();
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
-    lap_experts(t, router, &last);
+    lap(t, &t->times.experts, &last);
     norm_backward(&s->norm, kept->middle, w->post_attention_layernorm, s->d_normed, s->dx,
                   g->post_attention_layernorm);
     norm_forward(&s->norm, kept->x, w->input_layernorm, s->normed);
@@ -362,8 +366,10 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
     STATUS_TRY(arrival_finish(t, error));
+    double last = clock_seconds();
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
         if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, NULL, error));
+    lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
@@ -391,8 +397,11 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
 static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
+    double last = clock_seconds();
     if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, 0, NULL, error));
-    return ffn_backward(t, layer, error);
+    STATUS_TRY(ffn_backward(t, layer, error));
+    lap(t, &t->times.experts, &last);
+    return DSMOE_OK;
 }
 
 dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)

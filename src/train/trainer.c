@@ -239,9 +239,8 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Without the large memory: enough to ask for sizes. */
-static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
-                               dsmoe_trainer **trainer, dsmoe_error *error)
+dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                                dsmoe_trainer **trainer, dsmoe_error *error)
 {
     dsmoe_trainer_options o = *options;
     if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
@@ -277,7 +276,8 @@ dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
 {
     dsmoe_trainer_memory size = {0};
     dsmoe_trainer *small;
-    if (!config || !options || open_small(config, options, &small, NULL) != DSMOE_OK) return size;
+    if (!config || !options || trainer_open_small(config, options, &small, NULL) != DSMOE_OK)
+        return size;
     size = measure(small);
     dsmoe_trainer_free(small);
     return size;
@@ -291,7 +291,7 @@ dsmoe_status dsmoe_trainer_create(const dsmoe_config *config, const dsmoe_traine
                            "no configuration, no options or no place for the trainer given");
     *trainer = NULL;
     dsmoe_trainer *made;
-    STATUS_TRY(open_small(config, options, &made, error));
+    STATUS_TRY(trainer_open_small(config, options, &made, error));
     dsmoe_status status = allocate(made, error);
     if (status != DSMOE_OK) {
         dsmoe_trainer_free(made);

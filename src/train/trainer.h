@@ -60,6 +60,10 @@ static inline bool trainer_divides_experts(const dsmoe_trainer *t)
 dsmoe_status trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                             dsmoe_error *error);
 
+/* A trainer without its large memory: enough to ask for sizes. */
+dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                                dsmoe_trainer **trainer, dsmoe_error *error);
+
 /* Whether so much memory can be had; the message has the figures. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);
 
