@@ -59,11 +59,18 @@ typedef struct dsmoe_layer_config {
     int64_t n_shared_experts; /* 0: none (null in config.json) */
     int64_t num_experts_per_tok;
     bool norm_topk_prob;      /* renormalise the chosen gate values to sum 1 (only if k > 1) */
-    const char *scoring_func; /* "softmax", or NULL for the same */
+    const char *scoring_func; /* "softmax", or NULL for the same; "sigmoid" */
     float aux_loss_alpha;     /* expert-level balance factor (alpha1); 0: no such loss */
     bool seq_aux;             /* balance per sequence, averaged, instead of over the batch */
     int64_t n_device_groups;  /* equal consecutive expert groups (D); 0: no device-level loss */
     float device_loss_alpha;  /* device-level balance factor (alpha2) */
+    /* Of the paper's successors, DeepSeek-V2 and V3; all 0 is the paper's own gate. */
+    const char
+        *topk_method; /* "greedy", or NULL for the same; "group_limited_greedy"; "noaux_tc" */
+    int64_t n_group,
+        topk_group; /* only experts of topk_group of n_group groups are chosen from; 0: any */
+    float routed_scaling_factor; /* of the gate values: with "noaux_tc" always, else unless they are
+                                    renormalised; 0: 1 */
 } dsmoe_layer_config;
 
 /* A configuration with the public defaults for what a checkpoint may leave out. */
@@ -83,6 +90,7 @@ typedef struct dsmoe_expert_weights {
 /* The parameters of a layer, or their gradients. */
 typedef struct dsmoe_layer_weights {
     float *gate;                         /* the router: [n_routed_experts, hidden_size] */
+    float *e_score_correction_bias;      /* of "noaux_tc": [n_routed_experts]; else NULL */
     dsmoe_expert_weights *experts;       /* [n_routed_experts], width moe_intermediate_size */
     dsmoe_expert_weights shared_experts; /* fused: width n_shared_experts * moe_intermediate_size */
 } dsmoe_layer_weights;
@@ -93,8 +101,8 @@ DSMOE_API dsmoe_status dsmoe_layer_weights_create(const dsmoe_layer_config *conf
                                                   dsmoe_error *error);
 DSMOE_API void dsmoe_layer_weights_free(dsmoe_layer_weights *weights);
 
-/* Fresh weights as the public model initialises them: the router uniform in ±1/sqrt(hidden_size),
- * the rest normal(0, initializer_range). The same seed gives the same bits on every machine. */
+/* Fresh weights as the public model initialises them: the router uniform in ±1/sqrt(hidden_size), its
+ * bias 0, the rest normal(0, initializer_range). The same seed gives the same bits on every machine. */
 DSMOE_API dsmoe_status dsmoe_layer_weights_init(const dsmoe_layer_config *config,
                                                 dsmoe_layer_weights *weights,
                                                 float initializer_range, uint64_t seed,
@@ -140,9 +148,9 @@ DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float
                                            const dsmoe_workspace *workspace, dsmoe_error *error);
 
 /* What the gate decides, without running an expert. Any of the three outputs may be NULL. Experts
- * of a token come by falling score, ties by rising index. */
+ * of a token come by falling score ("noaux_tc": score plus bias), ties by rising index. */
 typedef struct dsmoe_routing {
-    float *scores;      /* [n_tokens, n_routed_experts] softmax over the routed experts */
+    float *scores;      /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
     int32_t *topk_idx;  /* [n_tokens, num_experts_per_tok] */
     float *topk_weight; /* [n_tokens, num_experts_per_tok] gate values */
 } dsmoe_routing;
@@ -171,7 +179,8 @@ DSMOE_API dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, cons
 
 /* Gradients of sum(y*dy) + aux_loss + device_loss. x must be the input of the forward pass; `saved`
  * is used up. dx is written; weight gradients are added to `gradients` if `accumulate`, else
- * written. The balance losses enter the router with weight 1 whatever dy is scaled by. */
+ * written. The balance losses enter the router with weight 1 whatever dy is scaled by. A bias of
+ * "noaux_tc" has no gradient: that of `gradients` is left as it is, and may be NULL. */
 DSMOE_API dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x,
                                             const float *dy, void *saved, float *dx,
                                             dsmoe_layer_weights *gradients, bool accumulate,
@@ -204,6 +213,8 @@ DSMOE_API dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, cons
 
 /* Number of processors this process may use, and no more than a container gives it time for. */
 DSMOE_API int dsmoe_machine_threads(void);
+/* Bytes of memory that it could still get; UINT64_MAX if nothing says. */
+DSMOE_API uint64_t dsmoe_machine_memory(void);
 
 /* ---- checking against a reference --------------------------------------------------------- */
 
@@ -240,7 +251,25 @@ typedef enum dsmoe_rope_scaling {
     DSMOE_ROPE_NONE = 0,
     DSMOE_ROPE_LINEAR = 1,
     DSMOE_ROPE_DYNAMIC = 2,
+    DSMOE_ROPE_YARN = 3, /* of DeepSeek-V2 and V3 */
 } dsmoe_rope_scaling;
+
+/* Whose model it is. V2 and V3 have the paper's experts, latent attention, and other gates. */
+typedef enum dsmoe_model_type {
+    DSMOE_DEEPSEEK = 0,    /* the paper's */
+    DSMOE_DEEPSEEK_V2 = 1, /* DeepSeek-V2, V2-Lite, Coder-V2-Lite */
+    DSMOE_DEEPSEEK_V3 = 2, /* DeepSeek-V3, Moonlight */
+} dsmoe_model_type;
+typedef enum dsmoe_scoring_func {
+    DSMOE_SCORING_SOFTMAX = 0,
+    DSMOE_SCORING_SIGMOID = 1
+} dsmoe_scoring_func;
+typedef enum dsmoe_topk_method {
+    DSMOE_TOPK_GREEDY = 0,
+    DSMOE_TOPK_GROUP_LIMITED_GREEDY = 1, /* groups of experts by their best one */
+    DSMOE_TOPK_NOAUX_TC =
+        2, /* by score plus a bias that follows the load; groups by their two best */
+} dsmoe_topk_method;
 
 /* config.json of a DeepSeekMoE model. */
 typedef struct dsmoe_config {
@@ -269,6 +298,18 @@ typedef struct dsmoe_config {
     double rope_scaling_factor; /* 1 without scaling */
     int64_t bos_token_id;       /* -1: none */
     int64_t eos_token_id;       /* -1: none; the first where a file gives a list */
+    /* The rest belongs to V2 and V3, and is 0 in the paper's model. */
+    dsmoe_model_type model_type;
+    int64_t q_lora_rank; /* 0: queries are not compressed (null in config.json) */
+    int64_t
+        kv_lora_rank; /* of the latent that keys and values are made from; 0: attention is not latent */
+    int64_t qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+    dsmoe_scoring_func scoring_func;
+    dsmoe_topk_method topk_method;
+    int64_t n_group, topk_group;              /* 0: experts are not grouped */
+    double routed_scaling_factor;             /* 0 in the paper's model: none */
+    int64_t original_max_position_embeddings; /* of YaRN, as are the next */
+    double beta_fast, beta_slow, mscale, mscale_all_dim;
 } dsmoe_config;
 
 /* Reads and checks a config.json; the message names the file and the offending key. */
@@ -1037,12 +1078,14 @@ typedef struct dsmoe_trainer_options {
     double clip_norm;        /* the gradient is scaled down to this norm; 0: never */
     int64_t n_device_groups; /* for the device-level balance loss; 0: none */
     double device_loss_alpha;
+    double
+        bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
 } dsmoe_trainer_options;
-/* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0. */
+/* A batch of 8 x 256; the paper's 0.9, 0.95, 1e-8, 0.1, 1.0; the 0.001 of DeepSeek-V3. */
 DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
@@ -1084,7 +1127,9 @@ typedef struct dsmoe_update {
     double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */
     bool skipped;     /* something was not finite: weights and moments are as before */
 } dsmoe_update;
-/* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. */
+/* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. Unless it skips, gates
+ * with "noaux_tc" then follow the load of those batches, of all ranks: the bias of an expert goes up by bias_speed where
+ * fewer tokens than the mean chose it, and down where more did. */
 DSMOE_API dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                             dsmoe_error *error);
 
@@ -1107,6 +1152,56 @@ typedef struct dsmoe_trainer_times {
     double waiting; /* for the other ranks to be as far as this one */
 } dsmoe_trainer_times;
 DSMOE_API dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer);
+
+/* ---- planning several machines ------------------------------------------------------------- */
+
+/* How fast a rank trains: FLOP/s in the parts of a step, counted as dsmoe_model_plan does, with half of
+ * attention's square; and bytes/s of what only reads and writes, such as the optimizer. */
+typedef struct dsmoe_training_speed {
+    double attention, experts,
+        head; /* router and norms count as attention, dense FFNs as experts */
+    double memory;
+} dsmoe_training_speed;
+/* What the times of a step of n_units batches, made by a rank alone, tell. */
+DSMOE_API dsmoe_status dsmoe_training_speed_find(const dsmoe_config *config,
+                                                 const dsmoe_trainer_options *options,
+                                                 int64_t n_units, const dsmoe_trainer_times *times,
+                                                 dsmoe_training_speed *speed, dsmoe_error *error);
+
+typedef struct dsmoe_scale_options {
+    dsmoe_trainer_options trainer; /* of each rank; peers is not looked at */
+    int n_ranks;
+    int64_t n_units;  /* batches of a step, of all ranks together */
+    double bandwidth; /* bytes/s of the cable of a rank, either way */
+    double latency;   /* seconds from one rank to another */
+    dsmoe_training_speed speed;
+    /* How often experts are chosen over the mean, [n_load_layers, n_routed_experts]: MoE layer i takes row i mod
+     * n_load_layers. NULL: the experts of one rank `imbalance` times as often as the mean, the others alike; an
+     * imbalance of 0 is one of 1. */
+    const double *loads;
+    int64_t n_load_layers;
+    double imbalance;
+} dsmoe_scale_options;
+
+/* A training step of n_units batches on n_ranks ranks, foretold. */
+typedef struct dsmoe_scale {
+    dsmoe_trainer_memory memory;      /* of the rank that takes most */
+    size_t most_memory, least_memory; /* all of it together; and of the rank that takes least */
+    /* Bytes that a rank sends in a step, the mean over the ranks: */
+    double gradients, weights, rows, words; /* words: reports, counts of rows, norms */
+    /* Seconds: */
+    double step; /* the sum of the next three, which are means over the ranks */
+    double computing;
+    double waiting; /* for ranks that have more to do */
+    double sending; /* as far as computing does not hide it */
+    double hidden;  /* as far as it does */
+    double
+        useful; /* of computing: the products of the model, each once; the rest are sums, the optimizer and
+                       what is computed again */
+} dsmoe_scale;
+DSMOE_API dsmoe_status dsmoe_scale_predict(const dsmoe_config *config,
+                                           const dsmoe_scale_options *options, dsmoe_scale *scale,
+                                           dsmoe_error *error);
 
 /* ---- a training run ------------------------------------------------------------------------ */
 
@@ -1135,7 +1230,8 @@ typedef struct dsmoe_run_settings {
     double aux_loss_alpha; /* -1: the configuration's */
     int64_t device_groups;
     double device_loss_alpha;
-    double init_std; /* -1: the configuration's initializer_range */
+    double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
+    double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
     int64_t seed;
     double held_out;

@@ -3,6 +3,7 @@
 # command. BUILD holds dsmoe, dsmoe_mpi.so and tests/test_mpi.
 set -eu
 build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -139,4 +140,55 @@ interrupted INT 2 130
 grep -q "^dsmoe generate: layer [0-9]*: rank 2 on .*: it was told to stop$" "$scratch/err" || fail "$what does not tell"
 echo "generate divides a model over ranks, and ends on all of them"
 
+
+# A benchmark of ranks: one result, of all batches. What it is per second is not looked at.
+small="--hidden 32 --layers 2 --heads 2 --moe 8 --routed 4 --k 2 --vocab 64 --batch 2 --seq 16 -t 1 --seconds 0"
+for way in data experts; do
+    # shellcheck disable=SC2086  # several arguments
+    passes 3 "$build/dsmoe" bench train $small --parallel $way --accumulate 4 --json
+    [ "$(grep -c '^{' "$scratch/out")" = 1 ] || fail "$what does not print one result"
+    for words in '"ranks":3' "\"parallel\":\"$way\"" '"accumulate":4' '"sending":' '"waiting":'; do
+        grep -q -- "$words" "$scratch/out" || fail "$what does not tell: $words"
+    done
+done
+fails_once 2 "num_experts_per_tok" 2 "$build/dsmoe" bench train --k 64
+echo "ranks are benchmarked together"
 sh "$(dirname "$0")/test_mpi_hosts.sh" "$build"
+
+# ---- training: checkpoints of any number of ranks are those of one process, byte for byte -------
+limit=120
+cat "$source"/docs/*.md >"$scratch/text.txt"
+shape="--data $scratch/text.txt --vocab-size 512 --batch 2 --seq 64 --accumulate 3 --layers 3 --hidden 64 --heads 4
+    --routed 12 --k 3 --moe 32 --device-groups 4 --steps 6 --eval-every 3 --sample-every 3 --save-every 3 --quiet"
+same() { # a run
+    for file in model.safetensors training.safetensors config.json evaluation.json; do
+        cmp "$scratch/alone/latest/$file" "$scratch/$1/latest/$file" || fail "$what: $file differs"
+    done
+}
+
+# shellcheck disable=SC2086  # the options are meant to be split
+"$build/dsmoe" train $shape --out "$scratch/alone" -t 2 >"$scratch/out" 2>"$scratch/err" || fail "training alone"
+for n in 1 2 3 4; do
+    for way in data experts; do
+        # shellcheck disable=SC2086
+        passes "$n" "$build/dsmoe" train $shape --out "$scratch/$way$n" --parallel "$way" -t $((1 + n % 2))
+        same "$way$n"
+    done
+done
+# shellcheck disable=SC2086
+passes 3 "$build/dsmoe" train $shape --out "$scratch/parts" --stop-after 2
+passes 2 "$build/dsmoe" train --resume "$scratch/parts" --parallel experts --stop-after 4 --quiet
+passes 4 "$build/dsmoe" train --resume "$scratch/parts" --quiet
+same parts
+echo "1 to 4 ranks, data or experts divided, stopped and resumed: the same checkpoints"
+
+# A rank that is killed ends the job, whose run goes on to the same bits.
+# shellcheck disable=SC2086
+(sleep 1; pkill -9 -f "$scratch/killed" -n || true) &
+run 3 "$build/dsmoe" train $shape --out "$scratch/killed" --parallel experts
+wait
+if [ -f "$scratch/killed/settings.json" ]; then
+    passes 2 "$build/dsmoe" train --resume "$scratch/killed" --quiet
+    same killed
+fi
+echo "a killed rank costs nothing"

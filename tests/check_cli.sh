@@ -68,6 +68,39 @@ sed 's/"num_experts_per_tok": 6/"num_experts_per_tok": 65/' "$config" >"$scratch
 run 1 plan --config "$scratch/wrong.json"
 one_message num_experts_per_tok
 
+# several machines: what data and experts take, and which to choose
+run 0 plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500 --memory 64
+shows "16.4B parameters" "16 ranks" data experts "rows of experts" "data does not fit" "take --parallel experts"
+silent
+run 0 plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500 --memory 64 --json
+is_json
+shows '"ranks": 16' '"network": 10' '"measured": false' '"experts": 5e+11' '"fits": false' '"choice": "experts"' \
+    '"rows": 0' '"computing": ' '"hidden": ' '"efficiency": '
+run 0 plan --preset tiny --ranks 2 --network 1 --parallel data --gflops 50 --gbs 10 --json
+is_json
+shows '"parallel": "data"' '"choice": "data"' '"memory": 1e+10}'
+! grep -q '"parallel": "experts"' "$out" || complain "experts were not asked for"
+run 0 plan --config "$config" --layers 2 --ranks 300 --network 100 --gflops 100 --recompute --imbalance 1.5 --memory 1
+shows "300 ranks" "does not fit" "take less"
+run 0 plan --preset tiny --layers 1 --routed 0 --ranks 2 --network 1 --gflops 1
+! grep -q experts "$out" || complain "a dense model has experts"
+# a layer is trained here if nobody says how fast a machine is
+run 0 plan --preset tiny --ranks 2 --network 1 --batch 1 --seq 16 -t 1 --json
+is_json
+silent
+shows '"measured": true'
+run 2 plan --ranks 2 --network 1
+usage --preset --config
+for wrong in "--ranks 2:--network" "--network 1:--ranks" "--preset tiny:--ranks" "--layers 2:--ranks" \
+    "--ranks 2 --network 1 --preset tiny --gbs 2:--gflops" "--ranks 2 --network 1 --preset tiny --experts 4:--experts" \
+    "--ranks 2 --network 1 --preset tini:tiny" "--ranks 2 --network 1 --preset tiny --parallel both:experts" \
+    "--ranks 0 --network 1:--ranks" "--ranks 2 --network 0:--network" \
+    "--ranks 2 --network 1 --preset tiny --k 64 --gflops 1:num_experts_per_tok"; do
+    # shellcheck disable=SC2086  # several arguments
+    run 2 plan ${wrong%:*}
+    usage "${wrong##*:}"
+done
+
 # ---- verify
 set -- "$data"/layer/*.safetensors
 run 0 verify "$@"
@@ -158,7 +191,7 @@ silent
 shows '"hidden":32' '"layers":1' '"routed":4' '"shared":1' '"vocab":64' '"batch":2' '"seq":16' '"steps":3' \
     '"parameters":12256' '"active_parameters":10720' '"step_flops":1763328' '"loss":' '"kernels":"' \
     '"tokens_per_s":' '"fma_share":' '"fma_gflops":' '"recompute":false' '"activations":' \
-    '"peak_rss_bytes":'
+    '"peak_rss_bytes":' '"ranks":1' '"parallel":"data"' '"accumulate":1' '"sending":0.000000,"waiting":0.000000'
 tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
     NF == 2 { value[$1] = $2 }
     END {
@@ -168,11 +201,15 @@ tr '{},' '\n\n\n' <"$out" | tr -d '"' | awk -F: '
         if (sum < 0.5 * step || sum > 1.05 * step + 1e-5) exit 1
         exit !(rate > 31 / step && rate < 33 / step && value["fma_share"] > 0)
     }' || complain "the parts are not those of the step"
+# twice the batches are twice the work
+# shellcheck disable=SC2086  # several arguments
+run 0 bench train $small --seconds 0 --accumulate 2 --json
+shows '"accumulate":2' '"step_flops":3526656'
 # shellcheck disable=SC2086  # several arguments
 run 0 bench train $small --seconds 0 --recompute -t 1
 shows tokens/s attention experts router head optimizer rest "memory:" "1 threads"
 silent
-for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" surplus; do
+for wrong in "--hidden 0" "--seq x" "--threads 0" "--seconds -1" "--batch" "--accumulate 0" "--parallel both" surplus; do
     # shellcheck disable=SC2086  # an option and its value
     run 2 bench train $wrong
     usage "${wrong%% *}"

@@ -162,8 +162,8 @@ run 2 generate -m "$model" -p a --topk 5
 usage "no option '--topk'" "did you mean --top-k?"
 run 2 init --steps=5 --preset tiny x
 usage "no option '--steps'; it is an option of dsmoe demo, dsmoe train, dsmoe ablate"
-run 2 plan --heads 5
-usage "it is an option of dsmoe train, dsmoe init, dsmoe bench train"
+run 2 verify --heads 5
+usage "it is an option of dsmoe train, dsmoe init, dsmoe plan, dsmoe bench train"
 run 2 train --data "$text" --out x --schedule cosin
 usage "did you mean cosine?"
 
@@ -236,7 +236,7 @@ done
 
 # ---- one of several that mpirun has started: those that work alone say so once
 export OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0
-for command in plan "tokenizer train" "eval --help" chat; do
+for command in plan "tokenizer train" "eval --help" chat generate; do
     # shellcheck disable=SC2086
     run 2 $command
     one_message "one machine" mpirun

@@ -13,95 +13,47 @@
 
 /* ---- metadata ------------------------------------------------------------------------------ */
 
-/* A writer, and the keys that a test gives instead. */
-typedef struct keys {
-    gguf_writer *writer;
-    const made_gguf_options *options;
-} keys;
-
-static bool is_given(const keys *k, const char *key)
+static void put_config(const made_keys *k, const dsmoe_config *c)
 {
-    for (int i = 0; i < k->options->n_keys; i++)
-        if (!strcmp(k->options->keys[i].key, key)) return true;
-    return false;
-}
-
-static void put_int(const keys *k, const char *key, int64_t value)
-{
-    if (!is_given(k, key)) gguf_writer_u32(k->writer, key, (uint32_t)value);
-}
-
-static void put_number(const keys *k, const char *key, double value)
-{
-    if (!is_given(k, key)) gguf_writer_f32(k->writer, key, (float)value);
-}
-
-static void put_text(const keys *k, const char *key, const char *value)
-{
-    if (!is_given(k, key)) gguf_writer_string(k->writer, key, value, strlen(value));
-}
-
-static void put_given(const keys *k)
-{
-    for (int i = 0; i < k->options->n_keys; i++) {
-        const made_key *given = &k->options->keys[i];
-        switch (given->kind) {
-        case MADE_ABSENT: break;
-        case MADE_U32: gguf_writer_u32(k->writer, given->key, (uint32_t)given->number); break;
-        case MADE_I32: /* becomes one when the file is there */
-            gguf_writer_u32(k->writer, given->key, (uint32_t)(int32_t)given->number);
-            break;
-        case MADE_F32: gguf_writer_f32(k->writer, given->key, (float)given->number); break;
-        case MADE_BOOL: gguf_writer_bool(k->writer, given->key, given->number != 0); break;
-        case MADE_STRING:
-            gguf_writer_string(k->writer, given->key, given->text, strlen(given->text));
-            break;
-        }
-    }
-}
-
-static void put_config(const keys *k, const dsmoe_config *c)
-{
-    put_text(k, "general.architecture", "deepseek");
-    put_int(k, "deepseek.block_count", c->num_hidden_layers);
-    put_int(k, "deepseek.context_length", c->max_position_embeddings);
-    put_int(k, "deepseek.embedding_length", c->hidden_size);
-    put_int(k, "deepseek.feed_forward_length", c->intermediate_size);
-    put_int(k, "deepseek.attention.head_count", c->num_attention_heads);
-    put_int(k, "deepseek.attention.head_count_kv", c->num_key_value_heads);
-    put_number(k, "deepseek.attention.layer_norm_rms_epsilon", c->rms_norm_eps);
-    put_number(k, "deepseek.rope.freq_base", c->rope_theta);
-    put_int(k, "deepseek.rope.dimension_count", c->hidden_size / c->num_attention_heads);
-    put_text(k, "deepseek.rope.scaling.type",
-             c->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "none");
+    made_keys_text(k, "general.architecture", "deepseek");
+    made_keys_int(k, "deepseek.block_count", c->num_hidden_layers);
+    made_keys_int(k, "deepseek.context_length", c->max_position_embeddings);
+    made_keys_int(k, "deepseek.embedding_length", c->hidden_size);
+    made_keys_int(k, "deepseek.feed_forward_length", c->intermediate_size);
+    made_keys_int(k, "deepseek.attention.head_count", c->num_attention_heads);
+    made_keys_int(k, "deepseek.attention.head_count_kv", c->num_key_value_heads);
+    made_keys_number(k, "deepseek.attention.layer_norm_rms_epsilon", c->rms_norm_eps);
+    made_keys_number(k, "deepseek.rope.freq_base", c->rope_theta);
+    made_keys_int(k, "deepseek.rope.dimension_count", c->hidden_size / c->num_attention_heads);
+    made_keys_text(k, "deepseek.rope.scaling.type",
+                   c->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "none");
     if (c->rope_scaling == DSMOE_ROPE_LINEAR)
-        put_number(k, "deepseek.rope.scaling.factor", c->rope_scaling_factor);
-    put_int(k, "deepseek.vocab_size", c->vocab_size);
-    put_number(k, "dsmoe.aux_loss_alpha", c->aux_loss_alpha);
-    put_number(k, "dsmoe.initializer_range", c->initializer_range);
-    if (!c->seq_aux && !is_given(k, "dsmoe.seq_aux"))
-        gguf_writer_bool(k->writer, "dsmoe.seq_aux", false);
+        made_keys_number(k, "deepseek.rope.scaling.factor", c->rope_scaling_factor);
+    made_keys_int(k, "deepseek.vocab_size", c->vocab_size);
+    made_keys_number(k, "dsmoe.aux_loss_alpha", c->aux_loss_alpha);
+    made_keys_number(k, "dsmoe.initializer_range", c->initializer_range);
+    if (!c->seq_aux) made_keys_flag(k, "dsmoe.seq_aux", false);
     if (c->n_routed_experts == 0) return;
-    put_int(k, "deepseek.leading_dense_block_count", c->first_k_dense_replace);
-    put_int(k, "deepseek.expert_count", c->n_routed_experts);
-    put_int(k, "deepseek.expert_used_count", c->num_experts_per_tok);
-    put_int(k, "deepseek.expert_shared_count", c->n_shared_experts);
-    put_int(k, "deepseek.expert_feed_forward_length", c->moe_intermediate_size);
-    put_number(k, "deepseek.expert_weights_scale", 1);
+    made_keys_int(k, "deepseek.leading_dense_block_count", c->first_k_dense_replace);
+    made_keys_int(k, "deepseek.expert_count", c->n_routed_experts);
+    made_keys_int(k, "deepseek.expert_used_count", c->num_experts_per_tok);
+    made_keys_int(k, "deepseek.expert_shared_count", c->n_shared_experts);
+    made_keys_int(k, "deepseek.expert_feed_forward_length", c->moe_intermediate_size);
+    made_keys_number(k, "deepseek.expert_weights_scale", 1);
 }
 
-static void put_metadata(const keys *k, const dsmoe_config *c)
+static void put_metadata(const made_keys *k, const dsmoe_config *c, const char *tokenizer)
 {
     dsmoe_error error = {0};
     put_config(k, c);
-    if (k->options->tokenizer) {
-        must(gguf_tokenizer_write(k->options->tokenizer, c->vocab_size, k->writer, &error), &error,
+    if (tokenizer) {
+        must(gguf_tokenizer_write(tokenizer, c->vocab_size, k->writer, &error), &error,
              "the tokenizer");
     } else {
-        if (c->bos_token_id >= 0) put_int(k, "tokenizer.ggml.bos_token_id", c->bos_token_id);
-        if (c->eos_token_id >= 0) put_int(k, "tokenizer.ggml.eos_token_id", c->eos_token_id);
+        if (c->bos_token_id >= 0) made_keys_int(k, "tokenizer.ggml.bos_token_id", c->bos_token_id);
+        if (c->eos_token_id >= 0) made_keys_int(k, "tokenizer.ggml.eos_token_id", c->eos_token_id);
     }
-    put_given(k);
+    made_keys_given(k);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------- */
@@ -236,37 +188,19 @@ static void write_data(const made_model *m, gguf_writer *writer, const made_gguf
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
-/* The writer knows no signed integers: the type that follows a key is changed in the file. */
-static void make_signed(const char *to, const char *key)
-{
-    FILE *file = fopen(to, "r+b");
-    assert_non_null(file);
-    char bytes[65536];
-    char counted[80] = {0}; /* the key after its length */
-    size_t size = fread(bytes, 1, sizeof bytes, file), length = 8 + strlen(key);
-    counted[0] = (char)strlen(key);
-    memcpy(counted + 8, key, strlen(key));
-    char *at = memmem(bytes, size, counted, length);
-    assert_non_null(at);
-    assert_int_equal(at[length], GGUF_U32);
-    assert_int_equal(fseek(file, at + length - bytes, SEEK_SET), 0);
-    fputc(GGUF_I32, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 void made_gguf_write(const made_model *m, const char *to, const made_gguf_options *options)
 {
     made_gguf_options none = {0};
-    keys k = {.options = options ? options : &none};
+    const made_gguf_options *o = options ? options : &none;
+    made_keys k = {.given = o->keys, .n_given = o->n_keys};
     dsmoe_error error = {0};
     remove(to);
     must(gguf_writer_create(to, &k.writer, &error), &error, to);
-    put_metadata(&k, &m->config);
-    declare(m, k.writer, k.options);
-    write_data(m, k.writer, k.options);
+    put_metadata(&k, &m->config, o->tokenizer);
+    declare(m, k.writer, o);
+    write_data(m, k.writer, o);
     must(gguf_writer_finish(k.writer, &error), &error, to);
-    for (int i = 0; i < k.options->n_keys; i++)
-        if (k.options->keys[i].kind == MADE_I32) make_signed(to, k.options->keys[i].key);
+    made_keys_sign(&k, to);
 }
 
 /* ---- a place ------------------------------------------------------------------------------- */

@@ -4,24 +4,8 @@
 #ifndef DSMOE_TESTS_MADE_GGUF_H
 #define DSMOE_TESTS_MADE_GGUF_H
 
-#include "formats/gguf_writer.h"
+#include "made_keys.h"
 #include "made_model.h"
-
-/* A key that is written in place of, or beside, those of the model. */
-typedef enum made_key_kind {
-    MADE_ABSENT,
-    MADE_U32,
-    MADE_I32, /* as the writer of GGUF files never does */
-    MADE_F32,
-    MADE_BOOL,
-    MADE_STRING,
-} made_key_kind;
-typedef struct made_key {
-    const char *key;
-    made_key_kind kind;
-    double number;
-    const char *text;
-} made_key;
 
 typedef struct made_gguf_options {
     dsmoe_dtype type;      /* of the matrices but routers, if not that of the made tensors */

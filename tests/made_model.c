@@ -89,6 +89,40 @@ dsmoe_config made_config(void)
     };
 }
 
+dsmoe_config made_latent_config(void)
+{
+    dsmoe_config c = made_config();
+    c.model_type = DSMOE_DEEPSEEK_V2;
+    c.kv_lora_rank = 21;
+    c.q_lora_rank = 18;
+    c.qk_nope_head_dim = 9;
+    c.qk_rope_head_dim = 6;
+    c.v_head_dim = 11;
+    c.routed_scaling_factor = 1;
+    c.rope_scaling = DSMOE_ROPE_YARN;
+    c.rope_scaling_factor = 8;
+    c.original_max_position_embeddings = 64;
+    c.beta_fast = 32;
+    c.beta_slow = 1;
+    c.mscale = 1;
+    c.mscale_all_dim = 0.5;
+    return c;
+}
+
+dsmoe_config made_v3_config(void)
+{
+    dsmoe_config c = made_latent_config();
+    c.model_type = DSMOE_DEEPSEEK_V3;
+    c.n_routed_experts = 12;
+    c.scoring_func = DSMOE_SCORING_SIGMOID;
+    c.topk_method = DSMOE_TOPK_NOAUX_TC;
+    c.n_group = 4;
+    c.topk_group = 2;
+    c.norm_topk_prob = true;
+    c.routed_scaling_factor = 2.5;
+    return c;
+}
+
 static made_tensor *add(made_model *m, int n_dims, int64_t rows, int64_t columns, const char *name,
                         ...) __attribute__((format(printf, 5, 6)));
 
@@ -116,24 +150,56 @@ static void add_mlp(made_model *m, int layer, const char *which, int64_t width)
     add(m, 2, hidden, width, "model.layers.%d.mlp.%sdown_proj.weight", layer, which);
 }
 
-static void add_layer(made_model *m, int layer)
+static void add_latent_attention(made_model *m, int layer)
+{
+    const dsmoe_config *c = &m->config;
+    int64_t hidden = c->hidden_size, heads = c->num_attention_heads, latent = c->kv_lora_rank;
+    int64_t rope = c->qk_rope_head_dim, q = heads * (c->qk_nope_head_dim + rope);
+    if (c->q_lora_rank > 0) {
+        add(m, 2, c->q_lora_rank, hidden, "model.layers.%d.self_attn.q_a_proj.weight", layer);
+        add(m, 1, c->q_lora_rank, 1, "model.layers.%d.self_attn.q_a_layernorm.weight", layer);
+        add(m, 2, q, c->q_lora_rank, "model.layers.%d.self_attn.q_b_proj.weight", layer);
+    } else {
+        add(m, 2, q, hidden, "model.layers.%d.self_attn.q_proj.weight", layer);
+    }
+    add(m, 2, latent + rope, hidden, "model.layers.%d.self_attn.kv_a_proj_with_mqa.weight", layer);
+    add(m, 1, latent, 1, "model.layers.%d.self_attn.kv_a_layernorm.weight", layer);
+    add(m, 2, heads * (c->qk_nope_head_dim + c->v_head_dim), latent,
+        "model.layers.%d.self_attn.kv_b_proj.weight", layer);
+    add(m, 2, hidden, heads * c->v_head_dim, "model.layers.%d.self_attn.o_proj.weight", layer);
+}
+
+static void add_attention(made_model *m, int layer)
 {
     const dsmoe_config *c = &m->config;
     int64_t hidden = c->hidden_size, kv = hidden / c->num_attention_heads * c->num_key_value_heads;
-    add(m, 1, hidden, 1, "model.layers.%d.input_layernorm.weight", layer);
-    add(m, 1, hidden, 1, "model.layers.%d.post_attention_layernorm.weight", layer);
     for (const char *p = "qkvo"; *p; p++) {
         int64_t rows = *p == 'k' || *p == 'v' ? kv : hidden;
         add(m, 2, rows, hidden, "model.layers.%d.self_attn.%c_proj.weight", layer, *p);
         if (c->attention_bias)
             add(m, 1, rows, 1, "model.layers.%d.self_attn.%c_proj.bias", layer, *p);
     }
+}
+
+static void add_layer(made_model *m, int layer)
+{
+    const dsmoe_config *c = &m->config;
+    int64_t hidden = c->hidden_size;
+    add(m, 1, hidden, 1, "model.layers.%d.input_layernorm.weight", layer);
+    add(m, 1, hidden, 1, "model.layers.%d.post_attention_layernorm.weight", layer);
+    if (c->kv_lora_rank > 0)
+        add_latent_attention(m, layer);
+    else
+        add_attention(m, layer);
     if (c->n_routed_experts == 0 || layer < c->first_k_dense_replace ||
         layer % c->moe_layer_freq != 0) {
         add_mlp(m, layer, "", c->intermediate_size);
         return;
     }
     add(m, 2, c->n_routed_experts, hidden, "model.layers.%d.mlp.gate.weight", layer);
+    if (c->topk_method == DSMOE_TOPK_NOAUX_TC)
+        add(m, 1, c->n_routed_experts, 1, "model.layers.%d.mlp.gate.e_score_correction_bias",
+            layer);
     for (int e = 0; e < c->n_routed_experts; e++) {
         char which[32];
         snprintf(which, sizeof which, "experts.%d.", e);

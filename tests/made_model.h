@@ -26,6 +26,10 @@ typedef struct made_model {
 
 /* Sizes that no vector width divides, two layers of MoE after a dense one. */
 dsmoe_config made_config(void);
+/* The same with latent attention, compressed queries and YaRN. */
+dsmoe_config made_latent_config(void);
+/* The same, but with a bias-corrected gate over 12 experts in 4 groups, as DeepSeek-V3 has it. */
+dsmoe_config made_v3_config(void);
 
 /* Random weights of that size, norms around 1; all of `dtype` ("F32", "F16" or "BF16"), to which
  * the numbers are rounded. */

@@ -18,11 +18,12 @@ typedef struct pass {
     size_t prefix;         /* characters before their own names */
     double *x;             /* the residual stream */
     double *h;             /* after a norm */
-    double *q;             /* turned */
-    double *k, *v;         /* [n_tokens, num_key_value_heads · head size] */
+    double *q;             /* [n_tokens, heads · key size], turned */
+    double *k, *v;         /* [n_tokens, key heads · key size], and of values */
     double *out;           /* what a block adds to x */
     double *inner;         /* of one token in the widest network */
     double *scores;        /* of one token: over tokens, or over experts */
+    double *keys;          /* of one token: what experts are chosen by */
     int n_moe;             /* MoE layers so far */
     double *f, *p;         /* of the balance loss: this layer's places in the result */
     naive_result result;
@@ -66,12 +67,11 @@ static void multiply(const float *w, const float *b, int64_t rows, int64_t colum
     }
 }
 
-static void norm(const pass *p, const float *w, const double *x, double *y)
+static void norm(const float *w, int64_t n, double eps, const double *x, double *y)
 {
-    int64_t n = p->config->hidden_size;
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
-    double scale = 1 / sqrt(sum / (double)n + p->config->rms_norm_eps);
+    double scale = 1 / sqrt(sum / (double)n + eps);
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale * w[i];
 }
 
@@ -85,12 +85,39 @@ static void softmax(double *values, int64_t n)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-/* Turns each pair (i, i + d/2) of a head by position · base^(-2i/d). The angle alone is float32, as
- * in the public model: hundreds of positions on, its rounding is seen in the fifth digit. */
-static void turn(const pass *p, double *heads, int64_t n_heads, int64_t position)
+static bool is_latent(const dsmoe_config *c) { return c->kv_lora_rank > 0; }
+
+static int64_t key_size(const dsmoe_config *c)
 {
-    const dsmoe_config *c = p->config;
-    int64_t d = c->hidden_size / c->num_attention_heads;
+    return is_latent(c) ? c->qk_nope_head_dim + c->qk_rope_head_dim
+                        : c->hidden_size / c->num_attention_heads;
+}
+
+static int64_t value_size(const dsmoe_config *c)
+{
+    return is_latent(c) ? c->v_head_dim : key_size(c);
+}
+
+/* 0.1·m·ln(factor) + 1 with YaRN. */
+static double growth(const dsmoe_config *c, double m)
+{
+    return c->rope_scaling == DSMOE_ROPE_YARN ? 0.1 * m * log(c->rope_scaling_factor) + 1 : 1;
+}
+
+/* How far YaRN slows the pair i of d numbers down: not at all (0), by the factor (1), or in between. */
+static double slowed(const dsmoe_config *c, int64_t d, int64_t i)
+{
+    const double pi = acos(-1), length = (double)c->original_max_position_embeddings;
+    double fast = (double)d * log(length / (2 * pi * c->beta_fast)) / (2 * log(c->rope_theta));
+    double slow = (double)d * log(length / (2 * pi * c->beta_slow)) / (2 * log(c->rope_theta));
+    double low = fmax(floor(fast), 0), high = fmin(ceil(slow), (double)d - 1);
+    return fmin(fmax(((double)i - low) / (low == high ? 0.001 : high - low), 0), 1);
+}
+
+/* The angle of pair i of d numbers: position · base^(-2i/d). It alone is float32, as in the public model:
+ * hundreds of positions on, its rounding is seen in the fifth digit. */
+static float angle_of(const dsmoe_config *c, int64_t d, int64_t i, int64_t position)
+{
     float where = (float)position;
     double base = c->rope_theta;
     double most = (double)c->max_position_embeddings, n = (double)position + 1;
@@ -99,61 +126,122 @@ static void turn(const pass *p, double *heads, int64_t n_heads, int64_t position
         double stretch = c->rope_scaling_factor * n / most - (c->rope_scaling_factor - 1);
         base *= pow(stretch, (double)d / (double)(d - 2));
     }
-    for (int64_t h = 0; h < n_heads; h++) {
-        for (int64_t i = 0; i < d / 2; i++) {
-            float frequency = 1 / (float)pow(base, (float)(2 * i) / (float)d);
-            double angle = where * frequency;
-            double *a = &heads[h * d + i], *b = &heads[h * d + i + d / 2], old = *a;
-            *a = old * cos(angle) - *b * sin(angle);
-            *b = *b * cos(angle) + old * sin(angle);
-        }
+    float frequency = 1 / (float)pow(base, (float)(2 * i) / (float)d);
+    if (c->rope_scaling == DSMOE_ROPE_YARN) {
+        float part = (float)slowed(c, d, i);
+        frequency = frequency / (float)c->rope_scaling_factor * part + frequency * (1 - part);
     }
+    return where * frequency;
+}
+
+/* Turns pairs of d numbers: (i, i + d/2), or neighbours where attention is latent. */
+static void turn(const dsmoe_config *c, double *x, int64_t d, int64_t position)
+{
+    double size = growth(c, c->mscale) / growth(c, c->mscale_all_dim);
+    for (int64_t i = 0; i < d / 2; i++) {
+        double angle = angle_of(c, d, i, position);
+        double *a = is_latent(c) ? &x[2 * i] : &x[i], old = *a;
+        double *b = is_latent(c) ? &x[2 * i + 1] : &x[i + d / 2];
+        *a = size * (old * cos(angle) - *b * sin(angle));
+        *b = size * (*b * cos(angle) + old * sin(angle));
+    }
+}
+
+static void turn_heads(const dsmoe_config *c, double *heads, int64_t n_heads, int64_t position)
+{
+    int64_t d = key_size(c), rope = is_latent(c) ? c->qk_rope_head_dim : d;
+    for (int64_t h = 0; h < n_heads; h++) turn(c, heads + (h + 1) * d - rope, rope, position);
 }
 
 static void look_back(pass *p, int64_t token, double *mixed)
 {
     const dsmoe_config *c = p->config;
-    int64_t hidden = c->hidden_size, d = hidden / c->num_attention_heads;
-    int64_t kv = d * c->num_key_value_heads,
-            group = c->num_attention_heads / c->num_key_value_heads;
-    for (int64_t h = 0; h < c->num_attention_heads; h++) {
-        const double *q = p->q + token * hidden + h * d;
-        const double *k = p->k + h / group * d, *v = p->v + h / group * d;
+    int64_t d = key_size(c), dv = value_size(c), n_heads = c->num_attention_heads;
+    int64_t kv_heads = c->num_key_value_heads, group = n_heads / kv_heads;
+    double scale = pow(growth(c, c->mscale_all_dim), 2) / sqrt((double)d);
+    for (int64_t h = 0; h < n_heads; h++) {
+        const double *q = p->q + (token * n_heads + h) * d;
+        const double *k = p->k + h / group * d, *v = p->v + h / group * dv;
         for (int64_t t = 0; t <= token; t++) {
             p->scores[t] = 0;
-            for (int64_t i = 0; i < d; i++) p->scores[t] += q[i] * k[t * kv + i];
-            p->scores[t] /= sqrt((double)d);
+            for (int64_t i = 0; i < d; i++) p->scores[t] += q[i] * k[t * kv_heads * d + i];
+            p->scores[t] *= scale;
         }
         softmax(p->scores, token + 1);
-        for (int64_t i = 0; i < d; i++) {
-            mixed[h * d + i] = 0;
-            for (int64_t t = 0; t <= token; t++) mixed[h * d + i] += p->scores[t] * v[t * kv + i];
+        for (int64_t i = 0; i < dv; i++) {
+            mixed[h * dv + i] = 0;
+            for (int64_t t = 0; t <= token; t++)
+                mixed[h * dv + i] += p->scores[t] * v[t * kv_heads * dv + i];
         }
     }
+}
+
+static void project(pass *p, int64_t token)
+{
+    const dsmoe_config *c = p->config;
+    int64_t hidden = c->hidden_size, kv = key_size(c) * c->num_key_value_heads;
+    const double *h = p->h + token * hidden;
+    double *q = p->q + token * hidden, *k = p->k + token * kv;
+    multiply(weight(p, "self_attn.q_proj.weight"), weight(p, "self_attn.q_proj.bias"), hidden,
+             hidden, h, q);
+    multiply(weight(p, "self_attn.k_proj.weight"), weight(p, "self_attn.k_proj.bias"), kv, hidden,
+             h, k);
+    multiply(weight(p, "self_attn.v_proj.weight"), weight(p, "self_attn.v_proj.bias"), kv, hidden,
+             h, p->v + token * kv);
+    turn_heads(c, q, c->num_attention_heads, token);
+    turn_heads(c, k, c->num_key_value_heads, token);
+}
+
+/* The norms inside latent attention have an eps of their own. */
+static void project_latent(pass *p, int64_t token)
+{
+    const dsmoe_config *c = p->config;
+    int64_t hidden = c->hidden_size, n_heads = c->num_attention_heads, latent = c->kv_lora_rank;
+    int64_t nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, dv = c->v_head_dim;
+    int64_t d = nope + rope, rank = c->q_lora_rank;
+    const double *h = p->h + token * hidden;
+    double *q = p->q + token * n_heads * d, *q_a = doubles(rank), *c_kv = doubles(latent + rope);
+    double *kv = doubles(n_heads * (nope + dv));
+    if (rank > 0) {
+        multiply(weight(p, "self_attn.q_a_proj.weight"), NULL, rank, hidden, h, q_a);
+        norm(weight(p, "self_attn.q_a_layernorm.weight"), rank, 1e-6, q_a, q_a);
+        multiply(weight(p, "self_attn.q_b_proj.weight"), NULL, n_heads * d, rank, q_a, q);
+    } else {
+        multiply(weight(p, "self_attn.q_proj.weight"), NULL, n_heads * d, hidden, h, q);
+    }
+    multiply(weight(p, "self_attn.kv_a_proj_with_mqa.weight"), NULL, latent + rope, hidden, h,
+             c_kv);
+    norm(weight(p, "self_attn.kv_a_layernorm.weight"), latent, 1e-6, c_kv, c_kv);
+    multiply(weight(p, "self_attn.kv_b_proj.weight"), NULL, n_heads * (nope + dv), latent, c_kv,
+             kv);
+    for (int64_t i = 0; i < n_heads; i++) {
+        const double *from = kv + i * (nope + dv);
+        double *k = p->k + (token * n_heads + i) * d, *v = p->v + (token * n_heads + i) * dv;
+        memcpy(k, from, (size_t)nope * sizeof *k);
+        memcpy(k + nope, c_kv + latent, (size_t)rope * sizeof *k);
+        memcpy(v, from + nope, (size_t)dv * sizeof *v);
+    }
+    turn_heads(c, q, n_heads, token);
+    turn_heads(c, p->k + token * n_heads * d, n_heads, token);
+    free(q_a);
+    free(c_kv);
+    free(kv);
 }
 
 static void attention(pass *p)
 {
     const dsmoe_config *c = p->config;
-    int64_t hidden = c->hidden_size;
-    int64_t kv = hidden / c->num_attention_heads * c->num_key_value_heads;
-    double *mixed = doubles(hidden);
-    for (int64_t t = 0; t < p->n_tokens; t++) {
-        const double *h = p->h + t * hidden;
-        double *q = p->q + t * hidden, *k = p->k + t * kv;
-        multiply(weight(p, "self_attn.q_proj.weight"), weight(p, "self_attn.q_proj.bias"), hidden,
-                 hidden, h, q);
-        multiply(weight(p, "self_attn.k_proj.weight"), weight(p, "self_attn.k_proj.bias"), kv,
-                 hidden, h, k);
-        multiply(weight(p, "self_attn.v_proj.weight"), weight(p, "self_attn.v_proj.bias"), kv,
-                 hidden, h, p->v + t * kv);
-        turn(p, q, c->num_attention_heads, t);
-        turn(p, k, c->num_key_value_heads, t);
-    }
+    int64_t hidden = c->hidden_size, n_mixed = c->num_attention_heads * value_size(c);
+    double *mixed = doubles(n_mixed);
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        if (is_latent(c))
+            project_latent(p, t);
+        else
+            project(p, t);
     for (int64_t t = 0; t < p->n_tokens; t++) {
         look_back(p, t, mixed);
         multiply(weight(p, "self_attn.o_proj.weight"), weight(p, "self_attn.o_proj.bias"), hidden,
-                 hidden, mixed, p->out + t * hidden);
+                 n_mixed, mixed, p->out + t * hidden);
     }
     free(mixed);
 }
@@ -191,18 +279,43 @@ static int64_t next_best(const double *scores, int64_t n, const int64_t *chosen,
     return best;
 }
 
-/* The n best of all scores by falling value. The distance to the score after the last of them counts
- * as margin: a float could see these two the other way round. */
-static void order(pass *p, int64_t *best, int64_t n)
+/* The n best of some keys by falling value. The distance to the key after the last of them counts as
+ * margin: a float could see these two the other way round. */
+static void order(pass *p, const double *keys, int64_t n_keys, int64_t *best, int64_t n)
 {
-    int64_t n_routed = p->config->n_routed_experts;
-    for (int64_t s = 0; s < n; s++) best[s] = next_best(p->scores, n_routed, best, s);
-    int64_t next = n > 0 ? next_best(p->scores, n_routed, best, n) : -1;
-    if (next >= 0)
-        p->result.margin = fmin(p->result.margin, p->scores[best[n - 1]] - p->scores[next]);
+    for (int64_t s = 0; s < n; s++) best[s] = next_best(keys, n_keys, best, s);
+    int64_t next = n > 0 ? next_best(keys, n_keys, best, n) : -1;
+    if (next >= 0) p->result.margin = fmin(p->result.margin, keys[best[n - 1]] - keys[next]);
 }
 
-/* The experts of a token, by their scores or as they are known. */
+/* What a group is worth: its best key, or with noaux_tc its two best. */
+static double group_worth(const dsmoe_config *c, const double *keys, int64_t size)
+{
+    int64_t best[2];
+    best[0] = next_best(keys, size, best, 0);
+    best[1] = next_best(keys, size, best, 1);
+    return keys[best[0]] + (c->topk_method == DSMOE_TOPK_NOAUX_TC ? keys[best[1]] : 0);
+}
+
+/* Experts outside of the best groups cannot be chosen. */
+static void leave_out_groups(pass *p)
+{
+    const dsmoe_config *c = p->config;
+    int64_t n = c->n_group, best[64];
+    if (c->topk_method == DSMOE_TOPK_GREEDY || n <= c->topk_group) return;
+    int64_t size = c->n_routed_experts / n;
+    double worth[64];
+    assert_true(n <= (int64_t)COUNT(best) && p->n_masked == 0);
+    for (int64_t g = 0; g < n; g++) worth[g] = group_worth(c, p->keys + g * size, size);
+    order(p, worth, n, best, c->topk_group);
+    for (int64_t i = 0; i < c->n_routed_experts; i++) {
+        bool stays = false;
+        for (int64_t s = 0; s < c->topk_group; s++) stays = stays || best[s] == i / size;
+        if (!stays) p->keys[i] = -INFINITY;
+    }
+}
+
+/* The experts of a token, by their keys or as they are known. */
 static int64_t *choose(pass *p, int64_t token)
 {
     int64_t k = p->config->num_experts_per_tok, best[64];
@@ -212,29 +325,54 @@ static int64_t *choose(pass *p, int64_t token)
         memcpy(chosen, p->known + at, (size_t)k * sizeof *chosen);
         return chosen;
     }
-    order(p, best, p->n_masked);
-    order(p, best, p->n_masked + k);
+    const float *bias = weight(p, "mlp.gate.e_score_correction_bias");
+    int64_t n = p->config->n_routed_experts;
+    for (int64_t i = 0; i < n; i++) p->keys[i] = p->scores[i] + (bias ? bias[i] : 0);
+    leave_out_groups(p);
+    order(p, p->keys, n, best, p->n_masked);
+    order(p, p->keys, n, best, p->n_masked + k);
     memcpy(chosen, best + p->n_masked, (size_t)k * sizeof *chosen);
     return chosen;
+}
+
+/* Scores of the experts for a token; their sum. */
+static double score(pass *p, const double *x)
+{
+    int64_t n = p->config->n_routed_experts;
+    double sum = 0;
+    multiply(weight(p, "mlp.gate.weight"), NULL, n, p->config->hidden_size, x, p->scores);
+    if (p->config->scoring_func == DSMOE_SCORING_SOFTMAX)
+        softmax(p->scores, n);
+    else
+        for (int64_t i = 0; i < n; i++) p->scores[i] = 1 / (1 + exp(-p->scores[i]));
+    for (int64_t i = 0; i < n; i++) sum += p->scores[i];
+    return sum;
+}
+
+/* What the gate values of the chosen are multiplied with, after the sum of their scores. */
+static double gate_factor(const dsmoe_config *c, double sum)
+{
+    bool normalises = c->norm_topk_prob && c->num_experts_per_tok > 1;
+    double scale = c->routed_scaling_factor > 0 ? c->routed_scaling_factor : 1;
+    if (!normalises) return scale;
+    return c->topk_method == DSMOE_TOPK_NOAUX_TC ? scale / sum : 1 / sum;
 }
 
 static void experts(pass *p, int64_t token, const double *x, double *y)
 {
     const dsmoe_config *c = p->config;
     int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
-    multiply(weight(p, "mlp.gate.weight"), NULL, n, c->hidden_size, x, p->scores);
-    softmax(p->scores, n);
+    double all = score(p, x), sum = 0;
     const int64_t *chosen = choose(p, token);
-    double sum = 0;
     for (int64_t s = 0; s < k; s++) {
         sum += p->scores[chosen[s]];
         p->f[chosen[s]] += 1;
     }
-    for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i];
+    for (int64_t i = 0; i < n; i++) p->p[i] += p->scores[i] / all;
     for (int64_t s = 0; s < k; s++) {
         char which[32];
         snprintf(which, sizeof which, "experts.%d.", (int)chosen[s]);
-        double gate = p->scores[chosen[s]] / (c->norm_topk_prob && k > 1 ? sum : 1);
+        double gate = p->scores[chosen[s]] * gate_factor(c, sum);
         swiglu(p, which, c->moe_intermediate_size, gate, x, y);
     }
     if (c->n_shared_experts > 0)
@@ -269,7 +407,8 @@ static void feed_forward(pass *p)
 static void norm_all(pass *p, const float *w)
 {
     int64_t hidden = p->config->hidden_size;
-    for (int64_t t = 0; t < p->n_tokens; t++) norm(p, w, p->x + t * hidden, p->h + t * hidden);
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        norm(w, hidden, p->config->rms_norm_eps, p->x + t * hidden, p->h + t * hidden);
 }
 
 static void add_out(pass *p)
@@ -285,10 +424,14 @@ static pass start(const made_model *model, int64_t n_masked, const int32_t *toke
     int64_t shared = c->n_shared_experts * c->moe_intermediate_size;
     int64_t widest = c->intermediate_size + c->moe_intermediate_size + shared;
     pass p = {.model = model, .config = c, .n_tokens = n_tokens, .n_masked = n_masked};
-    double **const all[] = {&p.x, &p.h, &p.q, &p.k, &p.v, &p.out};
+    double **const all[] = {&p.x, &p.h, &p.out};
     for (size_t i = 0; i < COUNT(all); i++) *all[i] = doubles(rows);
+    p.q = doubles(n_tokens * c->num_attention_heads * key_size(c));
+    p.k = doubles(n_tokens * c->num_key_value_heads * key_size(c));
+    p.v = doubles(n_tokens * c->num_key_value_heads * value_size(c));
     p.inner = doubles(2 * widest);
     p.scores = doubles(n_tokens + c->n_routed_experts);
+    p.keys = doubles(c->n_routed_experts);
     p.result.load = doubles(c->num_hidden_layers * c->n_routed_experts);
     p.result.scores = doubles(c->num_hidden_layers * c->n_routed_experts);
     p.result.logits = doubles(n_tokens * c->vocab_size);
@@ -319,7 +462,7 @@ static naive_result run(pass p)
     for (int64_t t = 0; t < p.n_tokens; t++)
         multiply(made_model_find(model, head)->data, NULL, c->vocab_size, c->hidden_size,
                  p.h + t * c->hidden_size, p.result.logits + t * c->vocab_size);
-    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores};
+    double *const all[] = {p.x, p.h, p.q, p.k, p.v, p.out, p.inner, p.scores, p.keys};
     for (size_t i = 0; i < COUNT(all); i++) free(all[i]);
     return p.result;
 }

@@ -169,6 +169,11 @@ static void make_weights(fixture *f, uint64_t seed)
     check(dsmoe_layer_weights_create(&f->config, &f->gradients, &error), &error, "gradients");
     int n = layer_tensors(&f->config, f->gradients, list);
     for (int i = 0; i < n; i++) fill_guard(list[i].data, list[i].n);
+    if (f->weights->e_score_correction_bias) {
+        fill_guard(f->gradients->e_score_correction_bias, f->config.n_routed_experts);
+        fill_random(f->weights->e_score_correction_bias, f->config.n_routed_experts, seed + 99,
+                    0.2);
+    }
     n = layer_tensors(&f->config, f->weights, list);
     double deviation = 1.5 / sqrt((double)f->config.hidden_size);
     for (int i = 0; i < n; i++)
@@ -267,6 +272,8 @@ plain plain_of(const fixture *f)
         p.sizes[i + 1] = list[i].n;
         p.tensors[i + 1] = copy_doubles(list[i].data, list[i].n);
     }
+    if (f->weights->e_score_correction_bias)
+        p.bias = copy_doubles(f->weights->e_score_correction_bias, c->n_routed_experts);
     size_t tokens = (size_t)f->n_tokens, k = (size_t)c->num_experts_per_tok;
     p.y = allocate(tokens * (size_t)c->hidden_size * sizeof *p.y);
     p.scores = allocate(tokens * (size_t)c->n_routed_experts * sizeof *p.scores);
@@ -280,6 +287,7 @@ plain plain_of(const fixture *f)
 void plain_free(plain *p)
 {
     for (int i = 0; i < p->n_tensors; i++) free(p->tensors[i]);
+    free(p->bias);
     free(p->y);
     free(p->scores);
     free(p->chosen);
@@ -303,16 +311,76 @@ static void plain_softmax(double *values, int64_t n)
     for (int64_t i = 0; i < n; i++) values[i] /= sum;
 }
 
-/* The largest score that is not among the first `count` chosen; -1 if there is none left. */
-static int64_t best_of_rest(const double *scores, int64_t n, const int64_t *chosen, int64_t count)
+static bool is_word(const char *word, const char *expected)
 {
-    int64_t best = -1;
+    return word && strcmp(word, expected) == 0;
+}
+
+/* All of n values, the largest first; of equals, the one with the lower number. */
+static void sort_down(const double *values, int64_t n, int64_t *order)
+{
     for (int64_t i = 0; i < n; i++) {
-        bool taken = false;
-        for (int64_t s = 0; s < count; s++) taken |= chosen[s] == i;
-        if (!taken && (best < 0 || scores[i] > scores[best])) best = i;
+        int64_t place = 0;
+        for (int64_t j = 0; j < n; j++)
+            place += values[j] > values[i] || (values[j] == values[i] && j < i);
+        order[place] = i;
     }
-    return best;
+}
+
+enum { MOST_EXPERTS = 64 };
+
+/* Marks experts of all groups but the best as gone, and returns by how much the last one was better than the next. More
+ * groups stay where so few of them have not enough experts. */
+static double plain_groups(const dsmoe_layer_config *c, const double *keys, bool *gone)
+{
+    int64_t size = c->n_routed_experts / c->n_group, order[MOST_EXPERTS], n_left = 0, kept;
+    double value[MOST_EXPERTS];
+    for (int64_t g = 0; g < c->n_group; g++) {
+        double best[MOST_EXPERTS];
+        int64_t down[MOST_EXPERTS], n = 0;
+        for (int64_t i = g * size; i < (g + 1) * size; i++)
+            if (!gone[i]) best[n++] = keys[i];
+        sort_down(best, n, down);
+        value[g] = n > 0 ? best[down[0]] : -INFINITY;
+        if (is_word(c->topk_method, "noaux_tc") && n > 1) value[g] += best[down[1]];
+    }
+    sort_down(value, c->n_group, order);
+    for (kept = 0; kept < c->topk_group || n_left < c->num_experts_per_tok; kept++)
+        for (int64_t i = order[kept] * size; i < (order[kept] + 1) * size; i++) n_left += !gone[i];
+    for (int64_t g = kept; g < c->n_group; g++)
+        for (int64_t i = order[g] * size; i < (order[g] + 1) * size; i++) gone[i] = true;
+    return kept < c->n_group ? value[order[kept - 1]] - value[order[kept]] : INFINITY;
+}
+
+double plain_gate(const dsmoe_layer_config *c, const double *bias, int64_t n_masked, double *scores,
+                  int64_t *chosen, double *gates)
+{
+    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok, order[MOST_EXPERTS], count = 0;
+    double keys[MOST_EXPERTS], sum = 0, margin = INFINITY;
+    bool gone[MOST_EXPERTS] = {false}, corrects = is_word(c->topk_method, "noaux_tc");
+    assert_true(n <= MOST_EXPERTS);
+    if (is_word(c->scoring_func, "sigmoid"))
+        for (int64_t i = 0; i < n; i++) scores[i] = 1 / (1 + exp(-scores[i]));
+    else
+        plain_softmax(scores, n);
+    for (int64_t i = 0; i < n; i++) keys[i] = corrects ? scores[i] + bias[i] : scores[i];
+    sort_down(keys, n, order);
+    for (int64_t m = 0; m < n_masked; m++) gone[order[m]] = true;
+    if (c->n_group > 1 && (corrects || is_word(c->topk_method, "group_limited_greedy")))
+        margin = plain_groups(c, keys, gone);
+    for (int64_t i = 0; i < n && count <= k; i++) {
+        if (gone[order[i]]) continue;
+        if (count == k) margin = fmin(margin, keys[chosen[k - 1]] - keys[order[i]]);
+        if (count++ < k) chosen[count - 1] = order[i];
+    }
+    bool normalises = c->norm_topk_prob && k > 1;
+    double scale = c->routed_scaling_factor != 0 ? c->routed_scaling_factor : 1;
+    for (int64_t s = 0; s < k; s++) sum += gates[s] = scores[chosen[s]];
+    for (int64_t s = 0; s < k; s++) {
+        if (normalises) gates[s] /= sum + 1e-20;
+        if (corrects || !normalises) gates[s] *= scale;
+    }
+    return margin;
 }
 
 static void plain_route(plain *p, int64_t token)
@@ -320,18 +388,10 @@ static void plain_route(plain *p, int64_t token)
     int64_t n = p->config.n_routed_experts, k = p->config.num_experts_per_tok;
     int64_t hidden = p->config.hidden_size;
     const double *x = p->tensors[PLAIN_X] + token * hidden;
-    double *scores = p->scores + token * n, *gates = p->gates + token * k, sum = 0;
-    int64_t *chosen = p->chosen + token * k;
+    double *scores = p->scores + token * n;
     for (int64_t i = 0; i < n; i++) scores[i] = dot(p->tensors[PLAIN_GATE] + i * hidden, x, hidden);
-    plain_softmax(scores, n);
-    for (int64_t s = 0; s < k; s++) {
-        chosen[s] = best_of_rest(scores, n, chosen, s);
-        sum += gates[s] = scores[chosen[s]];
-    }
-    if (p->config.norm_topk_prob && k > 1)
-        for (int64_t s = 0; s < k; s++) gates[s] /= sum + 1e-20;
-    int64_t next = best_of_rest(scores, n, chosen, k);
-    if (next >= 0) p->margin = fmin(p->margin, scores[chosen[k - 1]] - scores[next]);
+    p->margin = fmin(p->margin, plain_gate(&p->config, p->bias, 0, scores, p->chosen + token * k,
+                                           p->gates + token * k));
 }
 
 /* y += weight · down · (silu(gate · x) * (up · x)); `first` is the place of the gate_proj. */
@@ -363,7 +423,8 @@ static void plain_token(plain *p, int64_t token)
                      c->n_shared_experts * c->moe_intermediate_size, 1.0, x, y);
 }
 
-/* Sum over groups of `size` experts of (mean of f)·(sum of P), over n tokens from `first` on. */
+/* Sum over groups of `size` experts of (mean of f)·(sum of P), over n tokens from `first` on. P is made of shares:
+ * softmax scores are their own. */
 static double plain_balance(const plain *p, int64_t first, int64_t n, int64_t size)
 {
     int64_t n_experts = p->config.n_routed_experts, k = p->config.num_experts_per_tok;
@@ -375,7 +436,10 @@ static double plain_balance(const plain *p, int64_t first, int64_t n, int64_t si
                 int64_t expert = p->chosen[t * k + s];
                 times_chosen += expert >= group && expert < group + size;
             }
-            for (int64_t i = group; i < group + size; i++) scores += p->scores[t * n_experts + i];
+            double total = 0;
+            for (int64_t i = 0; i < n_experts; i++) total += p->scores[t * n_experts + i];
+            for (int64_t i = group; i < group + size; i++)
+                scores += p->scores[t * n_experts + i] / total;
         }
         double f = times_chosen * (double)n_experts / (double)(k * n);
         loss += f / (double)size * scores / (double)n;

@@ -49,7 +49,7 @@ typedef struct tensor {
 } tensor;
 
 /* All matrices of a layer under the names of a checkpoint, the router first. */
-enum { MAX_TENSORS = 64 };
+enum { MAX_TENSORS = 128 };
 int layer_tensors(const dsmoe_layer_config *config, const dsmoe_layer_weights *weights,
                   tensor list[MAX_TENSORS]);
 
@@ -89,17 +89,25 @@ typedef struct plain {
     int n_tensors;
     int64_t sizes[MAX_TENSORS + 1];
     double *tensors[MAX_TENSORS + 1];
+    double *bias;    /* e_score_correction_bias; NULL: none */
     double *y;       /* [n_tokens, hidden_size] */
     double *scores;  /* [n_tokens, n_routed_experts] */
     int64_t *chosen; /* [n_tokens, num_experts_per_tok] by falling score */
     double *gates;   /* the same */
     double *hidden;  /* one row of the widest expert */
     double aux_loss, device_loss;
-    double margin; /* smallest distance between the last chosen score and the next one */
+    double
+        margin; /* smallest distance between the last chosen and the next one, experts or groups */
 } plain;
 
 plain plain_of(const fixture *f);
 void plain_free(plain *p);
 void plain_run(plain *p);
+
+/* The gate alone, for one token that may not use its n_masked first experts: from its logits to scores, in place,
+ * choices by falling score (plus bias) and gate values. Returns the token's margin, as above. `bias` is read with
+ * "noaux_tc" only. */
+double plain_gate(const dsmoe_layer_config *config, const double *bias, int64_t n_masked,
+                  double *scores, int64_t *chosen, double *gates);
 
 #endif

@@ -83,7 +83,7 @@ static checkpoint_state make_state(int64_t step)
 }
 
 /* The path of what was written. */
-static const char *write_as(const dsmoe_trainer *t, int64_t step, checkpoint_options options)
+static const char *write_as(dsmoe_trainer *t, int64_t step, checkpoint_options options)
 {
     static char written[CHECKPOINT_PATH];
     checkpoint_state state = make_state(step);
@@ -92,7 +92,7 @@ static const char *write_as(const dsmoe_trainer *t, int64_t step, checkpoint_opt
     return written;
 }
 
-static const char *write_step(const dsmoe_trainer *t, int64_t step)
+static const char *write_step(dsmoe_trainer *t, int64_t step)
 {
     return write_as(t, step, (checkpoint_options){0});
 }

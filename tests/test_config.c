@@ -302,9 +302,9 @@ static void test_check(void **state)
     bad.rope_scaling = DSMOE_ROPE_DYNAMIC; /* with heads of 2 numbers */
     assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "heads wider than 2"));
-    bad.rope_scaling = (dsmoe_rope_scaling)3;
+    bad.rope_scaling = (dsmoe_rope_scaling)4;
     assert_int_equal(config_check(&bad, &error), DSMOE_ERROR_CONFIG);
-    assert_non_null(strstr(error.message, "rope_scaling is 3"));
+    assert_non_null(strstr(error.message, "rope_scaling is 4"));
 }
 
 static void test_parse(void **state)
@@ -435,7 +435,7 @@ static void test_impossible(void **state)
 static void test_unsupported(void **state)
 {
     (void)state;
-    assert_refused("model_type", "\"deepseek_v2\"", "deepseek_v2");
+    assert_refused("model_type", "\"deepseek_v4\"", "deepseek_v4");
     assert_refused("model_type", "\"llama\\nx\"", "llama?x"); /* still one line */
     assert_refused("architectures", "[\"LlamaForCausalLM\"]", "LlamaForCausalLM");
     assert_refused("architectures", "[]", "DeepseekForCausalLM");

@@ -6,6 +6,7 @@
 #include "support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +112,64 @@ static void test_differences(void **state)
     }
 }
 
+/* ---- gates of the paper's successors ---------------------------------------------------------- */
+
+/* A seed whose decisions all lie far from a tie, so that differences see none of them change. */
+static fixture make_clear(const dsmoe_layer_config *config)
+{
+    for (uint64_t seed = SEED;; seed++) {
+        assert_true(seed < SEED + 1000);
+        fixture f = fixture_make(*config, SEQUENCES, LENGTH, 1, seed);
+        plain p = plain_of(&f);
+        plain_run(&p);
+        double margin = p.margin;
+        plain_free(&p);
+        if (margin >= 1e-3) return f;
+        fixture_free(&f);
+    }
+}
+
+/* With dy as it comes, and with the balance losses alone. */
+static void check_gate(const dsmoe_layer_config *config)
+{
+    char label[128];
+    snprintf(label, sizeof label, "%s, %s, %d of %d groups, top-%d, norm_topk_prob %d",
+             config->scoring_func, config->topk_method, (int)config->topk_group,
+             (int)config->n_group, (int)config->num_experts_per_tok, config->norm_topk_prob);
+    fixture f = make_clear(config);
+    for (int balance_alone = 0; balance_alone < 2; balance_alone++) {
+        if (balance_alone) memset(f.dy, 0, (size_t)(f.n_tokens * HIDDEN) * sizeof *f.dy);
+        check_gradients(label, &f);
+    }
+    if (f.gradients->e_score_correction_bias) /* has no gradient, not even 0 */
+        for (int64_t i = 0; i < config->n_routed_experts; i++)
+            assert_true(is_guard(f.gradients->e_score_correction_bias[i]));
+    fixture_free(&f);
+}
+
+static void test_gates(void **state)
+{
+    (void)state;
+    static const char *const scoring_funcs[] = {"softmax", "sigmoid"};
+    static const char *const topk_methods[] = {"greedy", "group_limited_greedy", "noaux_tc"};
+    for (int scoring = 0; scoring < 2; scoring++)
+        for (int method = 0; method < 3; method++)
+            for (int variant = 0; variant < 16; variant++) {
+                dsmoe_layer_config c = small_config(HIDDEN, WIDTH, 8, variant & 1 ? 3 : 1, 1);
+                c.scoring_func = scoring_funcs[scoring];
+                c.topk_method = topk_methods[method];
+                c.norm_topk_prob = variant & 2;
+                c.n_group = variant & 4 ? 4 : 1;
+                c.topk_group = variant & 4 ? 2 : 1;
+                c.routed_scaling_factor = variant == 0 ? 0.0f : 2.5f;
+                c.seq_aux = variant & 8;
+                c.aux_loss_alpha = 0.1f;
+                c.n_device_groups = variant & 8 ? 0 : 2;
+                c.device_loss_alpha = 0.05f;
+                check_gate(&c);
+            }
+}
+
 static void zero(float *values, int64_t n) { memset(values, 0, (size_t)n * sizeof *values); }
 
 /* With dy = 0 the router learns from the balance losses alone, and the experts nothing. */
@@ -198,9 +257,8 @@ static void test_device_loss(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_balance_alone),
-        cmocka_unit_test(test_balance_is_not_scaled),
+        cmocka_unit_test(test_differences),   cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_balance_alone), cmocka_unit_test(test_balance_is_not_scaled),
         cmocka_unit_test(test_device_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static void test_presets(void **state)
     dsmoe_config config;
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_config_preset("7b", &config, &error), DSMOE_ERROR_ARGUMENT);
-    assert_string_equal(error.message, "there is no preset '7b', only tiny, 2b and 16b");
+    assert_string_equal(error.message, "there is no preset '7b', only tiny, 2b, 16b, v2-lite and moonlight");
     assert_int_equal(dsmoe_config_preset(NULL, &config, &error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_config_preset("tiny", NULL, &error), DSMOE_ERROR_ARGUMENT);
 }

@@ -111,6 +111,11 @@ static void test_threads(void **state)
     check_threads("many tokens", config, 3, 200); /* several blocks of an expert's rows */
     config.seq_aux = false;
     check_threads("loss over the batch", config, 5, 21);
+    config.scoring_func = "sigmoid";
+    config.topk_method = "noaux_tc";
+    config.n_group = 3;
+    config.topk_group = 2;
+    check_threads("another gate", config, 3, 90);
     check_threads("one token", small_config(70, 40, 6, 2, 2), 1, 1);
     check_threads("no shared expert", small_config(70, 40, 6, 2, 0), 1, 50);
     /* Several parts of every product in forward and backward, blocks of its sum, few rows. */

@@ -58,6 +58,8 @@ static void test_config_sizes(void **state)
         {"n_shared_experts", offsetof(dsmoe_layer_config, n_shared_experts), 0},
         {"num_experts_per_tok", offsetof(dsmoe_layer_config, num_experts_per_tok), 1},
         {"n_device_groups", offsetof(dsmoe_layer_config, n_device_groups), 0},
+        {"n_group", offsetof(dsmoe_layer_config, n_group), 0},
+        {"topk_group", offsetof(dsmoe_layer_config, topk_group), 0},
     };
     static const int64_t wrong[] = {INT64_MIN, -1, INT64_C(1) << 31, INT64_C(1) << 40, INT64_MAX};
     for (size_t i = 0; i < COUNT(keys); i++) {
@@ -89,13 +91,6 @@ static void test_config_relations(void **state)
     assert_refused(config, "n_device_groups");
     config.n_device_groups = 6;
     assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
-    config.scoring_func = "sigmoid";
-    assert_refused(config, "scoring_func");
-    config.scoring_func = "";
-    assert_refused(config, "scoring_func");
-    config.scoring_func = NULL;
-    assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
-
     static const float wrong[] = {-1.0f, -1e-30f, NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < COUNT(wrong); i++) {
         config = good_config();
@@ -104,9 +99,69 @@ static void test_config_relations(void **state)
         config = good_config();
         config.device_loss_alpha = wrong[i];
         assert_refused(config, "device_loss_alpha");
+        config = good_config();
+        config.routed_scaling_factor = wrong[i];
+        assert_refused(config, "routed_scaling_factor");
     }
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_layer_config_check(NULL, &error), DSMOE_ERROR_ARGUMENT);
+}
+
+static void test_config_words(void **state)
+{
+    (void)state;
+    static const char *const scoring_funcs[] = {NULL, "softmax", "sigmoid"};
+    static const char *const topk_methods[] = {NULL, "greedy", "group_limited_greedy", "noaux_tc"};
+    static const char *const wrong[] = {"", "Softmax", "sigmoid ", "noaux", "greedy_"};
+    dsmoe_layer_config config = good_config();
+    for (size_t i = 0; i < COUNT(scoring_funcs); i++)
+        for (size_t j = 0; j < COUNT(topk_methods); j++) {
+            config.scoring_func = scoring_funcs[i];
+            config.topk_method = topk_methods[j];
+            assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+        }
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        config = good_config();
+        config.scoring_func = wrong[i];
+        assert_refused(config, "scoring_func");
+        config = good_config();
+        config.topk_method = wrong[i];
+        assert_refused(config, "topk_method");
+    }
+}
+
+static void test_config_groups(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"group_limited_greedy", "noaux_tc"};
+    for (size_t i = 0; i < COUNT(methods); i++) {
+        dsmoe_layer_config config = good_config(); /* 2 of 6 experts */
+        config.topk_method = methods[i];
+        config.n_group = 4;
+        config.topk_group = 2;
+        assert_refused(config, "n_group");
+        config.n_group = 3;
+        assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+        config.topk_group = 0;
+        assert_refused(config, "topk_group");
+        config.topk_group = 4;
+        assert_refused(config, "topk_group");
+        config.topk_group = 1;
+        assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+        config.num_experts_per_tok = 3; /* of two in that group */
+        assert_refused(config, "topk_group");
+        config.num_experts_per_tok = 2;
+        config.n_group = 1; /* all experts are one group, and that one is taken */
+        assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+        config.n_group = 6;
+        config.topk_group = 3;
+        if (i == 0)
+            assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+        else
+            assert_refused(config, "n_group"); /* no group has two best experts */
+        config.topk_method = "greedy";         /* does not look at groups */
+        assert_int_equal(dsmoe_layer_config_check(&config, NULL), DSMOE_OK);
+    }
 }
 
 static void test_config_default(void **state)
@@ -137,7 +192,7 @@ static void test_config_huge(void **state)
     /* A layer over weights that are not looked at: sizes are too large or right, never wrapped. */
     float number = 0;
     dsmoe_expert_weights expert = {&number, &number, &number};
-    dsmoe_layer_weights weights = {&number, &expert, expert};
+    dsmoe_layer_weights weights = {.gate = &number, .experts = &expert, .shared_experts = expert};
     dsmoe_layer_config config = small_config(large, large, 1, 1, large);
     dsmoe_layer *layer;
     if (dsmoe_layer_create(&config, &weights, &layer, NULL) != DSMOE_OK) return;
@@ -182,11 +237,17 @@ static void test_create_refuses(void **state)
     assert_message(&error, DSMOE_ERROR_ARGUMENT, "expert 4");
     weights->experts[4].down_proj = removed;
 
-    /* The table of pointers is the layer's own copy, and the scoring function's name too. */
-    char name[] = "softmax";
+    config.topk_method = "noaux_tc";
+    assert_int_equal(dsmoe_layer_create(&config, weights, &layer, &error), DSMOE_ERROR_ARGUMENT);
+    assert_message(&error, DSMOE_ERROR_ARGUMENT, "e_score_correction_bias");
+
+    /* The table of pointers is the layer's own copy, and the words of the configuration too. */
+    char name[] = "softmax", method[] = "greedy";
     config.scoring_func = name;
+    config.topk_method = method;
     assert_int_equal(dsmoe_layer_create(&config, weights, &layer, &error), DSMOE_OK);
     memset(name, 'x', sizeof name - 1);
+    memset(method, 'x', sizeof method - 1);
     memset(weights->experts, 0, 6 * sizeof *weights->experts);
     float x[8] = {1}, y[8];
     size_t size = dsmoe_layer_workspace_size(layer, 1, 1);
@@ -558,7 +619,8 @@ static void test_saved_size(void **state)
     float number = 0;
     dsmoe_expert_weights expert = {&number, &number, &number}, experts[60];
     for (int i = 0; i < 60; i++) experts[i] = expert;
-    const dsmoe_layer_weights weights = {&number, experts, expert};
+    const dsmoe_layer_weights weights = {
+        .gate = &number, .experts = experts, .shared_experts = expert};
     for (size_t i = 0; i < COUNT(configs); i++)
         for (size_t j = 0; j < COUNT(tokens); j++) {
             const dsmoe_layer_config *c = &configs[i];
@@ -590,7 +652,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config_sizes),   cmocka_unit_test(test_config_relations),
-        cmocka_unit_test(test_config_default), cmocka_unit_test(test_config_huge),
+        cmocka_unit_test(test_config_default), cmocka_unit_test(test_config_words),
+        cmocka_unit_test(test_config_groups),  cmocka_unit_test(test_config_huge),
         cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_inference),
         cmocka_unit_test(test_routing),        cmocka_unit_test(test_ties),
         cmocka_unit_test(test_norm_topk),      cmocka_unit_test(test_nonfinite),

@@ -84,7 +84,7 @@ static dsmoe_status work(const dsmoe_peers *p, dsmoe_error *error)
     STATUS_TRY(p->agree(p->context, p->rank, &largest, error));
     STATUS_TRY(p->broadcast(p->context, 0, bytes[0], sizeof bytes[0], error));
     STATUS_TRY(p->exchange_begin(p->context, send, receive, error));
-    peers_poll(p);
+    p->poll(p->context);
     STATUS_TRY(p->exchange_end(p->context, error));
     STATUS_TRY(p->gather(p->context, receive, error));
     STATUS_TRY(p->broadcast(p->context, p->size - 1, bytes[1], sizeof bytes[1], error));

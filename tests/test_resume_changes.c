@@ -1,5 +1,5 @@
 /* test_resume_changes.c - runs that go on with other settings than they began with: which may change,
- * that the change takes effect and stays, and how the others are refused. dsmoe_trainer_update is
+ * that the change takes effect and stays, and how the others are refused. trainer_update is
  * wrapped by the linker so that a learning rate that is too high spoils a step. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,15 +19,15 @@
 
 static double highest_lr = INFINITY; /* above it a gradient is not finite */
 
-dsmoe_status __real_dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
-                                         dsmoe_error *error);
-dsmoe_status __wrap_dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
-                                         dsmoe_error *error);
-dsmoe_status __wrap_dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
-                                         dsmoe_error *error)
+dsmoe_status __real_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                   dsmoe_error *error);
+dsmoe_status __wrap_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                   dsmoe_error *error);
+dsmoe_status __wrap_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                   dsmoe_error *error)
 {
     if (lr > highest_lr) trainer->gradients[0] = NAN;
-    return __real_dsmoe_trainer_update(trainer, lr, update, error);
+    return __real_trainer_update(trainer, lr, update, error);
 }
 
 /* ---- helpers --------------------------------------------------------------------------------- */

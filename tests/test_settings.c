@@ -63,6 +63,7 @@ static dsmoe_run_settings unusual(void)
     s.aux_loss_alpha = 0.003;
     s.device_groups = 2;
     s.device_loss_alpha = 0.01;
+    s.bias_speed = 0.002;
     s.init_std = 0.006;
     s.recompute = true;
     s.seed = (1ll << 53) - 1;

@@ -52,6 +52,45 @@ static void test_each_once(void **state)
             assert_int_equal(mistakes_of(n_threads, counts[i]), 0);
 }
 
+/* ---- between tasks ---------------------------------------------------------------------------- */
+
+typedef struct watch_over {
+    pthread_t caller;
+    atomic_int n_calls, n_own, mistakes; /* n_own: tasks that the caller runs itself */
+} watch_over;
+
+static void between_tasks(void *context)
+{
+    watch_over *w = context;
+    w->n_calls++;
+    w->mistakes += !pthread_equal(pthread_self(), w->caller);
+}
+
+static void watched_task(void *context, int64_t task, int thread)
+{
+    watch_over *w = context;
+    (void)task;
+    (void)thread;
+    w->n_own += pthread_equal(pthread_self(), w->caller) != 0;
+}
+
+static void test_between(void **state)
+{
+    (void)state;
+    for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++) {
+        watch_over w = {.caller = pthread_self()};
+        threads_set_between(between_tasks, &w);
+        threads_for(n_threads, MAX_TASKS, watched_task, &w);
+        threads_set_between(NULL, NULL);
+        assert_int_equal(w.n_calls, w.n_own);
+        assert_int_equal(w.mistakes, 0);
+        if (n_threads == 1) assert_int_equal(w.n_calls, MAX_TASKS);
+        threads_for(n_threads, MAX_TASKS, watched_task, &w);
+        assert_true(w.n_own >= w.n_calls);
+        if (n_threads == 1) assert_int_equal(w.n_calls, MAX_TASKS);
+    }
+}
+
 /* ---- a meeting: tasks that all run at the same time ------------------------------------------- */
 
 typedef struct meeting {
@@ -234,9 +273,10 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once),       cmocka_unit_test(test_unwanted_sleep),
-        cmocka_unit_test(test_callers_at_once), cmocka_unit_test(test_many_callers),
-        cmocka_unit_test(test_inner_call),      cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_each_once),      cmocka_unit_test(test_between),
+        cmocka_unit_test(test_unwanted_sleep), cmocka_unit_test(test_callers_at_once),
+        cmocka_unit_test(test_many_callers),   cmocka_unit_test(test_inner_call),
+        cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

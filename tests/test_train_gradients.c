@@ -22,6 +22,10 @@ typedef struct gradient_case {
     bool tied, bias, norm_topk_prob, batch_aux, recompute;
     dsmoe_rope_scaling rope_scaling;
     int64_t max_position;
+    int64_t latent, q_rank, nope, rope, v; /* latent: kv_lora_rank of latent attention, or none */
+    dsmoe_topk_method topk_method;         /* with noaux_tc scores are sigmoids */
+    int64_t n_group, topk_group;
+    double scale;
 } gradient_case;
 
 /* A block of queries has at most 72, a part of the head 504 tokens, a part of a gradient 128 rows,
@@ -60,10 +64,56 @@ static const gradient_case cases[] = {
     {"three blocks of queries", 1, 150, .hidden = 12, .heads = 2, .kv_heads = 1, .routed = 3,
      .bias = true},
     {"two parts of the head", 10, 55, .hidden = 4, .heads = 1, .routed = -1},
+    {"latent", 2, 7, .layers = 2, .latent = 9, .nope = 5, .rope = 4, .v = 3},
+    {"latent, compressed queries", 2, 7, .layers = 2, .latent = 8, .q_rank = 7, .nope = 4,
+     .rope = 2, .v = 6},
+    {"latent, YaRN", 2, 19, .latent = 10, .q_rank = 11, .nope = 6, .rope = 8, .v = 5,
+     .rope_scaling = DSMOE_ROPE_YARN},
+    {"latent, one token", 1, 1, .latent = 3, .nope = 1, .rope = 2, .v = 1, .tied = true},
+    {"latent, wider than the model", 2, 5, .hidden = 6, .heads = 5, .latent = 70, .q_rank = 80,
+     .nope = 33, .rope = 34, .v = 40},
+    {"latent, two blocks of queries", 2, 75, .hidden = 8, .heads = 2, .routed = 3, .latent = 6,
+     .q_rank = 5, .nope = 3, .rope = 2, .v = 4},
+    {"V2's gate", 2, 9, .layers = 2, .latent = 9, .nope = 5, .rope = 4, .v = 3, .routed = 12,
+     .k = 3, .topk_method = DSMOE_TOPK_GROUP_LIMITED_GREEDY, .n_group = 4, .topk_group = 2,
+     .scale = 16},
+    {"V3's gate", 2, 9, .layers = 2, .latent = 9, .q_rank = 7, .nope = 5, .rope = 4, .v = 3,
+     .routed = 12, .k = 3, .norm_topk_prob = true, .topk_method = DSMOE_TOPK_NOAUX_TC, .n_group = 4,
+     .topk_group = 2, .scale = 2.5},
+    {"Moonlight's gate, balance over the batch", 3, 6, .latent = 9, .nope = 5, .rope = 4, .v = 3,
+     .routed = 8, .k = 2, .norm_topk_prob = true, .batch_aux = true, .n_device_groups = 2,
+     .topk_method = DSMOE_TOPK_NOAUX_TC, .n_group = 1, .topk_group = 1, .scale = 2.446},
+    {"latent, made again", 2, 7, .layers = 3, .first_dense = 1, .routed = 4, .recompute = true,
+     .latent = 9, .q_rank = 6, .nope = 5, .rope = 4, .v = 3},
     {"made again", 2, 7, .layers = 3, .first_dense = 1, .routed = 4, .recompute = true},
 };
 
 static int64_t or_else(int64_t value, int64_t base) { return value ? value : base; }
+
+static void make_latent(const gradient_case *g, dsmoe_config *c)
+{
+    c->model_type = DSMOE_DEEPSEEK_V2;
+    c->kv_lora_rank = g->latent;
+    c->q_lora_rank = g->q_rank;
+    c->qk_nope_head_dim = g->nope;
+    c->qk_rope_head_dim = g->rope;
+    c->v_head_dim = g->v;
+    c->routed_scaling_factor = g->scale > 0 ? g->scale : 1;
+    c->topk_method = g->topk_method;
+    c->n_group = g->n_group;
+    c->topk_group = g->topk_group;
+    if (g->topk_method == DSMOE_TOPK_NOAUX_TC) {
+        c->model_type = DSMOE_DEEPSEEK_V3;
+        c->scoring_func = DSMOE_SCORING_SIGMOID;
+    }
+    if (g->rope_scaling != DSMOE_ROPE_YARN) return;
+    c->rope_scaling_factor = 40;
+    c->original_max_position_embeddings = 16;
+    c->beta_fast = 32;
+    c->beta_slow = 1;
+    c->mscale = 1.1;
+    c->mscale_all_dim = 0.707;
+}
 
 static dsmoe_config case_config(const gradient_case *g)
 {
@@ -88,6 +138,7 @@ static dsmoe_config case_config(const gradient_case *g)
     c.rope_scaling = g->rope_scaling;
     c.rope_scaling_factor = g->rope_scaling ? 3 : 1;
     c.max_position_embeddings = or_else(g->max_position, 512);
+    if (g->latent) make_latent(g, &c);
     return c;
 }
 
@@ -279,31 +330,60 @@ static int64_t pick(uint64_t *random, int64_t least, int64_t most)
 }
 
 /* Whatever goes together. */
+static gradient_case random_case(uint64_t *random)
+{
+    gradient_case g = {.heads = pick(random, 1, 4)};
+    g.n_sequences = pick(random, 1, 3);
+    g.length = pick(random, 1, 11);
+    g.hidden = g.heads * 2 * pick(random, 1, 3);
+    g.kv_heads = g.heads % 2 ? g.heads : g.heads / pick(random, 1, 2);
+    g.layers = pick(random, 1, 3);
+    g.width = pick(random, 1, 9);
+    g.n_device_groups = pick(random, 0, 2);
+    g.routed = g.n_device_groups ? g.n_device_groups * pick(random, 1, 3) : 5;
+    g.k = pick(random, 1, g.routed);
+    g.shared = pick(random, 0, 2) - 1;
+    g.first_dense = pick(random, 0, 1);
+    g.moe_layer_freq = pick(random, 1, 2);
+    g.tied = pick(random, 0, 1);
+    g.bias = pick(random, 0, 1);
+    g.norm_topk_prob = pick(random, 0, 1);
+    g.batch_aux = pick(random, 0, 1);
+    g.recompute = pick(random, 0, 1);
+    return g;
+}
+
 static void test_random_cases(void **state)
 {
     (void)state;
     uint64_t random = 65;
     for (int i = 0; i < 12; i++) {
         char name[32];
-        gradient_case g = {.name = name, .heads = pick(&random, 1, 4)};
         snprintf(name, sizeof name, "random case %d", i);
-        g.n_sequences = pick(&random, 1, 3);
-        g.length = pick(&random, 1, 11);
-        g.hidden = g.heads * 2 * pick(&random, 1, 3);
-        g.kv_heads = g.heads % 2 ? g.heads : g.heads / pick(&random, 1, 2);
-        g.layers = pick(&random, 1, 3);
-        g.width = pick(&random, 1, 9);
-        g.n_device_groups = pick(&random, 0, 2);
-        g.routed = g.n_device_groups ? g.n_device_groups * pick(&random, 1, 3) : 5;
-        g.k = pick(&random, 1, g.routed);
-        g.shared = pick(&random, 0, 2) - 1;
-        g.first_dense = pick(&random, 0, 1);
-        g.moe_layer_freq = pick(&random, 1, 2);
-        g.tied = pick(&random, 0, 1);
-        g.bias = pick(&random, 0, 1);
-        g.norm_topk_prob = pick(&random, 0, 1);
-        g.batch_aux = pick(&random, 0, 1);
-        g.recompute = pick(&random, 0, 1);
+        gradient_case g = random_case(&random);
+        g.name = name;
+        check_case(&g, random);
+    }
+}
+
+static void test_random_latent_cases(void **state)
+{
+    (void)state;
+    uint64_t random = 66;
+    for (int i = 0; i < 12; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "random latent case %d", i);
+        gradient_case g = random_case(&random);
+        g.name = name;
+        g.hidden = pick(&random, 9, 20); /* of any number: heads have widths of their own */
+        g.kv_heads = g.heads;
+        g.bias = false;
+        g.latent = pick(&random, 2, 12);
+        g.q_rank = pick(&random, 0, 1) * pick(&random, 2, 12);
+        g.nope = pick(&random, 1, 8);
+        g.rope = 2 * pick(&random, 1, 4);
+        g.v = pick(&random, 1, 8);
+        if (pick(&random, 0, 1)) g.rope_scaling = DSMOE_ROPE_YARN;
         check_case(&g, random);
     }
 }
@@ -313,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_differences),
         cmocka_unit_test(test_random_cases),
+        cmocka_unit_test(test_random_latent_cases),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,7 @@ static void test_threads(void **state)
 {
     (void)state;
     static const int n_threads[] = {1, 2, 3, 5};
-    dsmoe_config large = large_config(), small = made_config();
+    dsmoe_config large = large_config(), small = made_config(), latent = made_latent_config();
     dsmoe_trainer_options options[COUNT(n_threads)];
     small.num_key_value_heads = 1;
     small.tie_word_embeddings = true;
@@ -76,23 +76,26 @@ static void test_threads(void **state)
         options[i].n_threads = n_threads[i];
     }
     compare_runs(&large, options, COUNT(n_threads));
+    compare_runs(&latent, options, COUNT(n_threads));
     for (size_t i = 0; i < COUNT(n_threads); i++) { /* less work than threads */
         options[i].n_sequences = 1;
         options[i].sequence_length = 3;
     }
     compare_runs(&small, options, COUNT(n_threads));
+    compare_runs(&latent, options, COUNT(n_threads));
 }
 
 static void test_recompute(void **state)
 {
     (void)state;
-    dsmoe_config config = large_config(), dense = made_config();
+    dsmoe_config config = large_config(), dense = made_config(), latent = made_latent_config();
     dense.n_routed_experts = dense.num_experts_per_tok = dense.n_shared_experts = 0;
     dsmoe_trainer_options options[] = {made_options(3, 20), made_options(3, 20)};
     options[1].recompute = true;
     options[1].n_threads = 2;
     compare_runs(&config, options, 2);
     compare_runs(&dense, options, 2);
+    compare_runs(&latent, options, 2);
     size_t more = dsmoe_trainer_memory_size(&config, &options[0]).activations;
     size_t less = dsmoe_trainer_memory_size(&config, &options[1]).activations;
     assert_true(less > 0 && less < more * 2 / 3);
@@ -118,16 +121,39 @@ static void test_activations(void **state)
     assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations, 3 * input + rest);
 }
 
+/* With latent attention heads have widths of their own, and what the inner norms get is kept as well. */
+static void test_latent_activations(void **state)
+{
+    (void)state;
+    dsmoe_config c = made_latent_config();
+    dsmoe_trainer_options options = made_options(3, 20);
+    int64_t n = 60, heads = c.num_attention_heads;
+    c.n_routed_experts = c.num_experts_per_tok = c.n_shared_experts = 0;
+    size_t input = lines(n * c.hidden_size);
+    size_t rest = lines(n * c.hidden_size) + 2 * lines(n * heads * (9 + 6)) +
+                  2 * lines(n * heads * 11) + lines(n * 21) + lines(n * 18) +
+                  2 * lines(n * c.intermediate_size);
+    assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations, 3 * (input + rest));
+    options.recompute = true;
+    assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations, 3 * input + rest);
+    c.q_lora_rank = 0;
+    assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations,
+                     3 * input + rest - lines(n * 18));
+    /* Rows so wide that a batch of them has more bytes than there are addresses. */
+    c.num_attention_heads = c.num_key_value_heads = 1 << 20;
+    c.qk_nope_head_dim = c.v_head_dim = 1 << 20;
+    c.hidden_size = c.intermediate_size = c.kv_lora_rank = 1;
+    options.sequence_length = 1 << 22;
+    assert_int_equal(dsmoe_trainer_memory_size(&c, &options).activations, 0);
+}
+
 /* ---- several batches ---------------------------------------------------------------------------- */
 
 /* Two batches make the sum of their gradients, twice what a batch of all their sequences makes; an
  * update divides by their number. */
-static void test_accumulation(void **state)
+static void accumulate(dsmoe_config config)
 {
-    (void)state;
-    dsmoe_config config = made_config();
     config.aux_loss_alpha = 0.1; /* per sequence, so that the halves are those of the whole */
-    config.attention_bias = true;
     dsmoe_trainer_options half = made_options(2, 9), whole = made_options(4, 9);
     made_batch all = made_batch_create(&config, &whole, 3);
     dsmoe_trainer *one = fresh_trainer(&config, &whole, 4);
@@ -160,6 +186,15 @@ static void test_accumulation(void **state)
     made_batch_free(&all);
     dsmoe_trainer_free(one);
     dsmoe_trainer_free(two);
+}
+
+static void test_accumulation(void **state)
+{
+    (void)state;
+    dsmoe_config config = made_config();
+    config.attention_bias = true;
+    accumulate(config);
+    accumulate(made_latent_config());
 }
 
 /* Nothing to predict: the loss is 0, and only the balance losses teach. */
@@ -447,12 +482,12 @@ static void test_times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_accumulation),
-        cmocka_unit_test(test_no_targets),  cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_init),        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_load_less),   cmocka_unit_test(test_expert_load),
-        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_activations),  cmocka_unit_test(test_latent_activations),
+        cmocka_unit_test(test_accumulation), cmocka_unit_test(test_no_targets),
+        cmocka_unit_test(test_sequences),    cmocka_unit_test(test_init),
+        cmocka_unit_test(test_load),         cmocka_unit_test(test_load_less),
+        cmocka_unit_test(test_expert_load),  cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

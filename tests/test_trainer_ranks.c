@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "made_trainer.h"
 #include "socket_peers.h"
@@ -93,7 +94,7 @@ static void run_wave(const story *s, dsmoe_trainer *t, int step, int first)
     if (unit < s->n_units) b = batch_of(s, step, unit);
     if (bad) spoil(t, kept, false);
     dsmoe_status status = dsmoe_trainer_backward(t, b.tokens, b.targets, NULL, &error);
-    if (status == DSMOE_ERROR_PEER) exit(LOST);
+    if (status == DSMOE_ERROR_PEER) _exit(LOST);
     if (bad) spoil(t, kept, true);
     bool all_well = step != s->spoilt_step || s->spoilt_unit < first ||
                     s->spoilt_unit >= first + peers_size(t->options.peers);
@@ -118,7 +119,7 @@ static void compare_rows(const story *s, dsmoe_trainer *t)
                 n = t->parameters[i].n - first < 1000 ? t->parameters[i].n - first : 1000;
                 dsmoe_status status =
                     spread_read(t, (trainer_row)row, i, first, n, room, &numbers, &error);
-                if (status == DSMOE_ERROR_PEER) exit(LOST);
+                if (status == DSMOE_ERROR_PEER) _exit(LOST);
                 must(status, &error, "reading");
                 must(spread_read(s->alone, (trainer_row)row, i, first, n, piece, &expected, &error),
                      &error, "reading alone");
@@ -140,7 +141,7 @@ static int train(const dsmoe_peers *peers, void *context)
         for (int first = 0; first < s->n_units; first += peers->size) run_wave(s, t, step, first);
         dsmoe_update update;
         dsmoe_status status = dsmoe_trainer_update(t, 1e-2, &update, &error);
-        if (status == DSMOE_ERROR_PEER) return LOST;
+        if (status == DSMOE_ERROR_PEER) _exit(LOST);
         must(status, &error, "an update");
         assert_int_equal(update.skipped, s->skipped[step]);
         if (!update.skipped)
@@ -198,6 +199,16 @@ static void test_models(void **state)
             &(socket_peers_options){.most_bytes = 5000, .most_delay_us = 200, .seed = 3});
 }
 
+static void test_latent(void **state)
+{
+    (void)state;
+    story s = story_make(4);
+    s.config = made_latent_config();
+    s.config.n_routed_experts = 12;
+    s.options.recompute = true;
+    compare(&s, 3, NULL);
+}
+
 /* One rank's unit has no loss: nobody updates, and training goes on together. */
 static void test_spoilt(void **state)
 {
@@ -232,10 +243,8 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_spoilt),
-        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_models), cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_spoilt), cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

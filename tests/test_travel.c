@@ -124,8 +124,11 @@ static dsmoe_layer *create_layer(const story *s, const dsmoe_peers *peers, exper
     assert_non_null(table);
     for (int64_t i = held.first; i < held.end; i++)
         table[i] = typed(&w->experts[i], c->hidden_size, c->moe_intermediate_size);
-    moe_weights weights = {matrix_f32(w->gate, c->hidden_size), table,
-                           typed(&w->shared_experts, c->hidden_size, moe_shared_width(c))};
+    moe_weights weights = {.gate = matrix_f32(w->gate, c->hidden_size),
+                           .e_score_correction_bias = w->e_score_correction_bias,
+                           .experts = table,
+                           .shared_experts =
+                               typed(&w->shared_experts, c->hidden_size, moe_shared_width(c))};
     dsmoe_layer *layer;
     assert_int_equal(layer_create(c, &weights, kernels_get(), &layer, NULL), DSMOE_OK);
     free(table);
@@ -294,6 +297,24 @@ static void test_shapes(void **state)
                 s.length = 9 + k;
                 assert_true(tell(s, NULL) >= s.n_waves * (CALLS_OF_A_WAVE + CALLS_OF_A_ROUND_BACK));
             }
+}
+
+/* Gates of the paper's successors: what they choose is no concern of the ranks. */
+static void test_gates(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"group_limited_greedy", "noaux_tc"};
+    for (int n_ranks = 2; n_ranks <= 3; n_ranks++)
+        for (int i = 0; i < 2; i++) {
+            dsmoe_layer_config c = small_config(20, 12, 12, 3, 1);
+            c.scoring_func = i == 0 ? "softmax" : "sigmoid";
+            c.topk_method = methods[i];
+            c.n_group = 4;
+            c.topk_group = 2;
+            c.norm_topk_prob = i == 1;
+            c.routed_scaling_factor = 2.5f;
+            tell(story_of(c, n_ranks, 31, (uint64_t)(10 * n_ranks + i)), NULL);
+        }
 }
 
 /* More ranks than experts: some have none and still bring tokens. */
@@ -486,17 +507,12 @@ static void test_ranges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_idle_ranks),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_without_units),
-        cmocka_unit_test(test_signs_of_zero),
-        cmocka_unit_test(test_slow_ranks),
-        cmocka_unit_test(test_nan),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_too_many_tokens),
+        cmocka_unit_test(test_ranges),        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_gates),         cmocka_unit_test(test_idle_ranks),
+        cmocka_unit_test(test_large),         cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_without_units), cmocka_unit_test(test_signs_of_zero),
+        cmocka_unit_test(test_slow_ranks),    cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_death),         cmocka_unit_test(test_too_many_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,10 @@ static team teams[TEAMS_MAX];
 static _Atomic uint64_t idle_teams; /* a bit each */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool in_task;
+static _Thread_local struct {
+    threads_between_fn *call;
+    void *context;
+} between;
 
 static void relax(void)
 {
@@ -76,8 +80,10 @@ static void relax(void)
 
 static void run_tasks(team *t, int thread)
 {
-    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n_tasks;)
+    for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n_tasks;) {
+        if (between.call) between.call(between.context);
         t->task(t->context, i, thread);
+    }
 }
 
 /* ---- workers ------------------------------------------------------------------------------- */
@@ -248,13 +254,22 @@ static void close_door(team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+void threads_set_between(threads_between_fn *call, void *context)
+{
+    between.call = call;
+    between.context = context;
+}
+
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context)
 {
     if (n_tasks < n_threads) n_threads = (int)n_tasks;
     team *t = NULL;
     if (n_threads > 1 && !in_task && pthread_once(&once, begin) == 0) t = take_team();
     if (!t) {
-        for (int64_t i = 0; i < n_tasks; i++) task(context, i, 0);
+        for (int64_t i = 0; i < n_tasks; i++) {
+            if (between.call) between.call(between.context);
+            task(context, i, 0);
+        }
         return;
     }
     int n_wanted = n_threads - 1 < WORKERS_MAX ? n_threads - 1 : WORKERS_MAX;

@@ -12,6 +12,11 @@ typedef void threads_task_fn(void *context, int64_t task, int thread);
  * time: each has threads of its own. A task that calls again runs those tasks alone. */
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context);
 
+/* What the calling thread does before each task that it runs itself, and whatever it calls for: a look after bytes
+ * that are on their way meanwhile, say. NULL: nothing. Each thread has its own. */
+typedef void threads_between_fn(void *context);
+void threads_set_between(threads_between_fn *between, void *context);
+
 /* Processors this process may use, and no more than the control groups that it runs in give it time
  * for. */
 int threads_available(void);

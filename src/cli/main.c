@@ -172,7 +172,8 @@ static int print_version(void)
 /* What does not work together with other ranks would do the same beside them, and write the same files. */
 static int run_command(const command *c, int argc, char **argv)
 {
-    bool joins_ranks = c->run == command_train || c->run == command_generate;
+    bool is_bench_train = c->run == command_bench && argc > 1 && !strcmp(argv[1], "train");
+    bool joins_ranks = c->run == command_train || c->run == command_generate || is_bench_train;
     if (joins_ranks || !ranks_are_many()) return c->run(argc, argv);
     cli_note(c->name, "it runs on one machine only: start it without mpirun");
     return CLI_USAGE;

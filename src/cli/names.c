@@ -36,3 +36,13 @@ int names_find_bad_bytes(const char *command, const char *name, dsmoe_bad_bytes 
     if (dsmoe_bad_bytes_find(name, bad_bytes)) return CLI_OK;
     return check(command, "--bad-bytes", name, names, 3);
 }
+
+int names_find_parallel(const char *command, const char *name, dsmoe_parallel *parallel)
+{
+    static const char *const ways[] = {"data", "experts"};
+    if (!name) return CLI_OK;
+    int way = suggest_choice(command, "--parallel", name, ways, 2);
+    if (way < 0) return CLI_USAGE;
+    *parallel = (dsmoe_parallel)way;
+    return CLI_OK;
+}

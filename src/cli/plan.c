@@ -1,5 +1,6 @@
 /* plan.c - `dsmoe plan`: what an architecture costs before a weight exists. This file has the
- * command and the paper's three architectures; plan_model.c explains a config.json. */
+ * command and the paper's three architectures; plan_model.c explains a config.json, plan_ranks.c foretells training on
+ * several machines. */
 #include "cli/plan.h"
 
 #include <inttypes.h>
@@ -7,12 +8,14 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/model_sizes.h"
 #include "cli/options.h"
 #include "cli/table.h"
 
 static const char help[] =
     "usage: dsmoe plan [options]                  the paper's three architectures, side by side\n"
     "       dsmoe plan --config PATH [options]    what a model's config.json describes\n"
+    "       dsmoe plan --ranks R --network G …    what training on R machines takes\n"
     "\n"
     "The first form splits each of N experts in m parts and shares Ks of them, and shows that\n"
     "parameters and compute stay while the combinations of experts multiply:\n"
@@ -27,12 +30,31 @@ static const char help[] =
     "  --config PATH  a config.json, the folder that holds it, a training run or a .gguf file\n"
     "  --tokens T     length of the sequence for the FLOPs of one training step (4096)\n"
     "\n"
-    "Both:\n"
+    "The third form foretells a training step of several ranks, one for each machine: memory, bytes\n"
+    "sent and time, with data and with experts divided (docs/scale.md):\n"
+    "  --ranks R      how many\n"
+    "  --network G    Gbit/s of each machine's cable, either way\n"
+    "  --latency US   microseconds from one machine to another (50)\n"
+    "  --parallel WAY only data, or only experts\n"
+    "  --config PATH, --preset NAME   the model, and its sizes as of dsmoe train\n"
+    "  --batch N, --seq N             sequences of a batch and their tokens (8, 256)\n"
+    "  --accumulate N                 batches of a step, of all ranks together (one for each)\n"
+    "  --recompute                    as of dsmoe train\n"
+    "  -t, --threads N                of each rank (all processors)\n"
+    "  --gflops X     GFLOP/s that a machine reaches in training; else a layer is trained here for\n"
+    "                 some seconds, and the machines are taken to be like this one\n"
+    "  --gbs X        GB/s at which it reads and writes memory; goes with --gflops (15)\n"
+    "  --memory GB    of a machine (what can be had here)\n"
+    "  --imbalance X  rows of the busiest rank over the mean, where experts are divided (1)\n"
+    "its model:\n" MODEL_SIZES_HELP "      --vocab-size N         vocab_size\n"
+    "\n"
+    "All:\n"
     "  --json         one JSON object; numbers of combinations are exact, as strings\n"
     "  -h, --help     this text\n"
     "\n"
-    "example:\n"
-    "  dsmoe plan --experts 16 --active 2 --split 8 --shared 2\n";
+    "examples:\n"
+    "  dsmoe plan --experts 16 --active 2 --split 8 --shared 2\n"
+    "  dsmoe plan --preset 16b --ranks 16 --network 10 --batch 4 --seq 512 --gflops 500\n";
 
 /* N, K, m, Ks, the hidden size and the width of a conventional expert. */
 typedef struct plan_sizes {
@@ -170,38 +192,102 @@ static const plan_sizes paper_sizes = {.n_experts = 16,
                                        .hidden_size = 2048,
                                        .ffn_size = 5632};
 
+enum { NOT_GIVEN = -1, DEFAULT_TOKENS = 4096, N_OWN = 22, N_ROWS = N_OWN + MODEL_SIZES_ROWS };
+
+typedef struct plan_options {
+    int64_t n_experts, k_active, m_split, n_tokens; /* NOT_GIVEN if they are not */
+    plan_ranks_options ranks;                       /* its sizes and its config are everybody's */
+} plan_options;
+
+/* Each has no effect without the other. */
+static const option_rule rules[] = {
+    {"--experts", OPTION_EXCLUDES, "--config"},  {"--active", OPTION_EXCLUDES, "--config"},
+    {"--split", OPTION_EXCLUDES, "--config"},    {"--experts", OPTION_EXCLUDES, "--ranks"},
+    {"--active", OPTION_EXCLUDES, "--ranks"},    {"--split", OPTION_EXCLUDES, "--ranks"},
+    {"--tokens", OPTION_EXCLUDES, "--ranks"},    {"--tokens", OPTION_NEEDS, "--config"},
+    {"--preset", OPTION_EXCLUDES, "--config"},   {"--ranks", OPTION_NEEDS, "--network"},
+    {"--network", OPTION_NEEDS, "--ranks"},      {"--preset", OPTION_NEEDS, "--ranks"},
+    {"--latency", OPTION_NEEDS, "--ranks"},      {"--parallel", OPTION_NEEDS, "--ranks"},
+    {"--batch", OPTION_NEEDS, "--ranks"},        {"--seq", OPTION_NEEDS, "--ranks"},
+    {"--accumulate", OPTION_NEEDS, "--ranks"},   {"--recompute", OPTION_NEEDS, "--ranks"},
+    {"--threads", OPTION_NEEDS, "--ranks"},      {"--gflops", OPTION_NEEDS, "--ranks"},
+    {"--gbs", OPTION_NEEDS, "--gflops"},         {"--memory", OPTION_NEEDS, "--ranks"},
+    {"--imbalance", OPTION_NEEDS, "--ranks"},    {"--vocab-size", OPTION_NEEDS, "--ranks"},
+    {"--layers", OPTION_NEEDS, "--ranks"},       {"--heads", OPTION_NEEDS, "--ranks"},
+    {"--kv-heads", OPTION_NEEDS, "--ranks"},     {"--moe", OPTION_NEEDS, "--ranks"},
+    {"--routed", OPTION_NEEDS, "--ranks"},       {"--k", OPTION_NEEDS, "--ranks"},
+    {"--dense-layers", OPTION_NEEDS, "--ranks"},
+};
+
+static int parse(plan_options *o, int argc, char **argv)
+{
+    plan_ranks_options *r = &o->ranks;
+    const int most = 1 << 24;
+    bool given[N_ROWS];
+    option_row rows[N_ROWS] = {
+        {"--experts", NULL, OPTION_INTEGER, &o->n_experts, 1, INFINITY},
+        {"--active", NULL, OPTION_INTEGER, &o->k_active, 1, INFINITY},
+        {"--split", NULL, OPTION_INTEGER, &o->m_split, 1, INFINITY},
+        {"--tokens", NULL, OPTION_INTEGER, &o->n_tokens, 1, INFINITY},
+        {"--config", NULL, OPTION_PATH, &r->config, 0, 0},
+        {"--preset", NULL, OPTION_NAME, &r->preset, 0, 0},
+        {"--ranks", NULL, OPTION_INTEGER, &r->n_ranks, 1, 1 << 16},
+        {"--network", NULL, OPTION_NUMBER, &r->network, 1e-3, 1e6},
+        {"--latency", NULL, OPTION_NUMBER, &r->latency, 0, 1e9},
+        {"--parallel", NULL, OPTION_NAME, &r->parallel, 0, 0},
+        {"--batch", NULL, OPTION_INTEGER, &r->batch, 1, most},
+        {"--seq", NULL, OPTION_INTEGER, &r->seq, 1, most},
+        {"--accumulate", NULL, OPTION_INTEGER, &r->accumulate, 1, most},
+        {"--recompute", NULL, OPTION_FLAG, &r->recompute, 0, 0},
+        {"--threads", "-t", OPTION_INTEGER, &r->n_threads, 1, CLI_MAX_THREADS},
+        {"--gflops", NULL, OPTION_NUMBER, &r->gflops, 1e-3, 1e9},
+        {"--gbs", NULL, OPTION_NUMBER, &r->gbs, 1e-3, 1e9},
+        {"--memory", NULL, OPTION_NUMBER, &r->memory, 1e-3, 1e9},
+        {"--imbalance", NULL, OPTION_NUMBER, &r->imbalance, 1, most},
+        {"--vocab-size", NULL, OPTION_INTEGER, &r->vocab_size, 1, most},
+        {"--vocab", NULL, OPTION_INTEGER, &r->vocab_size, 1, most},
+        {"--json", NULL, OPTION_FLAG, &r->json, 0, 0},
+    };
+    model_sizes_rows(&r->sizes, rows + N_OWN);
+    int code = options_parse_given("plan", help, rows, N_ROWS, argc, argv, NULL, given);
+    if (code >= 0) return code;
+    return options_check("plan", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
+}
+
+/* The sizes of the first form, some of which have the name of a model's. */
+static bool take_sizes(const plan_options *o, plan_sizes *sizes)
+{
+    const dsmoe_model_sizes *m = &o->ranks.sizes;
+    const int64_t given[] = {o->n_experts,        o->k_active,    o->m_split,
+                             m->n_shared_experts, m->hidden_size, m->intermediate_size};
+    int64_t *to[] = {&sizes->n_experts, &sizes->k_active,    &sizes->m_split,
+                     &sizes->k_shared,  &sizes->hidden_size, &sizes->ffn_size};
+    bool any = false;
+    for (int i = 0; i < 6; i++) {
+        if (given[i] == NOT_GIVEN) continue;
+        *to[i] = given[i];
+        any = true;
+    }
+    return any;
+}
+
 int command_plan(int argc, char **argv)
 {
-    enum { NOT_GIVEN = -1, N_SIZES = 6, DEFAULT_TOKENS = 4096 };
-    plan_sizes s = paper_sizes;
-    int64_t given[N_SIZES], n_tokens = NOT_GIVEN;
-    int64_t *sizes[N_SIZES] = {&s.n_experts, &s.k_active,    &s.m_split,
-                               &s.k_shared,  &s.hidden_size, &s.ffn_size};
-    const char *config = NULL;
-    bool json = false, has_sizes = false;
-    const option_row rows[] = {
-        {"--experts", NULL, OPTION_INTEGER, &given[0], 1, INFINITY},
-        {"--active", NULL, OPTION_INTEGER, &given[1], 1, INFINITY},
-        {"--split", NULL, OPTION_INTEGER, &given[2], 1, INFINITY},
-        {"--shared", NULL, OPTION_INTEGER, &given[3], 0, INFINITY},
-        {"--hidden", NULL, OPTION_INTEGER, &given[4], 1, INFINITY},
-        {"--ffn", NULL, OPTION_INTEGER, &given[5], 1, INFINITY},
-        {"--tokens", NULL, OPTION_INTEGER, &n_tokens, 1, INFINITY},
-        {"--config", NULL, OPTION_PATH, &config, 0, 0},
-        {"--json", NULL, OPTION_FLAG, &json, 0, 0},
-    };
-    for (int i = 0; i < N_SIZES; i++) given[i] = NOT_GIVEN;
-    int code = options_parse("plan", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
-    if (code >= 0) return code;
-    for (int i = 0; i < N_SIZES; i++)
-        if (given[i] != NOT_GIVEN) {
-            *sizes[i] = given[i];
-            has_sizes = true;
-        }
-    if (config && has_sizes)
+    plan_options o = {
+        .n_experts = NOT_GIVEN,
+        .k_active = NOT_GIVEN,
+        .m_split = NOT_GIVEN,
+        .n_tokens = NOT_GIVEN,
+        .ranks = {.sizes = dsmoe_model_sizes_default(), .batch = 8, .seq = 256, .latency = 50}};
+    plan_sizes sizes = paper_sizes;
+    int exit_code = parse(&o, argc, argv);
+    if (exit_code >= 0) return exit_code;
+    if (o.ranks.n_ranks) return plan_ranks(&o.ranks);
+    bool has_sizes = take_sizes(&o, &sizes);
+    if (o.ranks.config && has_sizes)
         return cli_usage("plan",
                          "--config brings its own sizes: only --tokens and --json go with it");
-    if (n_tokens != NOT_GIVEN && !config) return cli_usage("plan", "--tokens goes with --config");
-    if (!config) return plan_architectures(&s, json);
-    return plan_model(config, n_tokens == NOT_GIVEN ? DEFAULT_TOKENS : n_tokens, json);
+    if (!o.ranks.config) return plan_architectures(&sizes, o.ranks.json);
+    return plan_model(o.ranks.config, o.n_tokens == NOT_GIVEN ? DEFAULT_TOKENS : o.n_tokens,
+                      o.ranks.json);
 }

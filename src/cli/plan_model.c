@@ -160,32 +160,41 @@ static char *config_path(const char *path)
     return full;
 }
 
+int plan_config_read(const char *config_or_folder, dsmoe_config *config, char **path)
+{
+    dsmoe_error error;
+    model_path found;
+    *path = NULL;
+    int exit_code = model_path_find("plan", &config_or_folder, &found);
+    if (exit_code != CLI_OK) return exit_code;
+    char *full = config_path(config_or_folder);
+    if (!full) return cli_failure("plan", "out of memory");
+    if (dsmoe_config_read(full, config, &error) != DSMOE_OK) {
+        free(full);
+        return cli_failure("plan", "%s", error.message);
+    }
+    *path = full;
+    return CLI_OK;
+}
+
 int plan_model(const char *config_or_folder, int64_t n_tokens, bool json)
 {
     plan_view view = {0};
     dsmoe_config config;
     dsmoe_error error;
-    model_path found;
-    int exit_code = model_path_find("plan", &config_or_folder, &found);
+    char *path;
+    int exit_code = plan_config_read(config_or_folder, &config, &path);
     if (exit_code != CLI_OK) return exit_code;
-    char *path = config_path(config_or_folder);
-    if (!path) return cli_failure("plan", "out of memory");
     view.path = path;
-    exit_code = CLI_FAILURE;
-    if (dsmoe_config_read(path, &config, &error) != DSMOE_OK ||
-        model_view_make(&config, n_tokens, &view.model, &error) != DSMOE_OK) {
-        cli_failure("plan", "%s", error.message);
-        goto done;
+    if (model_view_make(&config, n_tokens, &view.model, &error) != DSMOE_OK) {
+        exit_code = cli_failure("plan", "%s", error.message);
+    } else if (view.model.plan.n_moe_layers > 0 &&
+               dsmoe_combinations(config.n_routed_experts, config.num_experts_per_tok,
+                                  &view.combinations, &error) != DSMOE_OK) {
+        exit_code = cli_failure("plan", "%s: num_experts_per_tok: %s", path, error.message);
+    } else {
+        (json ? json_model : print_model)(&view);
     }
-    if (view.model.plan.n_moe_layers > 0 &&
-        dsmoe_combinations(config.n_routed_experts, config.num_experts_per_tok, &view.combinations,
-                           &error) != DSMOE_OK) {
-        cli_failure("plan", "%s: num_experts_per_tok: %s", path, error.message);
-        goto done;
-    }
-    (json ? json_model : print_model)(&view);
-    exit_code = CLI_OK;
-done:
     free(view.combinations);
     free(path);
     return exit_code;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -71,17 +72,21 @@ bool ranks_follows(void) { return self.rank > 0; }
 int ranks_threads(void) { return self.n_threads; }
 
 /* mpirun ends all ranks a second or two after the first that fails. A rank that fails without the others' knowledge
- * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. */
-static void let_rank_0_speak(int ms)
+ * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. False if a signal
+ * came meanwhile: this rank is being ended. */
+static bool let_rank_0_speak(int ms)
 {
-    if (self.rank > 0) usleep(1000 * (useconds_t)(ms + 20 * (self.rank % 50)));
+    ms += 20 * (self.rank % 50); /* nor do all others speak at once */
+    struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    return self.rank == 0 || nanosleep(&wait, NULL) == 0;
 }
 
-/* Makes this rank heard. */
-static void speak_up(void)
+/* A line of this rank, whichever it is, unless another one has been to blame before. */
+static int speak_up(const char *command, const char *message)
 {
-    let_rank_0_speak(3000);
+    if (!let_rank_0_speak(3000)) return CLI_FAILURE;
     if (self.rank > 0 && self.real_stderr > 0) dup2(self.real_stderr, STDERR_FILENO);
+    return cli_failure(command, "%s", message);
 }
 
 /* ---- the plugin -------------------------------------------------------------------------------- */
@@ -174,10 +179,7 @@ int ranks_open(const char *command, const dsmoe_peers **peers)
     reason why;
     *peers = NULL;
     if (!ranks_are_many()) return CLI_OK;
-    if (!join(why)) {
-        speak_up();
-        return cli_failure(command, "%s", why);
-    }
+    if (!join(why)) return speak_up(command, why);
     int exit_code = divide_processors(command);
     if (exit_code == CLI_OK) *peers = &self.mpi.table;
     return exit_code;
@@ -191,10 +193,8 @@ int ranks_close(const char *command, int exit_code)
         return exit_code;
     }
     if (self.mpi.close(self.mpi.table.context, &error) == DSMOE_OK) return exit_code;
-    if (self.rank > 0 || exit_code == CLI_OK) { /* else it was told */
-        speak_up();
-        cli_failure(command, "%s", error.message);
-    }
+    if (self.rank > 0 || exit_code == CLI_OK)
+        speak_up(command, error.message); /* else it was told */
     self.mpi.abort(self.mpi.table.context, exit_code ? exit_code : CLI_FAILURE);
     return CLI_FAILURE;
 }

@@ -36,9 +36,10 @@ static const char help[] =
     "      --time-limit TIME      end with a checkpoint after the step in which it passes: 90 (seconds),\n"
     "                             45m, 2h30m\n"
     "  -t, --threads N            threads (all processors); does not change the result\n"
-    "      --parallel WAY         what ranks that mpirun has started divide: data (default), the batches of\n"
-    "                             a step and the optimizer's work; experts, the routed experts as well,\n"
-    "                             for models that one machine cannot hold; does not change the result\n"
+    "      --parallel WAY         what ranks that mpirun has started divide: data (default), the\n"
+    "                             batches of a step and the optimizer's work; experts, the routed\n"
+    "                             experts as well, for models that one machine cannot hold; does not\n"
+    "                             change the result\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
     "the model:\n"
@@ -66,6 +67,8 @@ static const char help[] =
     "      --aux-loss-alpha X     expert-level balance factor (the configuration's)\n"
     "      --device-groups N      groups of experts for the device-level balance loss (0: none)\n"
     "      --device-loss-alpha X  its factor (0.05)\n"
+    "      --bias-speed X         how far a step moves the biases of gates with topk_method noaux_tc\n"
+    "                             towards an even load (0.001; 0: not at all)\n"
     "      --recompute            less memory for activations, a third more time (--no-recompute:\n"
     "                             no longer, in a run that is resumed)\n"
     "  -s, --seed N               of the first weights and the order of the data (0)\n"
@@ -140,6 +143,7 @@ static const option_row own_rows[] = {
     {"--aux-loss-alpha", NULL, OPTION_NUMBER, SETTING(aux_loss_alpha), 0, 1000},
     {"--device-groups", NULL, OPTION_INTEGER, SETTING(device_groups), 0, 65536},
     {"--device-loss-alpha", NULL, OPTION_NUMBER, SETTING(device_loss_alpha), 0, 1000},
+    {"--bias-speed", NULL, OPTION_NUMBER, SETTING(bias_speed), 0, 10},
     {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
     {"--no-recompute", NULL, OPTION_OFF, SETTING(recompute), 0, 0},
     {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},
@@ -322,16 +326,6 @@ static int find_run(const bool given[N_ROWS], const char *option, char field[DSM
     return -1;
 }
 
-static int find_parallel(void)
-{
-    static const char *const names[] = {"data", "experts"};
-    train_options *o = &line.options;
-    int way =
-        o->parallel_name ? suggest_choice("train", "--parallel", o->parallel_name, names, 2) : 0;
-    o->parallel = (dsmoe_parallel)way;
-    return way < 0 ? CLI_USAGE : -1;
-}
-
 /* The command line is read twice: what it says goes over settings that it names. A rank that follows another has no
  * files, and needs no settings. */
 int train_options_parse(int argc, char **argv, train_options *options)
@@ -340,7 +334,9 @@ int train_options_parse(int argc, char **argv, train_options *options)
     memcpy(rows, own_rows, sizeof own_rows);
     model_sizes_rows(SETTING(model), rows + N_OWN_ROWS);
     int exit_code = parse(argc, argv, given);
-    if (exit_code < 0) exit_code = find_parallel();
+    train_options *o = &line.options;
+    if (exit_code < 0 && names_find_parallel("train", o->parallel_name, &o->parallel) != CLI_OK)
+        return CLI_USAGE;
     if (exit_code < 0 && ranks_follows()) {
         *options = line.options;
         return -1;

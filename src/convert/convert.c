@@ -205,7 +205,7 @@ static dsmoe_status convert(conversion *c, dsmoe_error *error)
     STATUS_TRY(dsmoe_model_open(c->from, &c->model, error));
     if (c->options.replace) STATUS_TRY(check_parts(c, error));
     STATUS_TRY(c->model->gguf ? take_gguf(c, error) : take_folder(c, error));
-    STATUS_TRY(source_of_model(c->from, c->model, &c->source, error));
+    STATUS_TRY(source_of_model(c->from, c->model, c->to_gguf, &c->source, error));
     if (!c->to_gguf) return write_folder(c, error);
     return write_gguf(c, c->has_tokenizer ? c->from : NULL, error);
 }

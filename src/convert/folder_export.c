@@ -67,7 +67,7 @@ static dsmoe_status keep_other_types(export_job *job, dsmoe_error *error)
     for (size_t i = 0; i < s->n_tensors; i++) {
         const source_tensor *t = &s->tensors[i];
         if (is_matrix(t)) continue;
-        dsmoe_dtype stored = s->model->tensors[i].dtype;
+        dsmoe_dtype stored = t->stored;
         bool narrow = s->as_gguf && stored == DSMOE_F32 && source_fits(s, t, job->most, scratch);
         job->types[i] = narrow ? job->most : dtype_is_block(stored) ? DSMOE_F32 : stored;
     }

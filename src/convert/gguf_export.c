@@ -1,5 +1,5 @@
-/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor,
- * the rows of q and k change places (see gguf_names.h), and a tied head is written as a tensor of
+/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the rows
+ * of q and k change places (see gguf_names.h), kv_b_proj becomes two tensors, and a tied head is written as a tensor of
  * its own, which other readers expect: dsmoe.tie_word_embeddings tells the readers of this
  * project. */
 #include "convert/gguf_export.h"
@@ -12,6 +12,7 @@
 #include "convert/export_keys.h"
 #include "convert/type_changes.h"
 #include "formats/gguf_writer.h"
+#include "model/config.h"
 #include "model/row_pump.h"
 
 /* A tensor of the file. */
@@ -20,6 +21,7 @@ typedef struct target {
     dsmoe_dtype type;
     int64_t n_parts;
     const source_tensor **parts; /* [n_parts] of equal shape, one after the other */
+    int64_t n_slices;            /* matrices of it: experts, which are parts, or heads of one */
 } target;
 
 typedef struct export_job {
@@ -30,7 +32,7 @@ typedef struct export_job {
     source_tensor head;          /* a tied one */
     gguf_writer *writer;
     row_pump *pump;
-    float *importance; /* of the tensor being written, [n_parts, n_in]; NULL without an imatrix */
+    float *importance; /* of the tensor being written, [n_slices, n_in]; NULL without an imatrix */
     const target *now; /* the tensor being written, */
     bool weighted;     /* and whether `importance` is its */
 } export_job;
@@ -51,12 +53,18 @@ static dsmoe_status refuse(const source *s, const char *what, dsmoe_error *error
 static dsmoe_status check_expressible(const source *s, dsmoe_error *error)
 {
     const dsmoe_config *c = &s->config;
-    bool has_moe = c->n_routed_experts > 0;
-    if (has_moe && c->norm_topk_prob)
+    bool has_moe = c->n_routed_experts > 0, latent = config_is_latent(c);
+    if (has_moe && c->norm_topk_prob && !latent)
         return refuse(s, "norm_topk_prob: its readers never renormalise gate values", error);
     if (has_moe && c->moe_layer_freq != 1) return refuse(s, "a moe_layer_freq other than 1", error);
     if (c->attention_bias) return refuse(s, "attention_bias", error);
     if (c->rope_scaling == DSMOE_ROPE_DYNAMIC) return refuse(s, "dynamic rope_scaling", error);
+    if (c->rope_scaling == DSMOE_ROPE_LINEAR && latent)
+        return refuse(s, "linear rope_scaling with latent attention", error);
+    bool is_even = c->mscale == c->mscale_all_dim && c->mscale != 0;
+    if (c->rope_scaling == DSMOE_ROPE_YARN && !is_even)
+        return refuse(s, "an mscale other than mscale_all_dim: its readers take them for equal",
+                      error);
     return DSMOE_OK;
 }
 
@@ -70,7 +78,8 @@ static target *target_of(export_job *job, const source_tensor *t, const char *na
     target *made = &job->targets[job->n_targets];
     memcpy(made->name, name, sizeof made->name);
     made->parts = job->n_targets ? made[-1].parts + made[-1].n_parts : job->parts;
-    made->n_parts = t->place.expert < 0 ? 1 : job->e->source->config.n_routed_experts;
+    made->n_slices = gguf_place_slices(&job->e->source->config, &t->place);
+    made->n_parts = t->place.expert < 0 ? 1 : made->n_slices;
     job->n_targets++;
     return made;
 }
@@ -81,7 +90,7 @@ static void add_part(export_job *job, const source_tensor *t, const char *name)
     to->parts[t->place.expert < 0 ? 0 : t->place.expert] = t;
     if (t->place.expert <= 0) {
         to->type = mixture_type(&job->e->mixture, job->e->source, t, name);
-    } else if (job->e->mixture.as_is && source_dtype(job->e->source, t) != to->type) {
+    } else if (job->e->mixture.as_is && source_kept_dtype(job->e->source, t) != to->type) {
         to->type = DSMOE_F32; /* experts of different types cannot be stacked as they are */
     }
 }
@@ -97,7 +106,7 @@ static dsmoe_status list_targets(export_job *job, dsmoe_error *error)
         add_part(job, &s->tensors[i], s->tensors[i].place.name);
     if (!s->config.tie_word_embeddings) return DSMOE_OK;
     gguf_place head;
-    gguf_place_of("lm_head.weight", &head);
+    gguf_place_of(&s->config, "lm_head.weight", &head);
     for (size_t i = 0; i < s->n_tensors; i++)
         if (!strcmp(s->tensors[i].name, "model.embed_tokens.weight")) job->head = s->tensors[i];
     if (s->model) job->head.weight = s->model->weights->lm_head; /* a file may have a better copy */
@@ -131,13 +140,20 @@ static dsmoe_dtype most_common(const export_job *job)
     return most;
 }
 
+/* Rows of one of its matrices. */
+static int64_t slice_rows(const target *t)
+{
+    return t->n_parts * t->parts[0]->n_rows / t->n_slices;
+}
+
 static dsmoe_status declare_targets(export_job *job, dsmoe_error *error)
 {
     for (size_t i = 0; i < job->n_targets; i++) {
         const target *t = &job->targets[i];
         const source_tensor *part = t->parts[0];
-        const int64_t shape[] = {t->n_parts, part->n_rows, part->n_in};
-        int n_dims = part->place.expert >= 0 ? 3 : part->n_dims;
+        const int64_t shape[] = {t->n_slices, slice_rows(t), part->n_in};
+        bool is_stacked = part->place.expert >= 0 || part->place.of_heads;
+        int n_dims = is_stacked ? 3 : part->n_dims;
         STATUS_TRY(
             gguf_writer_declare(job->writer, t->name, t->type, n_dims, shape + 3 - n_dims, error));
     }
@@ -152,7 +168,7 @@ static bool make_row(void *context, int64_t row, float *scratch, void *out)
     const target *t = job->now;
     int64_t n_rows = t->parts[0]->n_rows, n = t->parts[0]->n_in, part = row / n_rows;
     source_form form = {.as_gguf = true, .type = t->type};
-    if (job->weighted) form.importance = job->importance + part * n;
+    if (job->weighted) form.importance = job->importance + row / slice_rows(t) * n;
     return source_make_row(job->e->source, t->parts[part], row % n_rows, form, scratch, out);
 }
 
@@ -168,7 +184,7 @@ static dsmoe_status write_target(export_job *job, const target *t, dsmoe_error *
     job->weighted = false;
     STATUS_TRY(source_stock(job->e->source, t->type, job->e->n_threads, error));
     if (job->importance && dtype_is_block(t->type))
-        STATUS_TRY(imatrix_importance(job->e->imatrix, t->name, t->n_parts, part->n_in,
+        STATUS_TRY(imatrix_importance(job->e->imatrix, t->name, t->n_slices, part->n_in,
                                       job->importance, &job->weighted, error));
     int64_t bad_row;
     STATUS_TRY(row_pump_run(job->pump, &tensor, &bad_row, error));
@@ -199,7 +215,7 @@ static dsmoe_status check_imatrix(const export_job *job, dsmoe_error *error)
         bool known = false;
         if (!is_weighed(job, t)) continue;
         STATUS_TRY(
-            imatrix_knows(e->imatrix, t->name, t->n_parts, t->parts[0]->n_in, &known, error));
+            imatrix_knows(e->imatrix, t->name, t->n_slices, t->parts[0]->n_in, &known, error));
         n_weighed++;
         n_known += known;
     }
@@ -217,7 +233,7 @@ static dsmoe_status prepare_importance(export_job *job, dsmoe_error *error)
 {
     int64_t most = 0;
     for (size_t i = 0; i < job->n_targets; i++) {
-        int64_t n = job->targets[i].n_parts * job->targets[i].parts[0]->n_in;
+        int64_t n = job->targets[i].n_slices * job->targets[i].parts[0]->n_in;
         if (n > most) most = n;
     }
     job->importance = memory_alloc((size_t)most * sizeof *job->importance);

@@ -1,4 +1,4 @@
-/* gguf_export.h - a model as a GGUF file of the architecture deepseek. */
+/* gguf_export.h - a model as a GGUF file of the architecture deepseek, or deepseek2 if its attention is latent. */
 #ifndef DSMOE_CONVERT_GGUF_EXPORT_H
 #define DSMOE_CONVERT_GGUF_EXPORT_H
 

@@ -10,6 +10,7 @@
 #include "formats/gguf_writer.h"
 #include "formats/output.h"
 #include "engine/engine.h"
+#include "model/kv_b.h"
 
 enum { DEFAULT_CTX = 512, BATCH_MAX = 512, CTX_MAX = 1 << 24 };
 
@@ -66,22 +67,45 @@ static collected *entry_of(collector *c, const source_tensor *t, const char *nam
         if (!strcmp(c->all[i - 1].name, name)) return &c->all[i - 1];
     collected *made = &c->all[c->n++];
     snprintf(made->name, sizeof made->name, "%s", name);
-    made->n_matrices = t->place.expert < 0 ? 1 : c->source.config.n_routed_experts;
+    made->n_matrices = gguf_place_slices(&c->source.config, &t->place);
     made->n_in = t->n_in;
     return made;
+}
+
+/* A tensor, or one slice of a stacked one. */
+static void add_owner(collector *c, const void *data, collected *of, int64_t number)
+{
+    c->owners[c->n_owners++] = (owner){data, of, number};
+}
+
+/* Heads of k_b_proj and v_b_proj: each is known by its first row, of a whole kv_b_proj by the first row
+ * of the half in question. */
+static void add_heads(collector *c, const source_tensor *t, collected *of)
+{
+    const dsmoe_config *config = &c->source.config;
+    int64_t n = t->n_rows / of->n_matrices;
+    for (int64_t head = 0; head < of->n_matrices; head++) {
+        int64_t row = t->way == SOURCE_KEYS     ? kv_b_key_row(config, head * n)
+                      : t->way == SOURCE_VALUES ? kv_b_value_row(config, head * n)
+                                                : head * n;
+        add_owner(c, matrix_at(t->weight, row, 0), of, head);
+    }
 }
 
 static void list_entries(collector *c)
 {
     gguf_place head;
-    gguf_place_of("lm_head.weight", &head);
+    gguf_place_of(&c->source.config, "lm_head.weight", &head);
     for (size_t i = 0; i < c->source.n_tensors; i++) {
         const source_tensor *t = &c->source.tensors[i];
         if (!is_collected(&c->source, t)) continue;
         bool is_head = !strcmp(t->name, "model.embed_tokens.weight");
         collected *of = entry_of(c, t, is_head ? head.name : t->place.name);
         const void *data = is_head ? c->source.model->weights->lm_head.data : t->weight.data;
-        c->owners[c->n_owners++] = (owner){data, of, t->place.expert < 0 ? 0 : t->place.expert};
+        if (t->place.of_heads)
+            add_heads(c, t, of);
+        else
+            add_owner(c, data, of, t->place.expert < 0 ? 0 : t->place.expert);
     }
     qsort(c->owners, c->n_owners, sizeof *c->owners, compare_owners);
 }
@@ -102,11 +126,20 @@ static dsmoe_status place_sums(collector *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* No more than that: a weight each, and each head of those that have some. */
+static size_t count_owners(const source *s)
+{
+    size_t n = s->n_tensors;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i].place.of_heads) n += (size_t)s->config.num_attention_heads;
+    return n;
+}
+
 static dsmoe_status collector_prepare(collector *c, const dsmoe_model *model, dsmoe_error *error)
 {
-    STATUS_TRY(source_of_model(c->path, model, &c->source, error));
+    STATUS_TRY(source_of_model(c->path, model, true, &c->source, error));
     c->all = calloc(c->source.n_tensors, sizeof *c->all);
-    c->owners = calloc(c->source.n_tensors, sizeof *c->owners);
+    c->owners = calloc(count_owners(&c->source), sizeof *c->owners);
     if (!c->all || !c->owners) return out_of_memory(c, error);
     list_entries(c);
     return place_sums(c, error);
@@ -127,7 +160,7 @@ static void see_inputs(void *context, matrix weight, rows x, int64_t n_rows, int
     const collector *c = context;
     owner wanted = {.data = weight.data};
     const owner *o = bsearch(&wanted, c->owners, c->n_owners, sizeof wanted, compare_owners);
-    if (!o) return;
+    if (!o || o->of->n_in != n_in) return;
     double *sums = o->of->sums + o->matrix * n_in;
     for (int64_t r = 0; r < n_rows; r++) {
         const float *row = rows_at(x, r);

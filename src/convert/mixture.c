@@ -73,7 +73,7 @@ dsmoe_dtype mixture_type(const mixture *m, const source *s, const source_tensor 
                          const char *gguf_name)
 {
     if (t->n_dims == 1 || t->role == WEIGHT_ROUTER) return DSMOE_F32;
-    if (m->as_is) return source_dtype(s, t);
+    if (m->as_is) return source_kept_dtype(s, t);
     dsmoe_dtype type = m->type;
     bool is_head = !strcmp(gguf_name, "output.weight") ||
                    (s->config.tie_word_embeddings && !strcmp(gguf_name, "token_embd.weight"));

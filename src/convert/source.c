@@ -2,6 +2,7 @@
 #include "convert/source.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,15 +11,53 @@
 #include "kernels/quantize.h"
 #include "model/config.h"
 #include "model/init.h"
+#include "model/kv_b.h"
 
 typedef struct lister {
     source *source;
     size_t capacity;
+    size_t next; /* tensor of the model */
 } lister;
 
 static dsmoe_status out_of_memory(const source *s, dsmoe_error *error)
 {
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", s->name);
+}
+
+/* A fresh model has its kv_b_proj whole. */
+static source_way way_of(const source *s, const char *name)
+{
+    bool is_whole = !s->model || !s->model->weights->kv_b_split;
+    if (is_whole && strstr(name, ".k_b_proj.")) return SOURCE_KEYS;
+    if (is_whole && strstr(name, ".v_b_proj.")) return SOURCE_VALUES;
+    return !is_whole && strstr(name, ".kv_b_proj.") ? SOURCE_HALVES : SOURCE_AS_IS;
+}
+
+static void take_matrix(const source *s, const weight_spec *spec, source_tensor *t)
+{
+    long long number = 0;
+    t->way = way_of(s, spec->name);
+    if (t->way != SOURCE_AS_IS) sscanf(spec->name, "model.layers.%lld.", &number);
+    t->layer = number;
+    const layer_weights *layer = s->model ? &s->model->weights->layers[number] : NULL;
+    if (layer && t->way == SOURCE_AS_IS) {
+        t->weight = *spec->slot.matrix;
+    } else if (layer && t->way == SOURCE_HALVES) {
+        dsmoe_dtype type = layer->k_b_proj.type;
+        t->weight.type = type == layer->v_b_proj.type ? type : DSMOE_F32;
+    } else if (layer) {
+        t->weight = layer->kv_b_proj;
+    }
+    t->stored = t->weight.type;
+}
+
+/* Vectors are the same in either form, and come in the same order. */
+static void take_vector(lister *l, const weight_spec *spec, source_tensor *t)
+{
+    const dsmoe_model *m = l->source->model;
+    t->vector = *spec->slot.vector;
+    while (strcmp(m->tensors[l->next].name, spec->name)) l->next++;
+    t->stored = m->tensors[l->next].dtype;
 }
 
 static dsmoe_status list_tensor(void *context, const weight_spec *spec, dsmoe_error *error)
@@ -36,39 +75,42 @@ static dsmoe_status list_tensor(void *context, const weight_spec *spec, dsmoe_er
     if (!t.name) return out_of_memory(s, error);
     t.n_rows = spec->n_dims == 2 ? spec->shape[0] : 1;
     t.n_in = spec->shape[spec->n_dims - 1];
-    if (s->model && spec->n_dims == 2) t.weight = *spec->slot.matrix;
-    if (s->model && spec->n_dims == 1) t.vector = *spec->slot.vector;
+    if (spec->n_dims == 2) take_matrix(s, spec, &t);
+    if (s->model && spec->n_dims == 1) take_vector(l, spec, &t);
     if (t.n_in > s->longest) s->longest = t.n_in;
+    bool has_place = gguf_place_of(&s->config, spec->name, &t.place);
     s->tensors[s->n_tensors++] = t;
-    if (gguf_place_of(spec->name, &s->tensors[s->n_tensors - 1].place)) return DSMOE_OK;
+    if (has_place) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: tensor %s has no name in GGUF files",
                        s->name, spec->name);
 }
 
-static dsmoe_status list_tensors(source *s, dsmoe_error *error)
+static dsmoe_status list_tensors(source *s, bool for_gguf, dsmoe_error *error)
 {
     lister l = {.source = s};
-    model_weights *weights = s->model ? s->model->weights : NULL;
-    dsmoe_status status = weights_each(&s->config, weights, list_tensor, &l, error);
+    model_weights weights = {0};
+    if (s->model) weights = *s->model->weights;
+    weights.kv_b_split = for_gguf;
+    dsmoe_status status = weights_each(&s->config, &weights, list_tensor, &l, error);
     if (status != DSMOE_OK) source_free(s);
     return status;
 }
 
-dsmoe_status source_of_model(const char *name, const dsmoe_model *model, source *s,
+dsmoe_status source_of_model(const char *name, const dsmoe_model *model, bool for_gguf, source *s,
                              dsmoe_error *error)
 {
     *s = (source){.name = name,
                   .config = model->config,
                   .model = model,
                   .as_gguf = model->weights->rope_pairs};
-    return list_tensors(s, error);
+    return list_tensors(s, for_gguf, error);
 }
 
 dsmoe_status source_fresh(const char *name, const dsmoe_config *config, uint64_t seed, source *s,
                           dsmoe_error *error)
 {
     *s = (source){.name = name, .config = *config, .seed = seed};
-    return list_tensors(s, error);
+    return list_tensors(s, true, error);
 }
 
 void source_free(source *s)
@@ -82,6 +124,13 @@ void source_free(source *s)
 dsmoe_dtype source_dtype(const source *s, const source_tensor *t)
 {
     return s->model && t->n_dims == 2 ? t->weight.type : DSMOE_F32;
+}
+
+dsmoe_dtype source_kept_dtype(const source *s, const source_tensor *t)
+{
+    dsmoe_dtype type = source_dtype(s, t);
+    bool of_columns = t->way == SOURCE_KEYS || t->way == SOURCE_HALVES;
+    return of_columns && dtype_is_block(type) ? DSMOE_F16 : type;
 }
 
 /* ---- blocks of a fresh model ----------------------------------------------------------------- */
@@ -140,6 +189,7 @@ static int64_t gguf_target_row(int64_t head_dim, int64_t row)
 static int64_t row_in_source(const source *s, const source_tensor *t, int64_t row, bool as_gguf)
 {
     int64_t head_dim = config_head_dim(&s->config);
+    if (t->way == SOURCE_VALUES) return kv_b_value_row(&s->config, row);
     if (!t->place.permuted || s->as_gguf == as_gguf) return row;
     return as_gguf ? gguf_source_row(head_dim, row) : gguf_target_row(head_dim, row);
 }
@@ -150,11 +200,31 @@ static void vector_row(const source *s, const source_tensor *t, bool as_gguf, fl
     for (int64_t i = 0; i < t->n_in; i++) out[i] = t->vector[row_in_source(s, t, i, as_gguf)];
 }
 
+/* The numbers of a fresh kv_b_proj are those that a folder gets. */
+static void fresh_kv_b(const source *s, const source_tensor *t, int64_t row, float *out)
+{
+    const dsmoe_config *c = &s->config;
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%lld.self_attn.kv_b_proj.weight",
+             (long long)t->layer);
+    if (t->way == SOURCE_VALUES) {
+        int64_t first = kv_b_value_row(c, row) * c->kv_lora_rank;
+        init_numbers(c, s->seed, name, t->role, first, t->n_in, out);
+        return;
+    }
+    int64_t first = kv_b_key_row(c, row) * c->kv_lora_rank + kv_b_key_column(c, row);
+    for (int64_t i = 0; i < t->n_in; i++)
+        init_numbers(c, s->seed, name, t->role, first + i * c->kv_lora_rank, 1, &out[i]);
+}
+
 static void fresh_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
                       float *out)
 {
     int64_t first = t->n_dims == 2 ? row_in_source(s, t, row, as_gguf) * t->n_in : 0;
-    init_numbers(&s->config, s->seed, t->name, t->role, first, t->n_in, out);
+    if (t->way == SOURCE_AS_IS)
+        init_numbers(&s->config, s->seed, t->name, t->role, first, t->n_in, out);
+    else
+        fresh_kv_b(s, t, row, out);
 }
 
 static const void *row_bytes(const source *s, const source_tensor *t, int64_t row, bool as_gguf)
@@ -166,13 +236,26 @@ static const void *row_bytes(const source *s, const source_tensor *t, int64_t ro
 static void widen_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
                       float *out)
 {
-    if (!s->model)
+    if (!s->model) {
         fresh_row(s, t, row, as_gguf, out);
-    else if (t->n_dims == 1)
+        return;
+    }
+    const kernels *kn = s->model->kernels;
+    if (t->n_dims == 1)
         vector_row(s, t, as_gguf, out);
+    else if (t->way == SOURCE_KEYS)
+        kv_b_key(kn, &s->config, t->weight, row, out);
+    else if (t->way == SOURCE_HALVES)
+        kv_b_whole(kn, &s->config, &s->model->weights->layers[t->layer], row, out);
     else
-        s->model->kernels->dtypes[t->weight.type].widen(t->n_in, row_bytes(s, t, row, as_gguf),
-                                                        out);
+        kn->dtypes[t->weight.type].widen(t->n_in, row_bytes(s, t, row, as_gguf), out);
+}
+
+/* Whether rows of the target are rows of the model in that type. */
+static bool has_rows(const source *s, const source_tensor *t, dsmoe_dtype type)
+{
+    return s->model && t->n_dims == 2 && t->weight.type == type &&
+           (t->way == SOURCE_AS_IS || t->way == SOURCE_VALUES);
 }
 
 static bool can_hold(dsmoe_dtype type, const float *x, int64_t n)
@@ -190,7 +273,7 @@ static bool can_hold(dsmoe_dtype type, const float *x, int64_t n)
 bool source_make_row(const source *s, const source_tensor *t, int64_t row, source_form form,
                      float *scratch, void *out)
 {
-    if (s->model && t->n_dims == 2 && t->weight.type == form.type) {
+    if (has_rows(s, t, form.type)) {
         memcpy(out, row_bytes(s, t, row, form.as_gguf), (size_t)dtype_bytes(form.type, t->n_in));
         return true;
     }

@@ -6,15 +6,26 @@
 #include "model/gguf_names.h"
 #include "model/model.h"
 
+/* How a tensor is made from those of the model, if it is not one of them: see kv_b.h. */
+typedef enum source_way {
+    SOURCE_AS_IS,
+    SOURCE_KEYS,   /* k_b_proj, from the columns of `weight`, kv_b_proj */
+    SOURCE_VALUES, /* v_b_proj, from some rows of it */
+    SOURCE_HALVES, /* kv_b_proj, from k_b_proj and v_b_proj of `layer` */
+} source_way;
+
 typedef struct source_tensor {
     char *name;
     weight_role role;
     int n_dims;
     int64_t n_rows, n_in; /* a vector is one row */
     gguf_place place;     /* in a GGUF file */
+    source_way way;
+    int64_t layer; /* unless it is as it is */
     /* Of an open model: */
     matrix weight;       /* n_dims 2 */
     const float *vector; /* n_dims 1 */
+    dsmoe_dtype stored;  /* the type in its files; that of `weight`, if there is one */
 } source_tensor;
 
 typedef struct source {
@@ -29,10 +40,11 @@ typedef struct source {
     unsigned char *stocks[N_DTYPES]; /* blocks of a fresh one: see source_stock */
 } source;
 
-/* The model must outlive the source. */
-dsmoe_status source_of_model(const char *name, const dsmoe_model *model, source *s,
+/* The model must outlive the source. `for_gguf`: its tensors are those of a GGUF file, in which
+ * kv_b_proj is split; else those of a folder. */
+dsmoe_status source_of_model(const char *name, const dsmoe_model *model, bool for_gguf, source *s,
                              dsmoe_error *error);
-/* `config` is a checked one. */
+/* For a GGUF file. `config` is a checked one. */
 dsmoe_status source_fresh(const char *name, const dsmoe_config *config, uint64_t seed, source *s,
                           dsmoe_error *error);
 void source_free(source *s); /* allowed on a zeroed one */
@@ -41,8 +53,12 @@ void source_free(source *s); /* allowed on a zeroed one */
  * from, once for each type. Nothing to do for any other. */
 dsmoe_status source_stock(source *s, dsmoe_dtype type, int n_threads, dsmoe_error *error);
 
-/* The type of the numbers; float32 for vectors and for a fresh model. */
+/* The type of the numbers; float32 for vectors and for a fresh model, and where halves of different
+ * types are put together. */
 dsmoe_dtype source_dtype(const source *s, const source_tensor *t);
+/* The type that such a tensor can be written in as it is: that of its numbers, but that columns of
+ * blocks are no blocks, and become float16, which is far finer. */
+dsmoe_dtype source_kept_dtype(const source *s, const source_tensor *t);
 
 /* How a row is wanted. */
 typedef struct source_form {

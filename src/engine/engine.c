@@ -106,6 +106,7 @@ dsmoe_engine_memory dsmoe_engine_memory_size(const dsmoe_model *model,
     dsmoe_engine_memory size = {kv_pages_size(&model->config, o.kv_type, page_count(&o)),
                                 arena_size(&measure)};
     if (!size.kv_cache || !size.workspace ||
+        !checked_add_size(size.workspace, latent_keys_size(model), &size.workspace) ||
         !checked_add_size(size.workspace, page_pool_size(page_count(&o)), &size.workspace))
         return none;
     return size;
@@ -123,6 +124,7 @@ static bool open_memory(dsmoe_engine *e)
     arena a = arena_over(e->workspace);
     arena_take(&a, 1, for_calls);
     e->sequences = sequences_place(&a, &e->options);
+    if (!latent_keys_open(&e->latent_keys, e->model, e->options.n_threads)) return false;
     return page_pool_open(&e->pool, &e->model->config, e->options.kv_type, page_count(&e->options));
 }
 
@@ -160,6 +162,7 @@ void dsmoe_engine_free(dsmoe_engine *engine)
 {
     if (!engine) return;
     page_pool_close(&engine->pool);
+    latent_keys_close(&engine->latent_keys);
     memory_release(engine->workspace, engine->workspace_size);
     free(engine);
 }

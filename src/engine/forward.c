@@ -301,6 +301,7 @@ dsmoe_status dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64
               .n_turns = n_turns,
               .space = engine_space_place(&a, engine->model, &engine->options)};
     c.space.pass.inputs = engine->inputs;
+    c.space.pass.latent_keys = &engine->latent_keys;
     c.space.pass.same_bits = engine->options.same_bits;
     run_call(&c);
     for (int64_t i = 0; i < n_turns; i++)

@@ -400,6 +400,7 @@ const kernels kernels_avx2 = {
     .quantize = quantize_avx2,
     .quantize_fine = quantize_fine_avx2,
     .caches = caches_avx2,
+    .latents = latents_avx2,
     .swiglu = swiglu_avx2,
     .swiglu_backward = swiglu_backward_avx2,
     .axpy = axpy_avx2,

@@ -58,5 +58,6 @@ void adamw_avx2(int64_t n, const adamw_step *step, const float *g, float *w, flo
 
 /* Keys and values of a KV cache. */
 extern const cache_kernels caches_avx2[N_DTYPES];
+extern const latent_kernels latents_avx2[N_DTYPES];
 
 #endif

@@ -201,6 +201,46 @@ typedef struct cache_kernels {
                 const void *values, int64_t width, float *y, const void *next);
 } cache_kernels;
 
+/* What is written once for each type that the latents of a layer are kept in: rows of `width` numbers, one after the
+ * other, each of them key and value of a token for all heads at once. So a row is brought into registers' form once,
+ * for the scores and the sums of some dozen queries: LATENT_KEYS rows at most in a panel, whose form is the set's own,
+ * as is that of packed queries. All memory has the size that latent_floats says, and lies at multiples of CACHE_LINE.
+ *
+ * The order of every sum is fixed and that of a row alone: what a query gets does not depend on those that come with it,
+ * nor on rows after those that it sees, if their weights are 0 and they are finite. */
+enum {
+    LATENT_KEYS = 64,    /* rows of a panel, */
+    LATENT_QUERIES = 16, /* queries of a group, whose last one may be filled up with zeros, */
+    LATENT_COLUMNS = 32, /* and columns likewise */
+};
+
+/* Floats that n rows of `width` numbers take, packed queries or half as many rows of a panel. */
+static inline int64_t latent_floats(int64_t n, int64_t width)
+{
+    return (n + LATENT_QUERIES - 1) / LATENT_QUERIES * LATENT_QUERIES *
+           ((width + LATENT_COLUMNS - 1) / LATENT_COLUMNS * LATENT_COLUMNS);
+}
+
+static inline int64_t latent_panel_floats(int64_t width)
+{
+    return 2 * latent_floats(LATENT_KEYS, width);
+}
+
+typedef struct latent_kernels {
+    /* n ≤ LATENT_KEYS rows. Memory is asked for as many that begin at `next`, unless it is NULL. */
+    void (*load)(int64_t n, const void *rows, int64_t width, const void *next, float *panel);
+    /* m rows of queries, one after the other. */
+    void (*pack)(int64_t m, const float *q, int64_t width, float *packed);
+    /* scores[i·ld + j] = q_i · row_j for m packed queries and the n rows of a panel; ld ≥ LATENT_KEYS, and scores of
+     * rows after the last may be overwritten by anything. */
+    void (*score)(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
+                  float *scores, int64_t ld);
+    /* y_i += Σ_j weights[i·ld + j]·row_j over the first n_sums columns of `width`; rows of y lie n_sums apart. Of the
+     * weights all LATENT_KEYS of a row can be read; those after the first n are 0. */
+    void (*add)(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
+                int64_t width, float *y, int64_t n_sums);
+} latent_kernels;
+
 /* One step of AdamW, the same for all parameters of a kind. */
 typedef struct adamw_step {
     float scale;        /* of the gradient: mean over batches and clipping */
@@ -231,7 +271,8 @@ typedef struct kernels {
                  int m, int n, patch ahead);
 
     dtype_kernels dtypes[N_DTYPES]; /* by dsmoe_dtype */
-    const cache_kernels *caches;    /* the same: [N_DTYPES] */
+    const cache_kernels *caches;    /* the same: [N_DTYPES], */
+    const latent_kernels *latents;  /* and of latent attention */
 
     /* One row of x in 8 bits, n a multiple of BLOCK: see block_x. A block with a NaN or an infinity gets
      * the scale NaN. In which order the q lie is the set's own; scales and sums have the order of blocks. */

@@ -272,6 +272,7 @@ const kernels kernels_scalar = {
     .quantize = quantize_scalar,
     .quantize_fine = quantize_fine_scalar,
     .caches = caches_scalar,
+    .latents = latents_scalar,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,
     .axpy = axpy,

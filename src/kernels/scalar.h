@@ -11,5 +11,6 @@ void quantize_fine_scalar(int64_t n, const float *x, int16_t *q, float *scale);
 
 /* Keys and values of a KV cache. */
 extern const cache_kernels caches_scalar[N_DTYPES];
+extern const latent_kernels latents_scalar[N_DTYPES];
 
 #endif

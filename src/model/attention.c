@@ -16,6 +16,7 @@
 
 #include "base/threads.h"
 #include "model/config.h"
+#include "model/latent_attention.h"
 #include "model/linear.h"
 #include "model/rope.h"
 #include "moe/ints.h"
@@ -121,6 +122,7 @@ static attention_space attention_place(arena *a, const dsmoe_model *model, int64
 
 size_t attention_size(const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
+    if (config_is_latent(&model->config)) return latent_attention_size(model, n_rows, n_threads);
     arena measure = arena_over(NULL);
     attention_place(&measure, model, n_rows, n_threads);
     return arena_size(&measure);
@@ -337,7 +339,7 @@ static void attend_task(void *context, int64_t task, int thread)
     }
 }
 
-void attention_forward(pass *p, int64_t layer)
+static void plain_forward(pass *p, int64_t layer)
 {
     const dsmoe_config *c = &p->model->config;
     const layer_weights *w = &p->model->weights->layers[layer];
@@ -376,4 +378,12 @@ void attention_forward(pass *p, int64_t layer)
                          w->o_proj.bias, hidden,    p->y};
     linear_show(&out, 1, p->inputs);
     linear_run(&out, 1, s->products, p->n_threads);
+}
+
+void attention_forward(pass *p, int64_t layer)
+{
+    if (config_is_latent(&p->model->config))
+        latent_attention_forward(p, layer);
+    else
+        plain_forward(p, layer);
 }

@@ -1,4 +1,4 @@
-/* attention.h - causal self-attention over the KV cache, multi-head or grouped-query. */
+/* attention.h - causal self-attention over the KV cache, multi-head, grouped-query or latent. */
 #ifndef DSMOE_MODEL_ATTENTION_H
 #define DSMOE_MODEL_ATTENTION_H
 

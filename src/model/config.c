@@ -45,15 +45,82 @@ static const config_key config_keys[] = {
 #undef KEY
 enum { N_CONFIG_KEYS = sizeof config_keys / sizeof *config_keys };
 
-/* Keys with one value that this library implements, which is also the public default. */
-static const struct {
-    const char *name, *value;
-} config_words[] = {
-    {"model_type", "deepseek"},
-    {"hidden_act", "silu"},
-    {"scoring_func", "softmax"},
+/* Those of V2 and V3, with the defaults that both have in common; others are set by type. */
+#define KEY(name) #name, offsetof(dsmoe_config, name)
+static const config_key latent_keys[] = {
+    {KEY(kv_lora_rank), KEY_INTEGER, KEY_OPTIONAL, 1, DIMENSION_MAX, 512},
+    {KEY(qk_nope_head_dim), KEY_INTEGER, KEY_OPTIONAL, 1, DIMENSION_MAX, 128},
+    {KEY(qk_rope_head_dim), KEY_INTEGER, KEY_OPTIONAL, 2, DIMENSION_MAX, 64},
+    {KEY(v_head_dim), KEY_INTEGER, KEY_OPTIONAL, 1, DIMENSION_MAX, 128},
+    {KEY(q_lora_rank), KEY_INTEGER, KEY_NULLABLE, 1, DIMENSION_MAX, 0},
+    {KEY(n_group), KEY_INTEGER, KEY_NULLABLE, 1, DIMENSION_MAX, 0},
+    {KEY(topk_group), KEY_INTEGER, KEY_NULLABLE, 1, DIMENSION_MAX, 0},
+    {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 1},
 };
-enum { N_CONFIG_WORDS = sizeof config_words / sizeof *config_words };
+/* Of rope_scaling with the type yarn. */
+static const config_key yarn_keys[] = {
+    {KEY(original_max_position_embeddings), KEY_INTEGER, KEY_OPTIONAL, 1, 1 << 30, 4096},
+    {KEY(beta_fast), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 32},
+    {KEY(beta_slow), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 1},
+    {KEY(mscale), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 1},
+    {KEY(mscale_all_dim), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 0},
+};
+#undef KEY
+enum {
+    N_LATENT_KEYS = sizeof latent_keys / sizeof *latent_keys,
+    N_YARN_KEYS = sizeof yarn_keys / sizeof *yarn_keys,
+};
+
+/* A type of models, and the words of its gate: the first of each is the public default. */
+static const struct model_family {
+    const char *model_type, *architecture;
+    const char *scoring_func;
+    const char *topk_methods[3]; /* as of dsmoe_topk_method; NULL: not of this type */
+    dsmoe_topk_method topk_method;
+    int64_t q_lora_rank; /* if the key is absent */
+    bool norm_topk_prob; /* the same */
+} families[] = {
+    [DSMOE_DEEPSEEK] = {"deepseek",
+                        "DeepseekForCausalLM",
+                        "softmax",
+                        {"greedy", NULL, NULL},
+                        DSMOE_TOPK_GREEDY,
+                        0,
+                        false},
+    [DSMOE_DEEPSEEK_V2] = {"deepseek_v2",
+                           "DeepseekV2ForCausalLM",
+                           "softmax",
+                           {"greedy", "group_limited_greedy", NULL},
+                           DSMOE_TOPK_GREEDY,
+                           1536,
+                           false},
+    [DSMOE_DEEPSEEK_V3] = {"deepseek_v3",
+                           "DeepseekV3ForCausalLM",
+                           "sigmoid",
+                           {NULL, NULL, "noaux_tc"},
+                           DSMOE_TOPK_NOAUX_TC,
+                           1536,
+                           true},
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+const char *config_model_type(const dsmoe_config *c) { return families[c->model_type].model_type; }
+
+const char *config_architecture(const dsmoe_config *c)
+{
+    return families[c->model_type].architecture;
+}
+
+const char *config_scoring_func(const dsmoe_config *c)
+{
+    return c->scoring_func == DSMOE_SCORING_SIGMOID ? "sigmoid" : "softmax";
+}
+
+const char *config_topk_method(const dsmoe_config *c)
+{
+    static const char *const names[] = {"greedy", "group_limited_greedy", "noaux_tc"};
+    return names[c->topk_method];
+}
 
 dsmoe_config config_default(void)
 {
@@ -79,14 +146,60 @@ dsmoe_layer_config dsmoe_config_layer(const dsmoe_config *config)
         .n_shared_experts = config->n_shared_experts,
         .num_experts_per_tok = config->num_experts_per_tok,
         .norm_topk_prob = config->norm_topk_prob,
-        .scoring_func = "softmax",
+        .scoring_func = config_scoring_func(config),
         .aux_loss_alpha = (float)config->aux_loss_alpha,
         .seq_aux = config->seq_aux,
+        .topk_method = config_topk_method(config),
+        .n_group = config->n_group,
+        .topk_group = config->topk_group,
+        .routed_scaling_factor = (float)config->routed_scaling_factor,
     };
+}
+
+/* Latent attention has as many keys as queries, and no biases. */
+static dsmoe_status check_latent(const dsmoe_config *config, dsmoe_error *error)
+{
+    STATUS_TRY(keys_check(latent_keys, N_LATENT_KEYS, config, error));
+    if (config->num_key_value_heads != config->num_attention_heads)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "num_key_value_heads %" PRId64 " is not num_attention_heads %" PRId64
+                           ", as latent attention wants it",
+                           config->num_key_value_heads, config->num_attention_heads);
+    if (config->qk_rope_head_dim % 2)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "qk_rope_head_dim %" PRId64 " is odd, and rotary embeddings turn pairs",
+                           config->qk_rope_head_dim);
+    if (config->attention_bias)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "attention_bias is not supported with latent attention");
+    return DSMOE_OK;
+}
+
+static dsmoe_status check_groups(const dsmoe_config *c, dsmoe_error *error)
+{
+    if (c->topk_method == DSMOE_TOPK_GREEDY || c->n_group <= 1) return DSMOE_OK;
+    if (c->n_routed_experts % c->n_group)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "n_group %" PRId64 " does not divide n_routed_experts %" PRId64,
+                           c->n_group, c->n_routed_experts);
+    int64_t size = c->n_routed_experts / c->n_group;
+    if (c->topk_group < 1 || c->topk_group > c->n_group ||
+        c->topk_group * size < c->num_experts_per_tok)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "topk_group %" PRId64 " of %" PRId64 " groups of %" PRId64
+                           " experts leave no %" PRId64 " to choose",
+                           c->topk_group, c->n_group, size, c->num_experts_per_tok);
+    if (c->topk_method == DSMOE_TOPK_NOAUX_TC && size < 2)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "n_group %" PRId64 " leaves groups of one expert, and noaux_tc compares"
+                           " their two best",
+                           c->n_group);
+    return DSMOE_OK;
 }
 
 static dsmoe_status check_attention(const dsmoe_config *config, dsmoe_error *error)
 {
+    if (config_is_latent(config)) return check_latent(config, error);
     int64_t hidden = config->hidden_size, heads = config->num_attention_heads;
     int64_t kv_heads = config->num_key_value_heads;
     if (hidden % heads)
@@ -118,6 +231,7 @@ static dsmoe_status check_rope_scaling(const dsmoe_config *config, dsmoe_error *
                                "rope_scaling type \"dynamic\" needs heads wider than 2");
         break;
     case DSMOE_ROPE_LINEAR: break;
+    case DSMOE_ROPE_YARN: STATUS_TRY(keys_check(yarn_keys, N_YARN_KEYS, config, error)); break;
     default:
         return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling is %d, which is no kind of it",
                            (int)config->rope_scaling);
@@ -170,7 +284,12 @@ static dsmoe_status check_parameters(const dsmoe_config *config, dsmoe_error *er
     double n_experts = (double)config->n_routed_experts + (double)config->n_shared_experts;
     double width = (double)config->intermediate_size + 1 +
                    n_experts * ((double)config->moe_intermediate_size + 1);
-    double layer = hidden * (4 * (hidden + 1) + 2 + 3 * width);
+    double heads = (double)config->num_attention_heads;
+    double latent = (double)config->kv_lora_rank + (double)config->q_lora_rank + 1;
+    double per_head = (double)config->qk_nope_head_dim + (double)config->qk_rope_head_dim +
+                      (double)config->v_head_dim;
+    double layer = hidden * (4 * (hidden + 1) + 2 + 3 * width) +
+                   (hidden + latent) * (2 * heads * per_head + latent);
     double parameters =
         layer * (double)config->num_hidden_layers + hidden * (2 * (double)config->vocab_size + 1);
     if (parameters < 0x1p58) return DSMOE_OK;
@@ -184,6 +303,7 @@ dsmoe_status config_check(const dsmoe_config *config, dsmoe_error *error)
     STATUS_TRY(keys_check(config_keys, N_CONFIG_KEYS, config, error));
     STATUS_TRY(check_attention(config, error));
     STATUS_TRY(check_rope_scaling(config, error));
+    STATUS_TRY(check_groups(config, error));
     STATUS_TRY(check_token_id("bos_token_id", config->bos_token_id, config, error));
     STATUS_TRY(check_token_id("eos_token_id", config->eos_token_id, config, error));
     STATUS_TRY(check_layers(config, error));
@@ -207,23 +327,97 @@ static dsmoe_status read_string(const json_node *object, const char *key, const 
     return DSMOE_OK;
 }
 
-static dsmoe_status check_words(const json_node *root, dsmoe_error *error)
+/* A word that must be this one, if it is there; `also` may be NULL. */
+static dsmoe_status check_word(const json_node *root, const char *key, const char *wanted,
+                               const char *also, dsmoe_error *error)
 {
-    for (int i = 0; i < N_CONFIG_WORDS; i++) {
-        const char *value;
-        STATUS_TRY(read_string(root, config_words[i].name, &value, error));
-        if (value && strcmp(value, config_words[i].value))
-            return status_fail(error, DSMOE_ERROR_CONFIG,
-                               "%s \"%.64s\" is not supported, only \"%s\"", config_words[i].name,
-                               value, config_words[i].value);
-    }
+    const char *value;
+    STATUS_TRY(read_string(root, key, &value, error));
+    if (!value || !strcmp(value, wanted) || (also && !strcmp(value, also))) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s \"%.64s\" is not supported, only \"%s\"", key,
+                       value, wanted);
+}
+
+/* Whose configuration it is: the paper's, unless it says something else. */
+static dsmoe_status read_model_type(const json_node *root, dsmoe_model_type *type,
+                                    dsmoe_error *error)
+{
+    const char *name;
+    STATUS_TRY(read_string(root, "model_type", &name, error));
+    *type = DSMOE_DEEPSEEK;
+    for (int i = 0; name && i < N_FAMILIES; i++)
+        if (!strcmp(name, families[i].model_type)) {
+            *type = (dsmoe_model_type)i;
+            return DSMOE_OK;
+        }
+    if (!name) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "model_type \"%.64s\" is not supported, only \"deepseek\","
+                       " \"deepseek_v2\" and \"deepseek_v3\"",
+                       name);
+}
+
+static dsmoe_status read_topk_method(const json_node *root, dsmoe_config *config,
+                                     dsmoe_error *error)
+{
+    const struct model_family *f = &families[config->model_type];
+    const char *value;
+    STATUS_TRY(read_string(root, "topk_method", &value, error));
+    config->topk_method = f->topk_method;
+    if (value && !strcmp(value, "gready")) value = "greedy"; /* as the public default spells it */
+    for (int i = 0; value && i < 3; i++)
+        if (f->topk_methods[i] && !strcmp(value, f->topk_methods[i])) {
+            config->topk_method = (dsmoe_topk_method)i;
+            return DSMOE_OK;
+        }
+    if (!value) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "topk_method \"%.64s\" is not supported with model_type \"%s\"", value,
+                       f->model_type);
+}
+
+/* Keys that V2 and V3 may have and that would say something else than is computed here. */
+static dsmoe_status check_beyond(const json_node *root, dsmoe_error *error)
+{
+    const json_node *interleave = json_node_member(root, "rope_interleave");
+    if (interleave && json_node_kind(interleave) == JSON_KIND_BOOL && !json_node_bool(interleave))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_interleave false is not supported");
+    const json_node *quantised = json_node_member(root, "quantization_config");
+    if (quantised && json_node_kind(quantised) != JSON_KIND_NULL)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "quantization_config is not supported: take weights in bf16, or a GGUF"
+                           " file");
     return DSMOE_OK;
 }
 
-/* A list that may hold more than one name; any of them must be the causal language model. */
-static dsmoe_status check_architectures(const json_node *root, dsmoe_error *error)
+static dsmoe_status read_latent(const json_node *root, dsmoe_config *config, dsmoe_error *error)
 {
-    static const char wanted[] = "DeepseekForCausalLM";
+    const struct model_family *f = &families[config->model_type];
+    STATUS_TRY(check_beyond(root, error));
+    STATUS_TRY(keys_read(latent_keys, N_LATENT_KEYS, root, config, error));
+    if (!json_node_member(root, "q_lora_rank")) config->q_lora_rank = f->q_lora_rank;
+    if (!json_node_member(root, "norm_topk_prob")) config->norm_topk_prob = f->norm_topk_prob;
+    if (config->topk_method == DSMOE_TOPK_GREEDY || config->n_group <= 1)
+        config->n_group = config->topk_group = 0; /* all experts are one group */
+    return DSMOE_OK;
+}
+
+/* The words and keys that differ from type to type. */
+static dsmoe_status read_family(const json_node *root, dsmoe_config *config, dsmoe_error *error)
+{
+    const struct model_family *f = &families[config->model_type];
+    STATUS_TRY(check_word(root, "hidden_act", "silu", NULL, error));
+    STATUS_TRY(check_word(root, "scoring_func", f->scoring_func, NULL, error));
+    config->scoring_func =
+        !strcmp(f->scoring_func, "sigmoid") ? DSMOE_SCORING_SIGMOID : DSMOE_SCORING_SOFTMAX;
+    STATUS_TRY(read_topk_method(root, config, error));
+    return config->model_type == DSMOE_DEEPSEEK ? DSMOE_OK : read_latent(root, config, error);
+}
+
+/* A list that may hold more than one name; any of them must be the causal language model. */
+static dsmoe_status check_architectures(const json_node *root, const char *wanted,
+                                        dsmoe_error *error)
+{
     const json_node *list = json_node_member(root, "architectures");
     if (!list || json_node_kind(list) == JSON_KIND_NULL) return DSMOE_OK;
     if (json_node_kind(list) != JSON_KIND_ARRAY)
@@ -257,7 +451,21 @@ static dsmoe_status read_rope_type(const json_node *scaling, const char **type, 
     return DSMOE_OK;
 }
 
-/* null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}. */
+static dsmoe_status find_rope_type(const char *type, dsmoe_config *config, dsmoe_error *error)
+{
+    bool is_first = config->model_type == DSMOE_DEEPSEEK;
+    config->rope_scaling = is_first && !strcmp(type, "linear")    ? DSMOE_ROPE_LINEAR
+                           : is_first && !strcmp(type, "dynamic") ? DSMOE_ROPE_DYNAMIC
+                           : !is_first && !strcmp(type, "yarn")   ? DSMOE_ROPE_YARN
+                                                                  : DSMOE_ROPE_NONE;
+    if (config->rope_scaling != DSMOE_ROPE_NONE) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG,
+                       "rope_scaling type \"%.64s\" is not supported, only %s", type,
+                       is_first ? "\"linear\" and \"dynamic\"" : "\"yarn\"");
+}
+
+/* null, {"type": "linear", "factor": f} or {"type": "dynamic", "factor": f}; of V2 and V3 null or
+ * {"type": "yarn", …}. */
 static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *config,
                                       dsmoe_error *error)
 {
@@ -273,12 +481,9 @@ static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *confi
     STATUS_TRY(read_rope_type(scaling, &type, error));
     if (!type) return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling has no type");
     if (!strcmp(type, "default")) return DSMOE_OK; /* a newer way to say null */
-    if (strcmp(type, "linear") && strcmp(type, "dynamic"))
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "rope_scaling type \"%.64s\" is not supported, only \"linear\" and"
-                           " \"dynamic\"",
-                           type);
-    config->rope_scaling = type[0] == 'l' ? DSMOE_ROPE_LINEAR : DSMOE_ROPE_DYNAMIC;
+    STATUS_TRY(find_rope_type(type, config, error));
+    if (config->rope_scaling == DSMOE_ROPE_YARN)
+        STATUS_TRY(keys_read(yarn_keys, N_YARN_KEYS, scaling, config, error));
     const json_node *factor = json_node_member(scaling, "factor");
     if (!factor) return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling has no factor");
     json_kind kind = json_node_kind(factor);
@@ -298,6 +503,7 @@ static dsmoe_status check_unused(const json_node *root, const dsmoe_config *conf
     if (kind != JSON_KIND_NULL && kind != JSON_KIND_STRING)
         return status_fail(error, DSMOE_ERROR_CONFIG, "torch_dtype must be a string, not %s",
                            json_kind_name(kind));
+    if (config_is_latent(config)) return DSMOE_OK; /* its heads have several widths */
     const json_node *head_dim = json_node_member(root, "head_dim");
     kind = head_dim ? json_node_kind(head_dim) : JSON_KIND_NULL;
     if (kind == JSON_KIND_NULL) return DSMOE_OK;
@@ -330,10 +536,11 @@ static dsmoe_status read_root(const json_node *root, dsmoe_config *config, dsmoe
         return status_fail(error, DSMOE_ERROR_FORMAT, "the top level must be an object, not %s",
                            json_kind_name(json_node_kind(root)));
     /* Whose configuration it is comes first: of another model, the other keys mean other things. */
-    STATUS_TRY(check_architectures(root, error));
-    STATUS_TRY(check_words(root, error));
-    STATUS_TRY(read_rope_scaling(root, config, error));
+    STATUS_TRY(read_model_type(root, &config->model_type, error));
+    STATUS_TRY(check_architectures(root, families[config->model_type].architecture, error));
     STATUS_TRY(keys_read(config_keys, N_CONFIG_KEYS, root, config, error));
+    STATUS_TRY(read_family(root, config, error));
+    STATUS_TRY(read_rope_scaling(root, config, error));
     STATUS_TRY(read_token_ids(root, config, error));
 
     if (!config->num_key_value_heads) config->num_key_value_heads = config->num_attention_heads;

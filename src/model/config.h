@@ -6,11 +6,36 @@
 
 #include "dsmoe.h"
 
-/* Width of an attention head. */
+/* Whether keys and values are made from a latent. */
+static inline bool config_is_latent(const dsmoe_config *config) { return config->kv_lora_rank > 0; }
+
+/* Width of an attention head's query and key. */
 static inline int64_t config_head_dim(const dsmoe_config *config)
 {
-    return config->hidden_size / config->num_attention_heads;
+    return config_is_latent(config) ? config->qk_nope_head_dim + config->qk_rope_head_dim
+                                    : config->hidden_size / config->num_attention_heads;
 }
+
+/* Width of a head's value. */
+static inline int64_t config_value_dim(const dsmoe_config *config)
+{
+    return config_is_latent(config) ? config->v_head_dim : config_head_dim(config);
+}
+
+/* Numbers of a head that rotary embeddings turn: the last ones. */
+static inline int64_t config_rope_dim(const dsmoe_config *config)
+{
+    return config_is_latent(config) ? config->qk_rope_head_dim : config_head_dim(config);
+}
+
+/* eps of the norms inside latent attention: the public code's own, whatever rms_norm_eps is. */
+#define CONFIG_LATENT_EPS 1e-6f
+
+/* The words of config.json. */
+const char *config_model_type(const dsmoe_config *config);
+const char *config_architecture(const dsmoe_config *config);
+const char *config_scoring_func(const dsmoe_config *config);
+const char *config_topk_method(const dsmoe_config *config);
 
 /* MoE layers among the first n_layers; of all with num_hidden_layers. */
 static inline int64_t config_moe_layers(const dsmoe_config *config, int64_t n_layers)

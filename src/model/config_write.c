@@ -1,4 +1,4 @@
-/* config_write.c - config.json and generation_config.json, keys in the order of the alphabet. */
+/* config_write.c - config.json and generation_config.json, keys nearly in the order of the alphabet. */
 #include "model/config_write.h"
 
 #include <inttypes.h>
@@ -6,10 +6,17 @@
 
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
+#include "model/config.h"
 
 /* The released model has its PyTorch code beside the weights; a folder written here does not, and says
  * where that code is, as the public library does when it saves such a model. */
-#define PUBLIC_CODE "deepseek-ai/deepseek-moe-16b-base--"
+static const struct public_code {
+    const char *place, *file, *class;
+} public_codes[] = {
+    [DSMOE_DEEPSEEK] = {"deepseek-ai/deepseek-moe-16b-base", "deepseek", "Deepseek"},
+    [DSMOE_DEEPSEEK_V2] = {"deepseek-ai/DeepSeek-V2-Lite", "deepseek", "DeepseekV2"},
+    [DSMOE_DEEPSEEK_V3] = {"deepseek-ai/DeepSeek-V3", "deepseek", "DeepseekV3"},
+};
 
 /* The version whose layout and defaults these files follow. */
 static const char transformers_version[] = "4.36.0";
@@ -51,6 +58,23 @@ static void put_word(FILE *text, const char *key, const char *value)
     json_write_string(text, value);
 }
 
+static void put_yarn(FILE *text, const dsmoe_config *c)
+{
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"beta_fast", c->beta_fast},
+                   {"beta_slow", c->beta_slow},
+                   {"mscale", c->mscale},
+                   {"mscale_all_dim", c->mscale_all_dim}};
+    for (int i = 0; i < 4; i++) {
+        fprintf(text, ",\n    \"%s\": ", numbers[i].key);
+        json_write_number(text, numbers[i].value);
+    }
+    fprintf(text, ",\n    \"original_max_position_embeddings\": %" PRId64,
+            c->original_max_position_embeddings);
+}
+
 static void put_rope_scaling(FILE *text, const dsmoe_config *config)
 {
     put_key(text, "rope_scaling");
@@ -60,8 +84,11 @@ static void put_rope_scaling(FILE *text, const dsmoe_config *config)
     }
     fputs("{\n    \"factor\": ", text);
     json_write_number(text, config->rope_scaling_factor);
+    if (config->rope_scaling == DSMOE_ROPE_YARN) put_yarn(text, config);
     fprintf(text, ",\n    \"type\": \"%s\"\n  }",
-            config->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "dynamic");
+            config->rope_scaling == DSMOE_ROPE_LINEAR    ? "linear"
+            : config->rope_scaling == DSMOE_ROPE_DYNAMIC ? "dynamic"
+                                                         : "yarn");
 }
 
 static const char *torch_dtype(dsmoe_dtype dtype)
@@ -87,7 +114,8 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
     /* Widths of layers that the model does not have have no value that a file could say. */
     if (c->intermediate_size) put_integer(text, "intermediate_size", c->intermediate_size);
     put_integer(text, "max_position_embeddings", c->max_position_embeddings);
-    put_word(text, "model_type", "deepseek");
+    if (config_is_latent(c)) put_integer(text, "kv_lora_rank", c->kv_lora_rank);
+    put_word(text, "model_type", config_model_type(c));
     if (c->moe_intermediate_size)
         put_integer(text, "moe_intermediate_size", c->moe_intermediate_size);
     put_integer(text, "moe_layer_freq", c->moe_layer_freq);
@@ -100,6 +128,30 @@ static void put_sizes(FILE *text, const dsmoe_config *c)
     put_integer(text, "num_key_value_heads", c->num_key_value_heads);
 }
 
+/* What V2 and V3 have beside that. */
+static void put_latent(FILE *text, const dsmoe_config *c)
+{
+    put_integer(text, "n_group", c->n_group ? c->n_group : 1); /* V3's public code wants a number */
+    put_optional(text, "q_lora_rank", c->q_lora_rank, 0);
+    put_integer(text, "qk_nope_head_dim", c->qk_nope_head_dim);
+    put_integer(text, "qk_rope_head_dim", c->qk_rope_head_dim);
+    put_number(text, "routed_scaling_factor", c->routed_scaling_factor);
+    put_integer(text, "topk_group", c->topk_group ? c->topk_group : 1);
+    put_word(text, "topk_method", config_topk_method(c));
+    put_integer(text, "v_head_dim", c->v_head_dim);
+}
+
+static void put_code(FILE *text, const dsmoe_config *c)
+{
+    const struct public_code *p = &public_codes[c->model_type];
+    put_key(text, "auto_map");
+    fprintf(text,
+            "{\n    \"AutoConfig\": \"%s--configuration_%s.%sConfig\",\n"
+            "    \"AutoModel\": \"%s--modeling_%s.%sModel\",\n"
+            "    \"AutoModelForCausalLM\": \"%s--modeling_%s.%sForCausalLM\"\n  }",
+            p->place, p->file, p->class, p->place, p->file, p->class, p->place, p->file, p->class);
+}
+
 typedef struct typed_config {
     const dsmoe_config *config;
     dsmoe_dtype dtype;
@@ -109,22 +161,18 @@ static void put_config(FILE *text, const void *context)
 {
     const typed_config *typed = context;
     const dsmoe_config *c = typed->config;
-    fputs("{\n  \"architectures\": [\n    \"DeepseekForCausalLM\"\n  ]", text);
+    fprintf(text, "{\n  \"architectures\": [\n    \"%s\"\n  ]", config_architecture(c));
     put_flag(text, "attention_bias", c->attention_bias);
     put_key(text, "attention_dropout");
     fputs("0.0", text);
-    put_key(text, "auto_map");
-    fputs("{\n    \"AutoConfig\": \"" PUBLIC_CODE "configuration_deepseek.DeepseekConfig\",\n"
-          "    \"AutoModel\": \"" PUBLIC_CODE "modeling_deepseek.DeepseekModel\",\n"
-          "    \"AutoModelForCausalLM\": \"" PUBLIC_CODE
-          "modeling_deepseek.DeepseekForCausalLM\"\n  }",
-          text);
+    put_code(text, c);
     put_sizes(text, c);
+    if (config_is_latent(c)) put_latent(text, c);
     put_integer(text, "pretraining_tp", 1);
     put_number(text, "rms_norm_eps", c->rms_norm_eps);
     put_rope_scaling(text, c);
     put_number(text, "rope_theta", c->rope_theta);
-    put_word(text, "scoring_func", "softmax");
+    put_word(text, "scoring_func", config_scoring_func(c));
     if (!c->seq_aux) put_flag(text, "seq_aux", c->seq_aux);
     put_flag(text, "tie_word_embeddings", c->tie_word_embeddings);
     put_word(text, "torch_dtype", torch_dtype(typed->dtype));

@@ -65,7 +65,8 @@ static void fill(const sender *s, unsigned char *to, const unsigned char *from, 
 {
     const size_t part = 1 << 17;
     for (size_t at = 0; at < size; at += part) {
-        if (s->is_travelling) peers_poll(s->division.peers);
+        const dsmoe_peers *p = s->division.peers;
+        if (s->is_travelling && p->poll) p->poll(p->context);
         memcpy(to + at, from + at, size - at < part ? size - at : part);
     }
 }

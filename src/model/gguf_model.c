@@ -2,7 +2,9 @@
  * weights. */
 #include "model/gguf_model.h"
 
+#include "model/config.h"
 #include "model/gguf_config.h"
+#include "model/gguf_latent.h"
 #include "model/gguf_names.h"
 #include "model/load.h"
 
@@ -16,19 +18,24 @@ static dsmoe_status check_type(const char *path, const weight_spec *spec, const 
                        dsmoe_dtype_name(t->type));
 }
 
-/* The routed experts of a layer are one tensor [expert, out, in]. */
+/* The routed experts of a layer are one tensor [expert, out, in], of which each is a slice; heads are
+ * all slices of such a tensor at once. */
 static dsmoe_status find_in_gguf(const dsmoe_model *model, const char *path,
                                  const weight_spec *spec, stored_tensor *tensor, dsmoe_error *error)
 {
     gguf_place place;
+    const dsmoe_config *c = &model->config;
     const gguf_tensor *t =
-        gguf_place_of(spec->name, &place) ? gguf_find(model->gguf, place.name) : NULL;
+        gguf_place_of(c, spec->name, &place) ? gguf_find(model->gguf, place.name) : NULL;
     if (!t)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is missing", path, place.name);
     const char *file = gguf_tensor_path(model->gguf, t);
-    const int64_t stacked[] = {model->config.n_routed_experts, spec->shape[0], spec->shape[1]};
     bool is_slice = place.expert >= 0;
-    load_shape wanted = {is_slice ? 3 : spec->n_dims, is_slice ? stacked : spec->shape};
+    int64_t n_slices = gguf_place_slices(c, &place);
+    const int64_t stacked[] = {n_slices, is_slice ? spec->shape[0] : spec->shape[0] / n_slices,
+                               spec->shape[1]};
+    bool is_stacked = is_slice || place.of_heads;
+    load_shape wanted = {is_stacked ? 3 : spec->n_dims, is_stacked ? stacked : spec->shape};
     STATUS_TRY(check_type(file, spec, t, error));
     STATUS_TRY(load_check_shape(file, t->name, (load_shape){t->n_dims, t->shape}, wanted,
                                 "the metadata", error));
@@ -48,7 +55,8 @@ static dsmoe_status take_copied_head(dsmoe_model *m, const char *path, dsmoe_err
                         .shape = {m->config.vocab_size, m->config.hidden_size}};
     gguf_place place;
     stored_tensor t;
-    if (!gguf_place_of(spec.name, &place) || !gguf_find(m->gguf, place.name)) return DSMOE_OK;
+    if (!gguf_place_of(&m->config, spec.name, &place) || !gguf_find(m->gguf, place.name))
+        return DSMOE_OK;
     STATUS_TRY(find_in_gguf(m, path, &spec, &t, error));
     m->weights->lm_head =
         (matrix){.data = t.data, .stride = dtype_bytes(t.type, spec.shape[1]), .type = t.type};
@@ -64,7 +72,12 @@ dsmoe_status gguf_model_open(const char *path, dsmoe_model *m, dsmoe_error *erro
     STATUS_TRY(gguf_open(path, &m->gguf, error));
     STATUS_TRY(gguf_config_read(m->gguf, &m->config, error));
     STATUS_TRY(gguf_generation_config_read(m->gguf, &m->config, &m->generation, error));
-    STATUS_TRY(load_tensors(m, path, gguf_count(m->gguf), find_in_gguf, error));
+    const load_files files = {.path = path,
+                              .n_stored = gguf_count(m->gguf),
+                              .find = find_in_gguf,
+                              .kv_b_split =
+                                  config_is_latent(&m->config) && gguf_latent_is_split(m->gguf)};
+    STATUS_TRY(load_tensors(m, &files, error));
     m->weights->rope_pairs = true;
     return m->config.tie_word_embeddings ? take_copied_head(m, path, error) : DSMOE_OK;
 }

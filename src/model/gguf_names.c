@@ -5,46 +5,59 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config.h"
+
+typedef enum name_form { AS_IS, PERMUTED, OF_HEADS } name_form;
+
 typedef struct name_pair {
     const char *name, *gguf;
-    bool permuted;
+    name_form form;
 } name_pair;
 
 static const name_pair outer_names[] = {
-    {"model.embed_tokens.weight", "token_embd.weight", false},
-    {"model.norm.weight", "output_norm.weight", false},
-    {"lm_head.weight", "output.weight", false},
-    {NULL, NULL, false},
+    {"model.embed_tokens.weight", "token_embd.weight", AS_IS},
+    {"model.norm.weight", "output_norm.weight", AS_IS},
+    {"lm_head.weight", "output.weight", AS_IS},
+    {NULL, NULL, AS_IS},
 };
 
 /* Behind "model.layers.N." and "blk.N.". */
 static const name_pair layer_names[] = {
-    {"input_layernorm.weight", "attn_norm.weight", false},
-    {"self_attn.q_proj.weight", "attn_q.weight", true},
-    {"self_attn.q_proj.bias", "attn_q.bias", true},
-    {"self_attn.k_proj.weight", "attn_k.weight", true},
-    {"self_attn.k_proj.bias", "attn_k.bias", true},
-    {"self_attn.v_proj.weight", "attn_v.weight", false},
-    {"self_attn.v_proj.bias", "attn_v.bias", false},
-    {"self_attn.o_proj.weight", "attn_output.weight", false},
-    {"self_attn.o_proj.bias", "attn_output.bias", false},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", false},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", false},
-    {"mlp.up_proj.weight", "ffn_up.weight", false},
-    {"mlp.down_proj.weight", "ffn_down.weight", false},
-    {"mlp.gate.weight", "ffn_gate_inp.weight", false},
-    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", false},
-    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", false},
-    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", false},
-    {NULL, NULL, false},
+    {"input_layernorm.weight", "attn_norm.weight", AS_IS},
+    {"self_attn.q_proj.weight", "attn_q.weight", PERMUTED},
+    {"self_attn.q_proj.bias", "attn_q.bias", PERMUTED},
+    {"self_attn.k_proj.weight", "attn_k.weight", PERMUTED},
+    {"self_attn.k_proj.bias", "attn_k.bias", PERMUTED},
+    {"self_attn.v_proj.weight", "attn_v.weight", AS_IS},
+    {"self_attn.v_proj.bias", "attn_v.bias", AS_IS},
+    {"self_attn.q_a_proj.weight", "attn_q_a.weight", AS_IS},
+    {"self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight", AS_IS},
+    {"self_attn.q_b_proj.weight", "attn_q_b.weight", AS_IS},
+    {"self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight", AS_IS},
+    {"self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight", AS_IS},
+    {"self_attn.kv_b_proj.weight", "attn_kv_b.weight", AS_IS},
+    {"self_attn.k_b_proj.weight", "attn_k_b.weight", OF_HEADS},
+    {"self_attn.v_b_proj.weight", "attn_v_b.weight", OF_HEADS},
+    {"self_attn.o_proj.weight", "attn_output.weight", AS_IS},
+    {"self_attn.o_proj.bias", "attn_output.bias", AS_IS},
+    {"post_attention_layernorm.weight", "ffn_norm.weight", AS_IS},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", AS_IS},
+    {"mlp.up_proj.weight", "ffn_up.weight", AS_IS},
+    {"mlp.down_proj.weight", "ffn_down.weight", AS_IS},
+    {"mlp.gate.weight", "ffn_gate_inp.weight", AS_IS},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", AS_IS},
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", AS_IS},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", AS_IS},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", AS_IS},
+    {NULL, NULL, AS_IS},
 };
 
 /* Behind "model.layers.N.mlp.experts.E." and "blk.N.". */
 static const name_pair expert_names[] = {
-    {"gate_proj.weight", "ffn_gate_exps.weight", false},
-    {"up_proj.weight", "ffn_up_exps.weight", false},
-    {"down_proj.weight", "ffn_down_exps.weight", false},
-    {NULL, NULL, false},
+    {"gate_proj.weight", "ffn_gate_exps.weight", AS_IS},
+    {"up_proj.weight", "ffn_up_exps.weight", AS_IS},
+    {"down_proj.weight", "ffn_down_exps.weight", AS_IS},
+    {NULL, NULL, AS_IS},
 };
 
 static const name_pair *find_name(const name_pair *pairs, const char *name)
@@ -66,7 +79,7 @@ static bool take_number(const char **name, const char *prefix, int64_t *number)
     return true;
 }
 
-bool gguf_place_of(const char *name, gguf_place *place)
+bool gguf_place_of(const dsmoe_config *config, const char *name, gguf_place *place)
 {
     *place = (gguf_place){.expert = -1};
     int64_t layer;
@@ -75,7 +88,8 @@ bool gguf_place_of(const char *name, gguf_place *place)
     if (in_layer && take_number(&name, "mlp.experts.", &place->expert)) pairs = expert_names;
     const name_pair *pair = find_name(pairs, name);
     if (!pair) return false;
-    place->permuted = pair->permuted;
+    place->of_heads = pair->form == OF_HEADS;
+    place->permuted = pair->form == PERMUTED && !config_is_latent(config);
     int length = in_layer ? snprintf(place->name, sizeof place->name, "blk.%lld.%s",
                                      (long long)layer, pair->gguf)
                           : snprintf(place->name, sizeof place->name, "%s", pair->gguf);

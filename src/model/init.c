@@ -34,6 +34,7 @@ void init_numbers(const dsmoe_config *config, uint64_t seed, const char *name, w
     case WEIGHT_ROUTER: rng_uniform(out, n, seed, init_stream(name), at, -bound, bound); break;
     case WEIGHT_NORM:
     case WEIGHT_BIAS:
+    case WEIGHT_CORRECTION:
         for (int64_t i = 0; i < n; i++) out[i] = role == WEIGHT_NORM ? 1.0f : 0.0f;
         break;
     }
@@ -57,7 +58,8 @@ static dsmoe_status declare_tensor(void *context, const weight_spec *spec, dsmoe
 {
     init_job *job = context;
     if (row_length(spec) > job->longest) job->longest = row_length(spec);
-    return folder_writer_declare(job->writer, spec->name, job->options->dtype, spec->n_dims,
+    return folder_writer_declare(job->writer, spec->name,
+                                 weight_dtype(spec->role, job->options->dtype), spec->n_dims,
                                  spec->shape, error);
 }
 
@@ -67,7 +69,7 @@ static bool make_row(void *context, int64_t row, float *scratch, void *out)
     const weight_spec *spec = job->spec;
     int64_t n = row_length(spec);
     init_numbers(job->config, job->options->seed, spec->name, spec->role, row * n, n, scratch);
-    quantize_row(job->options->dtype, n, scratch, NULL, out);
+    quantize_row(weight_dtype(spec->role, job->options->dtype), n, scratch, NULL, out);
     return true;
 }
 
@@ -76,11 +78,12 @@ static dsmoe_status write_tensor(void *context, const weight_spec *spec, dsmoe_e
     init_job *job = context;
     job->spec = spec;
     int64_t n = row_length(spec), bad_row;
-    row_pump_tensor tensor = {.n_rows = spec->n_dims == 2 ? spec->shape[0] : 1,
-                              .n = n,
-                              .row_size = (size_t)dtype_bytes(job->options->dtype, n),
-                              .make = make_row,
-                              .context = job};
+    row_pump_tensor tensor = {
+        .n_rows = spec->n_dims == 2 ? spec->shape[0] : 1,
+        .n = n,
+        .row_size = (size_t)dtype_bytes(weight_dtype(spec->role, job->options->dtype), n),
+        .make = make_row,
+        .context = job};
     return row_pump_run(job->pump, &tensor, &bad_row, error);
 }
 

@@ -13,12 +13,21 @@ dsmoe_status kv_pages_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_
     if (type != DSMOE_F32 && type != DSMOE_F16 && type != DSMOE_Q8_0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a KV cache is f32, f16 or q8_0, not %s",
                            dsmoe_dtype_name(type));
-    int64_t head_dim = config_head_dim(config);
-    if (head_dim % dtype_table[type].block != 0)
+    int64_t head_dim = config_head_dim(config), block = dtype_table[type].block;
+    if (config_is_latent(config)) {
+        if (config->kv_lora_rank % block == 0 && config->qk_rope_head_dim % block == 0)
+            return DSMOE_OK;
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a KV cache in %s needs heads of a multiple of %d numbers, and this "
+                           "a KV cache in %s needs a kv_lora_rank and a qk_rope_head_dim that are "
+                           "multiples of %lld, and this model's are %lld and %lld: take f16",
+                           dsmoe_dtype_name(type), (long long)block,
+                           (long long)config->kv_lora_rank, (long long)config->qk_rope_head_dim);
+    }
+    if (head_dim % block != 0)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a KV cache in %s needs heads of a multiple of %lld numbers, and this "
                            "model's have %lld: take f16",
-                           dsmoe_dtype_name(type), dtype_table[type].block, (long long)head_dim);
+                           dsmoe_dtype_name(type), (long long)block, (long long)head_dim);
     return DSMOE_OK;
 }
 
@@ -26,6 +35,10 @@ dsmoe_status kv_pages_check(const dsmoe_config *config, dsmoe_dtype type, dsmoe_
 static kv_layer layer_of(const dsmoe_config *config, dsmoe_dtype type, int64_t layer)
 {
     (void)layer; /* all of them have the same heads */
+    if (config_is_latent(config)) {
+        int64_t width = config->kv_lora_rank + config->qk_rope_head_dim;
+        return (kv_layer){.n_rows = 1, .row = dtype_bytes(type, width)};
+    }
     return (kv_layer){.n_rows = 2 * config->num_key_value_heads,
                       .row = dtype_bytes(type, config_head_dim(config))};
 }

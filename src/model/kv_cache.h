@@ -4,7 +4,8 @@
  * several can share what they begin with, and memory that one gives back serves any other. In each layer a token has
  * some rows of numbers: a key and a value for each key-value head. Rows of a kind lie together, [KV_PAGE, width] in the
  * type of the pages, so that attention reads them in one stream. Keys are stored turned (rope.h), and in groups that lie
- * column by column (cache_kernels in kernels.h): a group begins where the first of its keys would. */
+ * column by column (cache_kernels in kernels.h): a group begins where the first of its keys would. With latent attention a
+ * token has one row, its latent and the turned part of its key, which is key and value of all heads: see latent.h. */
 #ifndef DSMOE_MODEL_KV_CACHE_H
 #define DSMOE_MODEL_KV_CACHE_H
 
@@ -17,7 +18,7 @@ enum { KV_PAGE = 64 };
 
 /* What a layer keeps of a token. */
 typedef struct kv_layer {
-    int64_t n_rows; /* keys and values: one of each for a head */
+    int64_t n_rows; /* keys and values: one of each for a head; or one latent */
     int64_t row;    /* bytes of one */
     size_t offset;  /* of the layer within a page */
 } kv_layer;

@@ -98,27 +98,29 @@ static void list_extras(dsmoe_model *m, const bool *used, size_t n_stored)
 
 /* Memory for the weights comes after the first walk, when they are known to be in the files: a
  * configuration may ask for any number of them. */
-dsmoe_status load_tensors(dsmoe_model *m, const char *path, size_t n_stored, load_find_fn *find,
-                          dsmoe_error *error)
+dsmoe_status load_tensors(dsmoe_model *m, const load_files *files, dsmoe_error *error)
 {
-    loader l = {.model = m, .path = path, .find = find};
-    l.used = calloc(n_stored + 1, sizeof *l.used);
-    m->extras = calloc(n_stored + 1, sizeof *m->extras);
+    const char *path = files->path;
+    loader l = {.model = m, .path = path, .find = files->find};
+    model_weights nowhere = {.kv_b_split = files->kv_b_split};
+    l.used = calloc(files->n_stored + 1, sizeof *l.used);
+    m->extras = calloc(files->n_stored + 1, sizeof *m->extras);
     dsmoe_status status;
     if (!l.used || !m->extras) {
         status = out_of_memory(path, error);
         goto done;
     }
     l.vectors = arena_over(NULL);
-    status = weights_each(&m->config, NULL, check_visit, &l, error);
+    status = weights_each(&m->config, &nowhere, check_visit, &l, error);
     if (status != DSMOE_OK) goto done;
-    list_extras(m, l.used, n_stored);
+    list_extras(m, l.used, files->n_stored);
     m->weights = weights_create(&m->config);
     m->vectors = memory_alloc(arena_size(&l.vectors));
     if (!m->weights || !m->vectors) {
         status = out_of_memory(path, error);
         goto done;
     }
+    m->weights->kv_b_split = files->kv_b_split;
     l.vectors = arena_over(m->vectors);
     status = weights_each(&m->config, m->weights, load_visit, &l, error);
     if (m->config.tie_word_embeddings) m->weights->lm_head = m->weights->embed_tokens;

@@ -18,10 +18,17 @@ typedef dsmoe_status load_find_fn(const dsmoe_model *model, const char *path,
                                   const weight_spec *spec, stored_tensor *tensor,
                                   dsmoe_error *error);
 
+/* What is known of files before their tensors are looked for. */
+typedef struct load_files {
+    const char *path;
+    size_t n_stored; /* tensors */
+    load_find_fn *find;
+    bool kv_b_split; /* as in model_weights */
+} load_files;
+
 /* Fills the model's weights, the list of its tensors and that of the extras, for a (checked)
- * configuration and files with n_stored tensors. */
-dsmoe_status load_tensors(dsmoe_model *model, const char *path, size_t n_stored, load_find_fn *find,
-                          dsmoe_error *error);
+ * configuration. */
+dsmoe_status load_tensors(dsmoe_model *model, const load_files *files, dsmoe_error *error);
 
 /* A shape as it is and as the configuration, which is what `by` names, wants it. */
 typedef struct load_shape {

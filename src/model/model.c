@@ -57,7 +57,9 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
     STATUS_TRY(status);
     STATUS_TRY(generation_config_read(path, &m->config, &m->generation, error));
     STATUS_TRY(shards_open(path, &m->files, error));
-    return load_tensors(m, path, shards_count(m->files), find_in_folder, error);
+    const load_files files = {
+        .path = path, .n_stored = shards_count(m->files), .find = find_in_folder};
+    return load_tensors(m, &files, error);
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */

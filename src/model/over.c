@@ -47,7 +47,7 @@ static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_err
 static dsmoe_status describe(dsmoe_model *m, dsmoe_error *error)
 {
     size_t n = 0;
-    STATUS_TRY(weights_each(&m->config, NULL, count_visit, &n, error));
+    STATUS_TRY(weights_each(&m->config, m->weights, count_visit, &n, error));
     m->tensors = calloc(n, sizeof *m->tensors);
     if (!m->tensors) return out_of_memory(error);
     STATUS_TRY(weights_each(&m->config, m->weights, list_visit, m, error));

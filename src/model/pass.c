@@ -79,7 +79,7 @@ static size_t phase_size(const dsmoe_model *model, int64_t n_rows, int n_threads
 pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads)
 {
     const dsmoe_config *c = &model->config;
-    int64_t half = config_head_dim(c) / 2;
+    int64_t half = config_rope_dim(c) / 2;
     size_t phase = phase_size(model, n_rows, n_threads);
     pass p = {
         .model = model,
@@ -114,7 +114,7 @@ static void embed_task(void *context, int64_t row, int thread)
     const pass *p = ((const row_job *)context)->pass;
     const dsmoe_config *c = &p->model->config;
     matrix table = p->model->weights->embed_tokens;
-    int64_t half = config_head_dim(c) / 2;
+    int64_t half = config_rope_dim(c) / 2;
     const span *s = pass_span(p, row);
     int64_t i = row - s->row;
     p->model->kernels->dtypes[table.type].widen(c->hidden_size, matrix_at(table, s->tokens[i], 0),
@@ -241,7 +241,7 @@ bool pass_may_narrow(const pass *p, int64_t layer)
 
 static void move_row(pass *p, int64_t from, int64_t to)
 {
-    int64_t hidden = p->model->config.hidden_size, half = config_head_dim(&p->model->config) / 2;
+    int64_t hidden = p->model->config.hidden_size, half = config_rope_dim(&p->model->config) / 2;
     memcpy(p->x + to * hidden, p->x + from * hidden, (size_t)hidden * sizeof *p->x);
     memcpy(p->normed + to * hidden, p->normed + from * hidden, (size_t)hidden * sizeof *p->normed);
     memcpy(p->cos + to * half, p->cos + from * half, (size_t)half * sizeof *p->cos);

@@ -6,6 +6,7 @@
 #define DSMOE_MODEL_PASS_H
 
 #include "model/kv_cache.h"
+#include "model/latent_keys.h"
 #include "model/model.h"
 
 /* Consecutive tokens of one sequence. */
@@ -30,10 +31,11 @@ typedef struct pass {
     float *x;         /* [n_rows, hidden_size] the residual stream */
     float *normed;    /* [n_rows, hidden_size] */
     float *y;         /* [n_rows, hidden_size] what attention or the FFN adds to x */
-    float *cos, *sin; /* [n_rows, head_dim / 2] */
+    float *cos, *sin; /* [n_rows, config_rope_dim / 2] */
     int32_t *spoilt;  /* [n_rows] 1 + the layer whose router could not score the row; 0: none */
     int32_t *number;  /* [n_rows] what a row's number was when the pass began */
-    void *phase;      /* memory of one step, free for the next */
+    const latent_keys *latent_keys; /* of latent attention */
+    void *phase;                    /* memory of one step, free for the next */
     size_t phase_size;
     bool same_bits;            /* of float weights too: see gemm.same_order */
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */

@@ -2,7 +2,7 @@
  *
  * 16b is the released model as its config.json has it. 2b is the model of the paper's validation
  * experiments: its FFN of 8/3 hidden_size, here rounded up to 3456, split in four. tiny has the
- * same shape, small enough for any machine. */
+ * same shape, small enough for any machine. v2-lite and moonlight are the models of these names. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +61,64 @@ static const struct {
       .initializer_range = 0.02,
       .bos_token_id = 100000,
       .eos_token_id = 100001}},
+    {"v2-lite",
+     {.vocab_size = 102400,
+      .hidden_size = 2048,
+      .intermediate_size = 10944,
+      .moe_intermediate_size = 1408,
+      .num_hidden_layers = 27,
+      .num_attention_heads = 16,
+      .num_key_value_heads = 16,
+      .n_shared_experts = 2,
+      .n_routed_experts = 64,
+      .num_experts_per_tok = 6,
+      .first_k_dense_replace = 1,
+      .max_position_embeddings = 163840,
+      .aux_loss_alpha = 0.001,
+      .initializer_range = 0.02,
+      .bos_token_id = 100000,
+      .eos_token_id = 100001,
+      .model_type = DSMOE_DEEPSEEK_V2,
+      .kv_lora_rank = 512,
+      .qk_nope_head_dim = 128,
+      .qk_rope_head_dim = 64,
+      .v_head_dim = 128,
+      .routed_scaling_factor = 1,
+      .rope_scaling = DSMOE_ROPE_YARN,
+      .rope_scaling_factor = 40,
+      .original_max_position_embeddings = 4096,
+      .beta_fast = 32,
+      .beta_slow = 1,
+      .mscale = 0.707,
+      .mscale_all_dim = 0.707}},
+    {"moonlight",
+     {.vocab_size = 163840,
+      .hidden_size = 2048,
+      .intermediate_size = 11264,
+      .moe_intermediate_size = 1408,
+      .num_hidden_layers = 27,
+      .num_attention_heads = 16,
+      .num_key_value_heads = 16,
+      .n_shared_experts = 2,
+      .n_routed_experts = 64,
+      .num_experts_per_tok = 6,
+      .first_k_dense_replace = 1,
+      .max_position_embeddings = 8192,
+      .aux_loss_alpha = 0.001,
+      .initializer_range = 0.02,
+      .rms_norm_eps = 1e-5,
+      .rope_theta = 50000,
+      .bos_token_id = 163584,
+      .eos_token_id = 163585,
+      .norm_topk_prob = true,
+      .model_type = DSMOE_DEEPSEEK_V3,
+      .kv_lora_rank = 512,
+      .qk_nope_head_dim = 128,
+      .qk_rope_head_dim = 64,
+      .v_head_dim = 128,
+      .scoring_func = DSMOE_SCORING_SIGMOID,
+      .topk_method = DSMOE_TOPK_NOAUX_TC,
+      .routed_scaling_factor = 2.446}},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -69,9 +127,9 @@ static void set_common(dsmoe_config *config)
 {
     config->moe_layer_freq = 1;
     config->seq_aux = true;
-    config->rms_norm_eps = 1e-6;
-    config->rope_theta = 10000;
-    config->rope_scaling_factor = 1;
+    if (config->rms_norm_eps == 0) config->rms_norm_eps = 1e-6;
+    if (config->rope_theta == 0) config->rope_theta = 10000;
+    if (config->rope_scaling_factor == 0) config->rope_scaling_factor = 1;
 }
 
 dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config, dsmoe_error *error)

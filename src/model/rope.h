@@ -1,15 +1,20 @@
 /* rope.h - rotary position embedding: pairs (i, i + d/2) of a head turn by an angle that grows with
- * the position; in GGUF files the same pairs lie side by side. */
+ * the position; in GGUF files the same pairs lie side by side. Latent attention turns only a part of a head, whose
+ * pairs always lie side by side. */
 #ifndef DSMOE_MODEL_ROPE_H
 #define DSMOE_MODEL_ROPE_H
 
 #include "base/status.h"
 
-/* Cosines and sines [head_dim / 2] of a position. */
+/* Cosines and sines [config_rope_dim / 2] of a position. With YaRN they are not of length 1: what queries and keys are
+ * multiplied with beside turning is in them. */
 void rope_angles(const dsmoe_config *config, int64_t position, float *cosines, float *sines);
 
-/* Turns one head [head_dim] in place. */
-typedef void rope_turn_fn(int64_t head_dim, const float *cosines, const float *sines, float *x);
+/* What scores are multiplied with: 1 / √(a head's width), and with YaRN more. */
+double rope_score_scale(const dsmoe_config *config);
+
+/* Turns dim numbers of a head in place. */
+typedef void rope_turn_fn(int64_t dim, const float *cosines, const float *sines, float *x);
 rope_turn_fn rope_turn;       /* pairs (i, i + d/2) */
 rope_turn_fn rope_turn_pairs; /* pairs (2i, 2i + 1) */
 

@@ -43,6 +43,7 @@ void weights_free(model_weights *weights) { free(weights); }
 
 typedef struct walk {
     const dsmoe_config *config;
+    bool kv_b_split;
     int64_t layer;
     weight_visit_fn *visit;
     void *context;
@@ -107,11 +108,63 @@ static dsmoe_status visit_expert(const walk *w, moe_expert *slot, int64_t width,
                         "model.layers.%lld.mlp.%sdown_proj.weight", layer, which);
 }
 
+/* "self_attn.kv_a_layernorm" of latent attention, or "mlp.gate.e_score_correction_bias". */
+static dsmoe_status visit_layer_vector(const walk *w, float **slot, weight_role role, int64_t n,
+                                       const char *which)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)w->layer, which);
+    return visit_vector(w, slot, role, n, name);
+}
+
+static dsmoe_status visit_latent_matrix(const walk *w, matrix *slot, int64_t out, int64_t in,
+                                        const char *which)
+{
+    return visit_matrix(w, slot, WEIGHT_LINEAR, out, in, "model.layers.%lld.self_attn.%s.weight",
+                        (long long)w->layer, which);
+}
+
+/* What keys and values are made with from a latent. */
+static dsmoe_status visit_kv_b(const walk *w, layer_weights *b)
+{
+    const dsmoe_config *c = w->config;
+    int64_t heads = c->num_attention_heads, latent = c->kv_lora_rank;
+    int64_t nope = c->qk_nope_head_dim, value = c->v_head_dim;
+    if (!w->kv_b_split)
+        return visit_latent_matrix(w, &b->kv_b_proj, heads * (nope + value), latent, "kv_b_proj");
+    STATUS_TRY(visit_latent_matrix(w, &b->k_b_proj, heads * latent, nope, "k_b_proj"));
+    return visit_latent_matrix(w, &b->v_b_proj, heads * value, latent, "v_b_proj");
+}
+
+static dsmoe_status visit_latent_attention(const walk *w, layer_weights *b)
+{
+    const dsmoe_config *c = w->config;
+    int64_t hidden = c->hidden_size, heads = c->num_attention_heads, latent = c->kv_lora_rank;
+    int64_t q_size = heads * config_head_dim(c), rank = c->q_lora_rank;
+    if (rank > 0) {
+        STATUS_TRY(visit_latent_matrix(w, &b->q_a_proj, rank, hidden, "q_a_proj"));
+        STATUS_TRY(visit_layer_vector(w, &b->q_a_layernorm, WEIGHT_NORM, rank,
+                                      "self_attn.q_a_layernorm.weight"));
+        STATUS_TRY(visit_latent_matrix(w, &b->q_b_proj, q_size, rank, "q_b_proj"));
+    } else {
+        STATUS_TRY(visit_latent_matrix(w, &b->q_proj.weight, q_size, hidden, "q_proj"));
+    }
+    STATUS_TRY(visit_latent_matrix(w, &b->kv_a_proj, latent + c->qk_rope_head_dim, hidden,
+                                   "kv_a_proj_with_mqa"));
+    STATUS_TRY(visit_layer_vector(w, &b->kv_a_layernorm, WEIGHT_NORM, latent,
+                                  "self_attn.kv_a_layernorm.weight"));
+    STATUS_TRY(visit_kv_b(w, b));
+    return visit_latent_matrix(w, &b->o_proj.weight, hidden, heads * c->v_head_dim, "o_proj");
+}
+
 static dsmoe_status visit_moe(const walk *w, moe_weights *slot)
 {
     const dsmoe_config *c = w->config;
     STATUS_TRY(visit_matrix(w, &slot->gate, WEIGHT_ROUTER, c->n_routed_experts, c->hidden_size,
                             "model.layers.%lld.mlp.gate.weight", (long long)w->layer));
+    if (c->topk_method == DSMOE_TOPK_NOAUX_TC)
+        STATUS_TRY(visit_layer_vector(w, &slot->e_score_correction_bias, WEIGHT_CORRECTION,
+                                      c->n_routed_experts, "mlp.gate.e_score_correction_bias"));
     for (int64_t i = 0; i < c->n_routed_experts; i++) {
         char which[64];
         snprintf(which, sizeof which, "experts.%lld.", (long long)i);
@@ -123,16 +176,22 @@ static dsmoe_status visit_moe(const walk *w, moe_weights *slot)
                         "shared_experts.");
 }
 
-static dsmoe_status visit_layer(const walk *w, layer_weights *b)
+static dsmoe_status visit_plain_attention(const walk *w, layer_weights *b)
 {
     const dsmoe_config *c = w->config;
     int64_t hidden = c->hidden_size;
     int64_t kv_size = hidden / c->num_attention_heads * c->num_key_value_heads;
-    STATUS_TRY(visit_norm(w, &b->input_layernorm, "input_layernorm"));
     STATUS_TRY(visit_attention(w, &b->q_proj, 'q', hidden));
     STATUS_TRY(visit_attention(w, &b->k_proj, 'k', kv_size));
     STATUS_TRY(visit_attention(w, &b->v_proj, 'v', kv_size));
-    STATUS_TRY(visit_attention(w, &b->o_proj, 'o', hidden));
+    return visit_attention(w, &b->o_proj, 'o', hidden);
+}
+
+static dsmoe_status visit_layer(const walk *w, layer_weights *b)
+{
+    const dsmoe_config *c = w->config;
+    STATUS_TRY(visit_norm(w, &b->input_layernorm, "input_layernorm"));
+    STATUS_TRY(config_is_latent(c) ? visit_latent_attention(w, b) : visit_plain_attention(w, b));
     STATUS_TRY(visit_norm(w, &b->post_attention_layernorm, "post_attention_layernorm"));
     if (dsmoe_config_layer_is_moe(c, w->layer)) return visit_moe(w, &b->moe);
     return visit_expert(w, &b->mlp, c->intermediate_size, "");
@@ -146,6 +205,7 @@ dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
     model_weights nowhere = {0};
     layer_weights no_layer = {0};
     if (!weights) weights = &nowhere;
+    w.kv_b_split = weights->kv_b_split;
     STATUS_TRY(visit_matrix(&w, &weights->embed_tokens, WEIGHT_LINEAR, vocab, hidden,
                             "model.embed_tokens.weight"));
     for (; w.layer < config->num_hidden_layers; w.layer++)

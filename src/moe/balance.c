@@ -1,12 +1,22 @@
 /* balance.c - the paper's balance losses over T tokens, N' routed experts, K' of them active:
  *   f_i = N'/(K'·T) · (tokens that chose i)     how often: no gradient
- *   P_i = 1/T · Σ_t s_{i,t}                     how much
+ *   P_i = 1/T · Σ_t p_{i,t}                     how much: p_i = s_i, or s_i / Σ_j s_j where scores do not add
+ *                                               up to 1 (V3's sigmoid)
  *   expert-level   α1 · Σ_i f_i·P_i             over each sequence and averaged, or over the batch
  *   device-level   α2 · Σ_d f'_d·P'_d           f'_d the mean of f, P'_d the sum of P over group d
  * They reach training only through their gradient, with weight 1. */
 #include "moe/balance.h"
 
 #include <stdlib.h>
+
+/* What makes a token's scores shares. Those of softmax stay as they are, to the bit. */
+static double share_factor(const dsmoe_layer_config *c, const float *scores)
+{
+    double sum = 1e-20;
+    if (moe_scoring_func(c) == DSMOE_SCORING_SOFTMAX) return 1.0;
+    for (int64_t i = 0; i < c->n_routed_experts; i++) sum += scores[i];
+    return 1.0 / sum;
+}
 
 /* f and P over tokens [first, first + n). Sums in double, in order of tokens. */
 static void measure(const balance_batch *b, int64_t first, int64_t n, double *f, double *p)
@@ -15,7 +25,9 @@ static void measure(const balance_batch *b, int64_t first, int64_t n, double *f,
     for (int64_t i = 0; i < n_experts; i++) f[i] = p[i] = 0.0;
     for (int64_t t = first; t < first + n; t++) {
         for (int64_t s = 0; s < k; s++) f[b->routing.topk_idx[t * k + s]] += 1.0;
-        for (int64_t i = 0; i < n_experts; i++) p[i] += b->routing.scores[t * n_experts + i];
+        const float *scores = b->routing.scores + t * n_experts;
+        double factor = share_factor(b->config, scores);
+        for (int64_t i = 0; i < n_experts; i++) p[i] += factor * scores[i];
     }
     for (int64_t i = 0; i < n_experts; i++) {
         f[i] *= (double)n_experts / ((double)k * (double)n);
@@ -71,7 +83,7 @@ dsmoe_layer_losses balance_losses(const balance_batch *b, double *scratch)
                                 (float)(c->device_loss_alpha * device)};
 }
 
-/* Σ f·P with P the mean over `length` tokens: each score of such a token moves it by f / length. */
+/* Σ f·P with P the mean over `length` tokens: each share of such a token moves it by f / length. */
 static void add_gradient(float *d_scores, int64_t n_experts, const double *f, double factor)
 {
     for (int64_t i = 0; i < n_experts; i++) d_scores[i] += (float)(factor * f[i]);

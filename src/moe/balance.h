@@ -14,8 +14,9 @@ typedef struct balance_batch {
 /* Values. `scratch` holds 2·n_routed_experts doubles. */
 dsmoe_layer_losses balance_losses(const balance_batch *batch, double *scratch);
 
-/* Gradient of their sum by the scores. It is the same for all tokens of a sequence, so there is one
- * row a sequence: d_scores [n_sequences, n_routed_experts]. `scratch` as above. */
+/* Gradient of their sum by the scores' shares s_i / Σ_j s_j, which of softmax are the scores themselves.
+ * It is the same for all tokens of a sequence, so there is one row a sequence: d_scores [n_sequences,
+ * n_routed_experts]. `scratch` as above. */
 void balance_gradient(const balance_batch *batch, float *d_scores, double *scratch);
 
 #endif

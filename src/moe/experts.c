@@ -8,7 +8,6 @@
 #include "base/threads.h"
 #include "moe/ints.h"
 #include "moe/octets.h"
-#include "peers/peers.h"
 
 enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
 
@@ -111,7 +110,6 @@ typedef struct job {
     const experts *e;
     token_source tokens; /* of groups that come from nowhere else */
     bool accumulate;
-    threads_task_fn *task;
 } job;
 
 static job job_of(const experts *e, const float *x, const float *dy)
@@ -119,18 +117,9 @@ static job job_of(const experts *e, const float *x, const float *dy)
     return (job){.e = e, .tokens = {.x = x, .dy = dy, .n_tokens = e->n_tokens}};
 }
 
-/* Thread 0 is the one that the ranks know. */
-static void polling_task(void *context, int64_t task, int thread)
-{
-    const job *j = context;
-    if (thread == 0) peers_poll(j->e->travelling);
-    j->task(context, task, thread);
-}
-
 static void run(job *j, int64_t n_tasks, threads_task_fn *task)
 {
-    j->task = task;
-    threads_for(j->e->n_threads, n_tasks, j->e->travelling ? polling_task : task, j);
+    threads_for(j->e->n_threads, n_tasks, task, j);
 }
 
 /* What one task works on: some rows of a group, some columns of its output. */

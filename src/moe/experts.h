@@ -61,8 +61,7 @@ typedef struct experts {
     group *first_term;            /* of those that the last group adds up with */
     thread_scratch *threads;
     int n_threads;
-    const input_watch *watch;      /* of forward; NULL: nobody */
-    const dsmoe_peers *travelling; /* polled between tasks, as bytes are on their way; NULL: none */
+    const input_watch *watch; /* of forward; NULL: nobody */
     float *fold; /* [n_threads, experts_fold_size]: see experts_backward_weights; may be NULL */
 } experts;
 

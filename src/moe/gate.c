@@ -1,7 +1,18 @@
-/* gate.c - MoEGate of the paper:
- *   s_{i,t} = Softmax_i(u_t · e_i)
- *   g_{i,t} = s_{i,t} if it is among the K largest of token t, else 0
- * and, with norm_topk_prob, g divided by the sum of the chosen (plus 1e-20, as published). */
+/* gate.c - which experts a token goes to and with what weight, in three steps. The configuration picks each.
+ *
+ *   score   s_i = Softmax_i(u·e_i)      "softmax": the paper's, and V2's
+ *           s_i = Sigmoid(u·e_i)        "sigmoid": V3's
+ *   choose  the K experts with the largest key:
+ *           key_i = s_i                 "greedy": the paper's
+ *           the same among the experts of topk_group groups, those whose best key is largest
+ *                                       "group_limited_greedy": V2's
+ *           key_i = s_i + bias_i among those of the groups whose two best keys have the largest sum
+ *                                       "noaux_tc": V3's
+ *   weigh   g_i = s_i of the chosen, whatever their keys; with norm_topk_prob and K > 1 divided by their sum
+ *           (plus 1e-20, as published); times routed_scaling_factor: "noaux_tc" always, others only if they
+ *           were not divided
+ *
+ * Equal keys, of experts or of groups, go by rising index. */
 #include "moe/gate.h"
 
 #include <math.h>
@@ -10,16 +21,53 @@
 
 enum { EXPERTS_PER_TASK = 32, TOKENS_PER_TASK = 64 };
 
+/* What the configuration picks. */
+typedef struct gate_rule {
+    int64_t n_experts, k;
+    dsmoe_scoring_func scoring_func;
+    const float *bias;           /* of the keys; NULL: none */
+    int64_t n_group, topk_group; /* n_group is 1 where every expert may be chosen */
+    bool by_two;                 /* groups are compared by their two best experts, not by one */
+    bool normalises;
+    float scale;      /* of the gate values, when all else is done */
+    int64_t n_masked; /* see dsmoe_layer */
+} gate_rule;
+
+static gate_rule rule_of(const dsmoe_layer *layer)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    dsmoe_topk_method method = moe_topk_method(c);
+    bool corrects = method == DSMOE_TOPK_NOAUX_TC;
+    bool normalises = c->norm_topk_prob && c->num_experts_per_tok > 1;
+    bool scales = c->routed_scaling_factor != 0.0f && (corrects || !normalises);
+    return (gate_rule){
+        .n_experts = c->n_routed_experts,
+        .k = c->num_experts_per_tok,
+        .scoring_func = moe_scoring_func(c),
+        .bias = corrects ? layer->weights.e_score_correction_bias : NULL,
+        .n_group = method != DSMOE_TOPK_GREEDY && c->n_group > c->topk_group ? c->n_group : 1,
+        .topk_group = c->topk_group,
+        .by_two = corrects,
+        .normalises = normalises,
+        .scale = scales ? c->routed_scaling_factor : 1.0f,
+        .n_masked = layer->n_masked,
+    };
+}
+
 typedef struct gate_job {
     const dsmoe_layer *layer;
+    gate_rule rule;
     const float *x;
     int64_t n_tokens;
     dsmoe_routing routing;
     thread_scratch *threads;
+    float *keys; /* see gate_keys_place */
     const float *d_topk_weight, *d_scores;
     int64_t tokens_per_row;
     float *d_logits;
 } gate_job;
+
+/* ---- score --------------------------------------------------------------------------------- */
 
 /* Logits of a block of tokens for some of the experts. The tokens go through in groups so small
  * that their sums always run in the same order: a token's scores have the same bits alone or in a
@@ -40,96 +88,180 @@ static void logits_task(void *context, int64_t task, int thread)
     }
 }
 
-/* The k largest scores by falling value. A later equal score never displaces an earlier one, so
- * ties go to the lower index. */
-static void choose_topk(const float *scores, int64_t n, int64_t k, int32_t *idx, float *weight)
+static bool sigmoid(int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return false;
+        x[i] = 1.0f / (1.0f + expf(-x[i]));
+    }
+    return true;
+}
+
+/* From logits to scores, in place; false if any is NaN or infinite. */
+static bool score(const gate_job *job, float *x)
+{
+    if (job->rule.scoring_func == DSMOE_SCORING_SIGMOID) return sigmoid(job->rule.n_experts, x);
+    return job->layer->kernels->softmax(job->rule.n_experts, x);
+}
+
+/* ---- choose -------------------------------------------------------------------------------- */
+
+/* The k largest keys by falling value. A later equal key never displaces an earlier one, so ties go
+ * to the lower index. */
+static void choose_topk(const float *keys, int64_t n, int64_t k, int32_t *idx, float *best)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (count == k && !(scores[i] > weight[k - 1])) continue;
+        if (count == k && !(keys[i] > best[k - 1])) continue;
         int64_t at = count < k ? count++ : k - 1;
-        for (; at > 0 && scores[i] > weight[at - 1]; at--) {
-            weight[at] = weight[at - 1];
+        for (; at > 0 && keys[i] > best[at - 1]; at--) {
+            best[at] = best[at - 1];
             idx[at] = idx[at - 1];
         }
-        weight[at] = scores[i];
+        best[at] = keys[i];
         idx[at] = (int32_t)i;
     }
 }
 
-/* The expert after `before` in the order by falling score, ties by rising index; the first of all
- * after -1. There must be one. */
-static int64_t next_in_order(const float *scores, int64_t n, int64_t before)
+/* Whether i comes behind j in the order by falling key, ties by rising index. */
+static bool comes_behind(const float *keys, int64_t i, int64_t j)
+{
+    return keys[i] < keys[j] || (keys[i] == keys[j] && i > j);
+}
+
+/* The next in that order after `before`; the first of all after -1. There must be one. */
+static int64_t next_in_order(const float *keys, int64_t n, int64_t before)
 {
     int64_t next = -1;
-    for (int64_t i = 0; i < n; i++) {
-        bool comes_behind =
-            before < 0 || scores[i] < scores[before] || (scores[i] == scores[before] && i > before);
-        if (comes_behind && (next < 0 || scores[i] > scores[next])) next = i;
-    }
+    for (int64_t i = 0; i < n; i++)
+        if ((before < 0 || comes_behind(keys, i, before)) && (next < 0 || keys[i] > keys[next]))
+            next = i;
     return next;
 }
 
-/* The k experts of that order after the first n_masked. Only probes come here, so that simplicity
- * counts more than speed. */
-static void choose_behind(const float *scores, int64_t n, int64_t n_masked, int64_t k, int32_t *idx,
-                          float *weight)
+static const float masked = -INFINITY; /* the key of an expert that may not be chosen */
+
+/* Masks the first n_masked in order. Only probes come here, so that simplicity counts more than
+ * speed. */
+static void mask_first(float *keys, int64_t n, int64_t n_masked)
 {
-    int64_t expert = -1;
-    for (int64_t s = 0; s < n_masked; s++) expert = next_in_order(scores, n, expert);
-    for (int64_t s = 0; s < k; s++) {
-        expert = next_in_order(scores, n, expert);
-        idx[s] = (int32_t)expert;
-        weight[s] = scores[expert];
-    }
+    for (int64_t m = 0; m < n_masked; m++) keys[next_in_order(keys, n, -1)] = masked;
 }
 
-static void normalise(float *weight, int64_t k)
+/* What a group is compared by: its best key, or the sum of its two best. */
+static float group_key(const float *keys, int64_t size, bool by_two)
+{
+    float best = masked, second = masked;
+    for (int64_t i = 0; i < size; i++) {
+        if (keys[i] > best) {
+            second = best;
+            best = keys[i];
+        } else if (keys[i] > second) {
+            second = keys[i];
+        }
+    }
+    return by_two && second > masked ? best + second : best;
+}
+
+static int64_t count_choices(const float *keys, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += keys[i] > masked;
+    return count;
+}
+
+/* Masks all groups but the first topk_group in order. Where a probe leaves them fewer than k
+ * experts, the next groups stay too. */
+static void mask_groups(const gate_rule *rule, float *keys, float *group_keys)
+{
+    int64_t size = rule->n_experts / rule->n_group, last = -1, n_choices = 0;
+    for (int64_t g = 0; g < rule->n_group; g++)
+        group_keys[g] = group_key(keys + g * size, size, rule->by_two);
+    for (int64_t kept = 0; kept < rule->topk_group || n_choices < rule->k; kept++) {
+        last = next_in_order(group_keys, rule->n_group, last);
+        n_choices += count_choices(keys + last * size, size);
+    }
+    for (int64_t g = 0; g < rule->n_group; g++)
+        if (comes_behind(group_keys, g, last))
+            for (int64_t i = g * size; i < (g + 1) * size; i++) keys[i] = masked;
+}
+
+/* The experts of a token; `keys` has room for n_experts and the groups. False if a bias is NaN or
+ * infinite. */
+static bool choose(const gate_rule *rule, const float *scores, float *keys, int32_t *idx,
+                   float *best)
+{
+    int64_t n = rule->n_experts;
+    if (!rule->bias && rule->n_group == 1 && rule->n_masked == 0) { /* the paper's */
+        choose_topk(scores, n, rule->k, idx, best);
+        return true;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        keys[i] = rule->bias ? scores[i] + rule->bias[i] : scores[i];
+        if (!isfinite(keys[i])) return false;
+    }
+    mask_first(keys, n, rule->n_masked);
+    if (rule->n_group > 1) mask_groups(rule, keys, keys + n);
+    choose_topk(keys, n, rule->k, idx, best);
+    return true;
+}
+
+/* ---- weigh --------------------------------------------------------------------------------- */
+
+static void weigh(const gate_rule *rule, const float *scores, const int32_t *idx, float *weight)
 {
     float sum = 0.0f;
-    for (int64_t s = 0; s < k; s++) sum += weight[s];
-    for (int64_t s = 0; s < k; s++) weight[s] /= sum + 1e-20f;
+    for (int64_t s = 0; s < rule->k; s++) sum += weight[s] = scores[idx[s]];
+    float divisor = rule->normalises ? sum + 1e-20f : 1.0f;
+    for (int64_t s = 0; s < rule->k; s++) weight[s] = weight[s] / divisor * rule->scale;
 }
 
-static void spoil(float *scores, int64_t n, int32_t *idx, float *weight, int64_t k)
+/* ---- the three of them --------------------------------------------------------------------- */
+
+static void spoil(const gate_rule *rule, float *scores, int32_t *idx, float *weight)
 {
-    for (int64_t i = 0; i < n; i++) scores[i] = NAN;
-    for (int64_t s = 0; s < k; s++) {
+    for (int64_t i = 0; i < rule->n_experts; i++) scores[i] = NAN;
+    for (int64_t s = 0; s < rule->k; s++) {
         idx[s] = (int32_t)s;
         weight[s] = NAN;
     }
 }
 
-static void choose_task(void *context, int64_t task, int thread)
+static void tokens_task(void *context, int64_t task, int thread)
 {
-    (void)thread;
     const gate_job *job = context;
-    const dsmoe_layer_config *c = &job->layer->config;
-    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok, n_masked = job->layer->n_masked;
+    const gate_rule *rule = &job->rule;
+    float *keys = job->keys + 2 * rule->n_experts * thread;
     int64_t end = moe_min(job->n_tokens, (task + 1) * TOKENS_PER_TASK);
     for (int64_t t = task * TOKENS_PER_TASK; t < end; t++) {
-        float *scores = job->routing.scores + t * n, *weight = job->routing.topk_weight + t * k;
-        int32_t *idx = job->routing.topk_idx + t * k;
-        if (!job->layer->kernels->softmax(n, scores)) {
-            spoil(scores, n, idx, weight, k);
-            continue;
-        }
-        if (n_masked > 0)
-            choose_behind(scores, n, n_masked, k, idx, weight);
+        float *scores = job->routing.scores + t * rule->n_experts;
+        float *weight = job->routing.topk_weight + t * rule->k;
+        int32_t *idx = job->routing.topk_idx + t * rule->k;
+        if (score(job, scores) && choose(rule, scores, keys, idx, weight))
+            weigh(rule, scores, idx, weight);
         else
-            choose_topk(scores, n, k, idx, weight);
-        if (c->norm_topk_prob && k > 1) normalise(weight, k);
+            spoil(rule, scores, idx, weight);
     }
 }
 
-void gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, dsmoe_routing routing,
-                  thread_scratch *threads, int n_threads)
+float *gate_keys_place(arena *a, const dsmoe_layer *layer, int n_threads)
 {
-    gate_job job = {
-        .layer = layer, .x = x, .n_tokens = n_tokens, .routing = routing, .threads = threads};
+    return arena_take(a, 2 * layer->config.n_routed_experts * n_threads, sizeof(float));
+}
+
+void gate_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, dsmoe_routing routing,
+                  thread_scratch *threads, float *keys, int n_threads)
+{
+    gate_job job = {.layer = layer,
+                    .rule = rule_of(layer),
+                    .x = x,
+                    .n_tokens = n_tokens,
+                    .routing = routing,
+                    .threads = threads,
+                    .keys = keys};
     int64_t parts = moe_parts(layer->config.n_routed_experts, EXPERTS_PER_TASK);
     threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK) * parts, logits_task, &job);
-    threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), choose_task, &job);
+    threads_for(n_threads, moe_parts(n_tokens, TOKENS_PER_TASK), tokens_task, &job);
 }
 
 bool gate_is_spoilt(const dsmoe_layer *layer, dsmoe_routing routing, int64_t token)
@@ -151,40 +283,66 @@ dsmoe_status gate_check(const dsmoe_layer *layer, int64_t n_tokens, int64_t firs
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* Gradient by the chosen scores from that by the gate values: the same thing, unless they were
- * normalised: w_s = p_s / D, so dp_s = (dw_s - Σ_j dw_j·w_j) / D. */
-static void add_chosen(const dsmoe_layer_config *c, const int32_t *idx, const float *weight,
-                       const float *scores, const float *d_weight, float *d_scores)
+/* Choosing has no gradient, and so a bias has none either. What is left is that of the scores.
+ *
+ * Balance losses take each score's share p_i = s_i / Σ_j s_j, which differs from s_i where scores do not add up to
+ * 1: ds_i = (dp_i - Σ_j dp_j·p_j) / Σ_j s_j. */
+static void share_backward(int64_t n, const float *scores, float *d)
 {
-    int64_t k = c->num_experts_per_tok;
+    double mean = 0.0, sum = 1e-20;
+    for (int64_t i = 0; i < n; i++) {
+        mean += (double)d[i] * scores[i];
+        sum += scores[i];
+    }
+    for (int64_t i = 0; i < n; i++) d[i] = (float)((d[i] - mean / sum) / sum);
+}
+
+/* Gradient by the chosen scores from that by the gate values: w_s = scale·p_s, so dp_s = scale·dw_s; or
+ * normalised w_s = scale·p_s / D, so dp_s = (scale·dw_s - Σ_j dw_j·w_j) / D. */
+static void weigh_backward(const gate_rule *rule, const int32_t *idx, const float *weight,
+                           const float *scores, const float *d_weight, float *d)
+{
     double mean = 0.0, sum = 1.0;
-    if (c->norm_topk_prob && k > 1) {
+    if (rule->normalises) {
         sum = 1e-20;
-        for (int64_t s = 0; s < k; s++) {
+        for (int64_t s = 0; s < rule->k; s++) {
             mean += (double)d_weight[s] * weight[s];
             sum += scores[idx[s]];
         }
     }
-    for (int64_t s = 0; s < k; s++) d_scores[idx[s]] += (float)((d_weight[s] - mean) / sum);
+    for (int64_t s = 0; s < rule->k; s++)
+        d[idx[s]] += (float)(((double)rule->scale * d_weight[s] - mean) / sum);
+}
+
+/* From scores to logits, in place. */
+static void score_backward(const gate_rule *rule, const float *scores, float *d)
+{
+    int64_t n = rule->n_experts;
+    if (rule->scoring_func == DSMOE_SCORING_SIGMOID) {
+        for (int64_t i = 0; i < n; i++) d[i] *= scores[i] * (1.0f - scores[i]);
+        return;
+    }
+    double mean = 0.0; /* softmax: dl_i = s_i·(ds_i - Σ_j ds_j·s_j) */
+    for (int64_t i = 0; i < n; i++) mean += (double)d[i] * scores[i];
+    for (int64_t i = 0; i < n; i++) d[i] = scores[i] * (float)(d[i] - mean);
 }
 
 static void backward_task(void *context, int64_t task, int thread)
 {
     (void)thread;
     const gate_job *job = context;
-    const dsmoe_layer_config *c = &job->layer->config;
-    int64_t n = c->n_routed_experts, k = c->num_experts_per_tok;
+    const gate_rule *rule = &job->rule;
+    int64_t n = rule->n_experts, k = rule->k;
     int64_t end = moe_min(job->n_tokens, (task + 1) * TOKENS_PER_TASK);
     for (int64_t t = task * TOKENS_PER_TASK; t < end; t++) {
         const float *scores = job->routing.scores + t * n;
         const float *balance = job->d_scores + t / job->tokens_per_row * n;
         float *d = job->d_logits + t * n;
         for (int64_t i = 0; i < n; i++) d[i] = balance[i];
-        add_chosen(c, job->routing.topk_idx + t * k, job->routing.topk_weight + t * k, scores,
-                   job->d_topk_weight + t * k, d);
-        double mean = 0.0; /* softmax: dl_i = s_i·(ds_i - Σ_j ds_j·s_j) */
-        for (int64_t i = 0; i < n; i++) mean += (double)d[i] * scores[i];
-        for (int64_t i = 0; i < n; i++) d[i] = scores[i] * (float)(d[i] - mean);
+        if (rule->scoring_func == DSMOE_SCORING_SIGMOID) share_backward(n, scores, d);
+        weigh_backward(rule, job->routing.topk_idx + t * k, job->routing.topk_weight + t * k,
+                       scores, job->d_topk_weight + t * k, d);
+        score_backward(rule, scores, d);
     }
 }
 
@@ -193,6 +351,7 @@ void gate_backward(const dsmoe_layer *layer, int64_t n_tokens, dsmoe_routing rou
                    float *d_logits, int n_threads)
 {
     gate_job job = {.layer = layer,
+                    .rule = rule_of(layer),
                     .n_tokens = n_tokens,
                     .routing = routing,
                     .d_topk_weight = d_topk_weight,

@@ -31,6 +31,9 @@ static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer
 {
     if (!w || !w->gate || !w->experts)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "weights, router or experts are missing");
+    if (moe_topk_method(c) == DSMOE_TOPK_NOAUX_TC && !w->e_score_correction_bias)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "e_score_correction_bias is missing, which \"noaux_tc\" chooses by");
     for (int64_t i = 0; i < c->n_routed_experts; i++)
         if (!expert_is_complete(&w->experts[i]))
             return status_fail(error, DSMOE_ERROR_ARGUMENT, "expert %lld lacks a matrix",
@@ -74,13 +77,12 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
     }
     memcpy(table, weights->experts, size);
-    *made = (dsmoe_layer){.config = *config,
+    *made = (dsmoe_layer){.config = moe_config_own(config),
                           .kernels = kn,
                           .weights = *weights,
                           .is_f32 = weights_are_f32(config, weights),
                           .x_forms = weights_forms(config, weights),
                           .held = {0, config->n_routed_experts}};
-    made->config.scoring_func = NULL; /* softmax; the caller's string need not outlive the call */
     made->weights.experts = table;
     *layer = made;
     return DSMOE_OK;
@@ -106,9 +108,11 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     for (int64_t i = 0; i < n; i++)
         table[i] =
             expert_f32(&weights->experts[i], config->hidden_size, config->moe_intermediate_size);
-    moe_weights typed = {
-        matrix_f32(weights->gate, config->hidden_size), table,
-        expert_f32(&weights->shared_experts, config->hidden_size, moe_shared_width(config))};
+    moe_weights typed = {.gate = matrix_f32(weights->gate, config->hidden_size),
+                         .e_score_correction_bias = weights->e_score_correction_bias,
+                         .experts = table,
+                         .shared_experts = expert_f32(&weights->shared_experts, config->hidden_size,
+                                                      moe_shared_width(config))};
     dsmoe_status status = layer_create(config, &typed, kernels_get(), layer, error);
     free(table);
     return status;
@@ -192,6 +196,7 @@ typedef struct infer_space {
     experts experts;
     travel travel;
     thread_scratch *threads;
+    float *keys; /* of the gate */
     row_array h;
     float *out; /* routed rows; shared ones go straight to y */
 } infer_space;
@@ -215,6 +220,7 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
         .travel = travel_place(a, layer, n_tokens, piece_size(layer), TRAVEL_INFER, n_threads),
         .threads = scratch_place(a, layer->kernels, layer_longest(c),
                                  layer_ints_size(layer, n_tokens, n_guests), n_threads),
+        .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
     };
@@ -283,7 +289,7 @@ static dsmoe_status forward_piece(const dsmoe_layer *layer, const float *x, int6
 {
     const dsmoe_layer_config *c = &layer->config;
     int n_threads = s->experts.n_threads;
-    gate_forward(layer, x, n_tokens, s->routing, s->threads, n_threads);
+    gate_forward(layer, x, n_tokens, s->routing, s->threads, s->keys, n_threads);
     dsmoe_status status = check_piece(layer, n_tokens, first, s->routing, manner, error);
     dispatch_sort(&s->dispatch, c, s->routing.topk_idx, n_tokens);
     STATUS_TRY(travel_agree(&s->travel, layer, &s->dispatch, n_tokens, has_more, status, error));
@@ -361,7 +367,8 @@ dsmoe_status dsmoe_layer_route(const dsmoe_layer *layer, const float *x, int64_t
     infer_space s = infer_space_place(&a, layer, moe_min(n_tokens, piece), n_threads);
     for (int64_t t = 0; t < n_tokens; t += piece) {
         int64_t n = moe_min(piece, n_tokens - t);
-        gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads, n_threads);
+        gate_forward(layer, x + t * layer->config.hidden_size, n, s.routing, s.threads, s.keys,
+                     n_threads);
         STATUS_TRY(gate_check(layer, n, t, s.routing, error));
         copy_routing(&layer->config, &s.routing, t, n, &routing);
     }

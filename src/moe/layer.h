@@ -52,6 +52,7 @@ typedef struct train_space {
     experts experts;
     travel travel;
     thread_scratch *threads;
+    float *keys; /* of the gate */
     row_array h;
     float *out;               /* routed rows */
     float *weight, *d_weight; /* by row */

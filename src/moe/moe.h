@@ -14,6 +14,7 @@ typedef struct moe_expert {
 
 typedef struct moe_weights {
     matrix gate;
+    float *e_score_correction_bias; /* of the gate noaux_tc; else NULL */
     moe_expert *experts;
     moe_expert shared_experts;
 } moe_weights;
@@ -29,12 +30,18 @@ struct dsmoe_layer {
     moe_weights weights; /* `experts` is the layer's own copy of the table */
     bool is_f32;         /* all weights are float32, so that it can be trained */
     unsigned x_forms;    /* that its experts want of x: see ints.h */
-    int64_t n_masked;    /* highest-scoring experts of each token that it may not use; 0 but in a
+    int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
     expert_range held;   /* routed experts whose weights are here: all, unless ranks share them */
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */
 };
+
+/* What the words of a checked configuration mean. */
+dsmoe_scoring_func moe_scoring_func(const dsmoe_layer_config *c);
+dsmoe_topk_method moe_topk_method(const dsmoe_layer_config *c);
+/* A checked configuration whose words need not outlive the call. */
+dsmoe_layer_config moe_config_own(const dsmoe_layer_config *c);
 
 /* dsmoe_layer_create over weights of any type, with those kernels; `config` is checked already. */
 dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *weights,
@@ -75,15 +82,21 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
                            const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *router_seconds what the router took
- * of their time: scores, choice, sorting and balance losses. */
+/* Seconds that parts of a layer took. */
+typedef struct layer_times {
+    double router;  /* scores, choice, sorting and balance losses */
+    double sending; /* rows to and from other ranks, as far as nothing was computed meanwhile */
+    double waiting; /* for the other ranks to be as far as this one */
+} layer_times;
+
+/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. */
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
                                  int64_t sequence_length, float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 double *router_seconds, dsmoe_error *error);
+                                 layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
                             float *dx, dsmoe_layer_weights *gradients, bool accumulate,
-                            const dsmoe_workspace *workspace, double *router_seconds,
+                            const dsmoe_workspace *workspace, layer_times *times,
                             dsmoe_error *error);
 
 /* Width of the fused shared experts; 0 if there are none. */

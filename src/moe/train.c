@@ -32,6 +32,7 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
         .experts = layer_experts_place(a, layer, n_tokens),
         .travel = travel_place(a, layer, n_tokens, layer->most_tokens, TRAVEL_TRAIN, n_threads),
         .threads = scratch_place(a, layer->kernels, layer_longest(c), 0, n_threads),
+        .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
         .weight = arena_take(a, n_rows, sizeof(float)),
@@ -102,7 +103,7 @@ static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, con
     const dsmoe_layer_config *c = &layer->config;
     int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
     int64_t n_tokens = n_sequences * length;
-    gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->experts.n_threads);
+    gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->keys, s->experts.n_threads);
     dispatch_sort(&kept->dispatch, c, kept->routing.topk_idx, n_tokens);
     STATUS_TRY(gate_check(layer, n_tokens, 0, kept->routing, error));
     balance_batch batch = {c, kept->routing, n_sequences, length};
@@ -110,10 +111,16 @@ static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, con
     return DSMOE_OK;
 }
 
+static void add_travel(layer_times *times, const travel *t)
+{
+    times->sending += t->sending;
+    times->waiting += t->waiting;
+}
+
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
                                  int64_t sequence_length, float *y, void *saved_memory,
                                  size_t saved_size, dsmoe_layer_losses *losses,
-                                 const dsmoe_workspace *workspace, double *router_seconds,
+                                 const dsmoe_workspace *workspace, layer_times *times,
                                  dsmoe_error *error)
 {
     int64_t n_tokens;
@@ -132,7 +139,7 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64
 
     double start = clock_seconds();
     dsmoe_status status = forward_router(layer, x, &kept, &s, losses, error);
-    *router_seconds += clock_seconds() - start;
+    times->router += clock_seconds() - start;
     s.travel.wave.said = kept.said;
     STATUS_TRY(travel_agree(&s.travel, layer, &kept.dispatch, n_tokens, false, status, error));
     expert_rows arrays = {.g = kept.g, .u = kept.u, .h = s.h, .out = {s.out, y}};
@@ -143,6 +150,7 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64
                       .rows = &arrays,
                       .experts = &s.experts};
     STATUS_TRY(travel_forward(&s.travel, &pass, error));
+    add_travel(times, &s.travel);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
                  layer->config.n_shared_experts > 0, workspace->n_threads);
     kept.header->state = SAVED_READY;
@@ -155,9 +163,9 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
                                        dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
                                        dsmoe_error *error)
 {
-    double router = 0.0;
+    layer_times times = {0};
     return layer_forward_train(layer, x, n_sequences, sequence_length, y, saved_memory, saved_size,
-                               losses, workspace, &router, error);
+                               losses, workspace, &times, error);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
@@ -221,8 +229,8 @@ static void backward_router(const dsmoe_layer *layer, const float *x, const save
 
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy,
                             void *saved_memory, float *dx, dsmoe_layer_weights *gradients,
-                            bool accumulate, const dsmoe_workspace *workspace,
-                            double *router_seconds, dsmoe_error *error)
+                            bool accumulate, const dsmoe_workspace *workspace, layer_times *times,
+                            dsmoe_error *error)
 {
     if (!layer || !saved_memory || !gradients)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -260,12 +268,13 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
                       .experts = &s.experts};
     s.travel.wave.said = kept.said;
     STATUS_TRY(travel_backward(&s.travel, &pass, accumulate, error));
+    add_travel(times, &s.travel);
     combine_rows(layer, &kept.dispatch, n_tokens, s.out, NULL, dx,
                  layer->config.n_shared_experts > 0, n_threads);
 
     double start = clock_seconds();
     backward_router(layer, x, &kept, &s, gradients->gate, dx, accumulate && !layer->peers);
-    *router_seconds += clock_seconds() - start;
+    times->router += clock_seconds() - start;
     return DSMOE_OK;
 }
 
@@ -274,7 +283,7 @@ dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x, cons
                                   bool accumulate, const dsmoe_workspace *workspace,
                                   dsmoe_error *error)
 {
-    double router = 0.0;
-    return layer_backward(layer, x, dy, saved_memory, dx, gradients, accumulate, workspace, &router,
+    layer_times times = {0};
+    return layer_backward(layer, x, dy, saved_memory, dx, gradients, accumulate, workspace, &times,
                           error);
 }

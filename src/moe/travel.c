@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "peers/peers.h"
 
@@ -38,6 +39,12 @@ static parcel parcel_place(arena *a, int64_t hidden, int64_t n_tokens, int64_t n
     p.token = arena_take(a, n_rows, sizeof(int32_t));
     p.bytes = (dsmoe_bytes){a->base ? a->base + before : NULL, a->used - before};
     return p;
+}
+
+size_t travel_parcel_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows, bool backward)
+{
+    arena measure = arena_over(NULL);
+    return parcel_place(&measure, layer->config.hidden_size, n_tokens, n_rows, backward).bytes.size;
 }
 
 /* Memory for parcels to or from all ranks, so many rows of so many tokens together. */
@@ -130,7 +137,10 @@ dsmoe_status travel_agree(travel *t, const dsmoe_layer *layer, const dispatch *d
     if (!layer->peers) return mine;
     list_tokens(t, d, n_tokens);
     wave_say(&t->wave, mine, n_tokens, has_more, d->offsets, t->n_sent);
-    return wave_gather(&t->wave, mine, error);
+    double start = clock_seconds();
+    dsmoe_status status = wave_gather(&t->wave, mine, error);
+    t->waiting += clock_seconds() - start;
+    return status;
 }
 
 typedef struct packing_job {
@@ -198,27 +208,36 @@ static void expect(const travel *t, const unit_pass *p, unit_range round)
     }
 }
 
-static dsmoe_status begin_leaving(const travel *t, const unit_pass *p, unit_range round,
+static dsmoe_status begin_exchange(travel *t, double start, dsmoe_error *error)
+{
+    dsmoe_status status = peers_exchange_begin(t->wave.peers, t->send, t->receive, error);
+    t->sending += clock_seconds() - start;
+    return status;
+}
+
+static dsmoe_status begin_leaving(travel *t, const unit_pass *p, unit_range round,
                                   dsmoe_error *error)
 {
     const dsmoe_peers *peers = t->wave.peers;
     bool sends = is_in(round, peers->rank);
+    double start = clock_seconds();
     if (sends) pack(t, p);
     expect(t, p, round);
     for (int rank = 0; rank < peers->size; rank++) {
         t->send[rank] = sends ? t->leaving[rank].bytes : (dsmoe_bytes){0};
         t->receive[rank] = is_in(round, rank) ? t->coming[rank].bytes : (dsmoe_bytes){0};
     }
-    return peers->exchange_begin(peers->context, t->send, t->receive, error);
+    return begin_exchange(t, start, error);
 }
 
 /* Results, `width` numbers a row, go from where this rank has the guests' to where their ranks have theirs. */
-static dsmoe_status begin_return(const travel *t, unit_range round, float *guests, float *home,
+static dsmoe_status begin_return(travel *t, unit_range round, float *guests, float *home,
                                  int64_t width, dsmoe_error *error)
 {
     const wave *w = &t->wave;
     const dsmoe_peers *peers = w->peers;
     size_t size = (size_t)width * sizeof(float);
+    double start = clock_seconds();
     for (int rank = 0; rank < peers->size; rank++) {
         t->send[rank] = t->receive[rank] = (dsmoe_bytes){0};
         if (rank == peers->rank) continue;
@@ -229,17 +248,20 @@ static dsmoe_status begin_return(const travel *t, unit_range round, float *guest
             t->receive[rank] = (dsmoe_bytes){home + wave_first_row(w, peers->rank, rank) * width,
                                              (size_t)wave_rows(w, peers->rank, rank) * size};
     }
-    return peers->exchange_begin(peers->context, t->send, t->receive, error);
+    return begin_exchange(t, start, error);
 }
 
-static dsmoe_status arrive(const travel *t, dsmoe_error *error)
+static dsmoe_status arrive(travel *t, dsmoe_error *error)
 {
-    return t->wave.peers->exchange_end(t->wave.peers->context, error);
+    double start = clock_seconds();
+    dsmoe_status status = peers_exchange_end(t->wave.peers, error);
+    t->sending += clock_seconds() - start;
+    return status;
 }
 
 /* ---- guests -------------------------------------------------------------------------------- */
 
-/* Which units' g and u have room behind those of this rank's own rows; the same in forward and backward. */
+/* Which units' g and u have room after those of this rank's own rows; the same in forward and backward. */
 static void place_kept(const travel *t, const unit_pass *p)
 {
     const wave *w = &t->wave;
@@ -340,11 +362,9 @@ static experts *assign_all(const unit_pass *p)
     return p->experts;
 }
 
-/* What a rank computes at home it computes while rows travel. */
 static void begin_pass(travel *t, const unit_pass *p)
 {
     place_kept(t, p);
-    p->experts->travelling = t->wave.peers;
     t->experts.threads = p->experts->threads;
     t->experts.n_threads = p->experts->n_threads;
     t->experts.watch = p->experts->watch;
@@ -396,9 +416,7 @@ static dsmoe_status backward_round(travel *t, const unit_pass *p, unit_range rou
     experts_backward_rows(guests, p->x, p->dy);
     STATUS_TRY(
         begin_return(t, round, t->out, p->rows->out.routed, p->layer->config.hidden_size, error));
-    guests->travelling = t->wave.peers;
     experts_backward_weights(guests, p->x, p->dy, accumulate || has_begun(t, round));
-    guests->travelling = NULL;
     if (round.end == t->wave.peers->size) experts_backward(assign_shared(p), p->x, p->dy, false);
     STATUS_TRY(arrive(t, error));
     STATUS_TRY(begin_return(t, round, t->d_weight, p->rows->d_weight, 1, error));

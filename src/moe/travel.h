@@ -49,6 +49,7 @@ typedef struct travel {
     experts experts;
     float *g, *u, *h, *out, *d_weight; /* [capacity, …] */
     dsmoe_bytes *send, *receive;       /* [n_ranks] */
+    double sending, waiting;           /* seconds, see layer_times */
 } travel;
 
 /* For a unit of n_tokens here and of at most `most_tokens` anywhere; takes nothing if the layer is alone. */
@@ -59,6 +60,10 @@ travel travel_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int64_
 /* Rows that a rank takes in at a time; rows whose g and u it keeps from forward to backward, first its own. */
 int64_t travel_capacity(const dsmoe_layer *layer, int64_t most_tokens);
 int64_t travel_kept_rows(const dsmoe_layer *layer);
+
+/* Bytes of a message out. */
+size_t travel_parcel_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_rows,
+                          bool backward);
 
 /* This rank's unit. */
 typedef struct unit_pass {

@@ -10,6 +10,11 @@ enum { STATUS, TOKENS, HAS_MORE, SENT };
 
 static int64_t row_size(int n_ranks, int64_t n_experts) { return SENT + n_ranks + n_experts + 1; }
 
+size_t wave_said_size(int n_ranks, int64_t n_experts)
+{
+    return (size_t)row_size(n_ranks, n_experts) * sizeof(int32_t);
+}
+
 expert_range wave_held(int64_t n, int rank, int n_ranks)
 {
     return (expert_range){n * rank / n_ranks, n * (rank + 1) / n_ranks};
@@ -54,7 +59,7 @@ void wave_say(const wave *w, dsmoe_status status, int64_t n_tokens, bool has_mor
 dsmoe_status wave_gather(const wave *w, dsmoe_status mine, dsmoe_error *error)
 {
     int n_ranks = w->peers->size;
-    size_t size = (size_t)row_size(n_ranks, w->n_experts) * sizeof *w->said;
+    size_t size = wave_said_size(n_ranks, w->n_experts);
     for (int i = 0; i < n_ranks; i++) w->parts[i] = (dsmoe_bytes){row_of(w, i), size};
     dsmoe_error lost;
     dsmoe_status status = peers_gather(w->peers, w->parts, &lost);

@@ -21,6 +21,9 @@ typedef struct wave {
     int64_t *load;               /* [n_ranks] of scratch */
 } wave;
 
+/* Bytes that each rank tells. */
+size_t wave_said_size(int n_ranks, int64_t n_routed_experts);
+
 /* `said` apart, as training keeps it for backward. Nothing at all if the layer is alone. */
 int32_t *wave_place_said(arena *a, const dsmoe_layer *layer);
 wave wave_place(arena *a, const dsmoe_layer *layer, int64_t capacity);

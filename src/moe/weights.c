@@ -1,6 +1,7 @@
 /* weights.c - the parameters of a layer: memory and initial values. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/memory.h"
@@ -23,12 +24,19 @@ static dsmoe_layer_weights *place_weights(arena *a, const dsmoe_layer_config *c)
     dsmoe_layer_weights *w = arena_take(a, 1, sizeof *w);
     dsmoe_expert_weights *experts = arena_take(a, c->n_routed_experts, sizeof *experts);
     float *gate = arena_take(a, c->n_routed_experts * c->hidden_size, sizeof(float));
+    float *bias = moe_topk_method(c) == DSMOE_TOPK_NOAUX_TC
+                      ? arena_take(a, c->n_routed_experts, sizeof(float))
+                      : NULL;
     for (int64_t e = 0; e < c->n_routed_experts; e++) {
         dsmoe_expert_weights expert = place_expert(a, c->hidden_size, c->moe_intermediate_size);
         if (a->base) experts[e] = expert;
     }
     dsmoe_expert_weights shared = place_expert(a, c->hidden_size, moe_shared_width(c));
-    if (a->base) *w = (dsmoe_layer_weights){gate, experts, shared};
+    if (a->base)
+        *w = (dsmoe_layer_weights){.gate = gate,
+                                   .e_score_correction_bias = bias,
+                                   .experts = experts,
+                                   .shared_experts = shared};
     return w;
 }
 
@@ -106,6 +114,8 @@ dsmoe_status dsmoe_layer_weights_init(const dsmoe_layer_config *config,
     int64_t hidden = config->hidden_size, n_experts = config->n_routed_experts;
     float bound = (float)(1.0 / sqrt((double)hidden));
     init_matrix(weights->gate, n_experts * hidden, 0.0f, bound, seed, 0, n_threads);
+    if (weights->e_score_correction_bias)
+        memset(weights->e_score_correction_bias, 0, (size_t)n_experts * sizeof(float));
     /* Stream numbers depend on the expert alone: adding experts leaves the others as they were. */
     int64_t size = hidden * config->moe_intermediate_size;
     for (int64_t e = 0; e < n_experts; e++)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/status.h"
 
@@ -203,9 +204,22 @@ static dsmoe_status begin(mpi_table *t, enum call_kind kind, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* Waiting inside MPI would keep a processor busy, which ranks and threads beside this one may need: rank 0 may write a
+ * checkpoint meanwhile. So a rank looks for a while, as most waits are short, and then sleeps between looks. A simulator's
+ * clock, however, moves inside MPI alone. */
 static void drain(mpi_table *t)
 {
-    while (t->n_due > 0 && t->lost.status == DSMOE_OK) move(t, true);
+    enum { LOOKS = 1000 };
+    const struct timespec nap = {.tv_nsec = 20000};
+#ifdef SMPI_H
+    const bool waits = true;
+#else
+    const bool waits = false;
+#endif
+    for (int n = 0; t->n_due > 0 && t->lost.status == DSMOE_OK; n++) {
+        if (move(t, waits)) n = 0;
+        if (n > LOOKS) nanosleep(&nap, NULL);
+    }
 }
 
 static dsmoe_status finish(mpi_table *t, dsmoe_error *error)

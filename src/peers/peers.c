@@ -1,6 +1,8 @@
 /* peers.c - the table of functions that joins several ranks, called with care. */
 #include "peers/peers.h"
 
+#include "base/threads.h"
+
 dsmoe_status peers_agree(const dsmoe_peers *p, dsmoe_status mine, dsmoe_error *error)
 {
     if (!p) return mine;
@@ -43,10 +45,25 @@ dsmoe_status peers_gather(const dsmoe_peers *p, const dsmoe_bytes *parts, dsmoe_
     return p ? p->gather(p->context, parts, error) : DSMOE_OK;
 }
 
-dsmoe_status peers_exchange(const dsmoe_peers *p, const dsmoe_bytes *send,
-                            const dsmoe_bytes *receive, dsmoe_error *error)
+dsmoe_status peers_exchange_begin(const dsmoe_peers *p, const dsmoe_bytes *send,
+                                  const dsmoe_bytes *receive, dsmoe_error *error)
 {
     if (!p) return DSMOE_OK;
     STATUS_TRY(p->exchange_begin(p->context, send, receive, error));
+    threads_set_between(p->poll, p->context);
+    return DSMOE_OK;
+}
+
+dsmoe_status peers_exchange_end(const dsmoe_peers *p, dsmoe_error *error)
+{
+    if (!p) return DSMOE_OK;
+    threads_set_between(NULL, NULL);
     return p->exchange_end(p->context, error);
+}
+
+dsmoe_status peers_exchange(const dsmoe_peers *p, const dsmoe_bytes *send,
+                            const dsmoe_bytes *receive, dsmoe_error *error)
+{
+    STATUS_TRY(peers_exchange_begin(p, send, receive, error));
+    return peers_exchange_end(p, error);
 }

@@ -20,9 +20,10 @@ dsmoe_status peers_broadcast(const dsmoe_peers *p, int root, void *bytes, size_t
 dsmoe_status peers_gather(const dsmoe_peers *p, const dsmoe_bytes *parts, dsmoe_error *error);
 dsmoe_status peers_exchange(const dsmoe_peers *p, const dsmoe_bytes *send,
                             const dsmoe_bytes *receive, dsmoe_error *error);
-static inline void peers_poll(const dsmoe_peers *p)
-{
-    if (p && p->poll) p->poll(p->context);
-}
+/* Its two halves. In between this thread polls before each task of threads_for, so that bytes travel while it
+ * computes. */
+dsmoe_status peers_exchange_begin(const dsmoe_peers *p, const dsmoe_bytes *send,
+                                  const dsmoe_bytes *receive, dsmoe_error *error);
+dsmoe_status peers_exchange_end(const dsmoe_peers *p, dsmoe_error *error);
 
 #endif

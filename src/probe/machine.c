@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
@@ -83,3 +84,5 @@ dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, const void *me
 }
 
 int dsmoe_machine_threads(void) { return threads_available(); }
+
+uint64_t dsmoe_machine_memory(void) { return memory_available(); }

@@ -223,6 +223,10 @@ static void put_step(FILE *text, const void *context)
     put_member(text, "imbalance", s->imbalance);
     fprintf(text, ",\"skipped\":%" PRId64 ",\"time\":%lld.%03ld", s->skipped, (long long)now.tv_sec,
             now.tv_nsec / 1000000);
+    if (!s->has_ranks) return;
+    put_member(text, "computing", s->computing);
+    put_member(text, "sending", s->sending);
+    put_member(text, "waiting", s->waiting);
 }
 
 dsmoe_status metrics_put_step(metrics *m, const metrics_step *s, dsmoe_error *error)

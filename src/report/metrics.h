@@ -6,7 +6,8 @@
  *            {…}, settings {…}, data {n_tokens, n_train, n_held_out, …}
  *   change   step, settings {"key": [before, after], …}: what a resumed run does differently from here on
  *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss (means since the
- *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time
+ *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time;
+ *            of several ranks also seconds: computing, sending, waiting
  *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean
  *   eval     step, loss, kinds {"name": loss, …} (may be absent)
  *   sample   step, prompt, text
@@ -40,6 +41,8 @@ typedef struct metrics_step {
     double loss, aux_loss, device_loss, lr, grad_norm, tokens_per_s, imbalance;
     const dsmoe_layer_losses *layers; /* [n_layers] */
     int64_t n_layers;
+    bool has_ranks; /* then also seconds since the last such line that rank 0 was */
+    double computing, sending, waiting;
 } metrics_step;
 
 /* Each appends one line and flushes it. A failed write is an error that names the file. */

@@ -59,6 +59,16 @@ static void read_layers(reading *r, double step, const json_node *losses)
     }
 }
 
+/* Seconds become shares. */
+static void read_times(reading *r, double step, const json_node *line)
+{
+    static const char *const keys[] = {"computing", "sending", "waiting"};
+    double seconds[3], sum = 0;
+    for (int i = 0; i < 3; i++) sum += seconds[i] = line_number(line, keys[i]);
+    for (int i = 0; i < 3 && sum > 0; i++) /* not so for a NaN */
+        series_add(&r->run->numbers[RUN_COMPUTING + i], step, seconds[i] / sum);
+}
+
 static void read_step(reading *r, const json_node *line)
 {
     static const struct {
@@ -76,6 +86,7 @@ static void read_step(reading *r, const json_node *line)
     if (!(step >= 0)) return;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         series_add(&run->numbers[keys[i].number], step, line_number(line, keys[i].key));
+    read_times(r, step, line);
     read_layers(r, step, line_array(line, "aux_loss_layers"));
     run->step = step;
     run->tokens = line_number(line, "tokens");
@@ -157,8 +168,43 @@ static void read_skip(reading *r, const json_node *line)
     r->run->skips[r->run->n_skips++] = line_reader_take(&r->lines);
 }
 
+size_t run_history_devices(const run_history *run)
+{
+    const char *parallel = line_text(run->start, "parallel");
+    bool divided = parallel && !strcmp(parallel, "experts");
+    double n = divided ? line_number(run->start, "ranks")
+                       : line_number(line_object(run->start, "settings"), "device_groups");
+    return n > 1 && n < 1e6 ? (size_t)n : 0;
+}
+
+/* Rows for the experts of one layer's busiest device over the mean; NAN if it has none. */
+static double device_rows(const json_node *layer, size_t n_devices)
+{
+    size_t n = line_count(layer);
+    double most = 0, all = 0;
+    for (size_t d = 0; d < n_devices; d++) {
+        double rows = 0;
+        for (size_t e = n * d / n_devices; e < n * (d + 1) / n_devices; e++)
+            rows += line_item(layer, e);
+        most = fmax(most, rows);
+        all += rows;
+    }
+    return all > 0 ? most * (double)n_devices / all : (double)NAN;
+}
+
+static void read_device_rows(reading *r, const json_node *line)
+{
+    const json_node *load = line_array(line, "load");
+    size_t n_devices = run_history_devices(r->run);
+    double worst = NAN;
+    for (size_t i = 0; n_devices > 0 && i < line_count(load); i++)
+        worst = fmax(worst, device_rows(line_item_array(load, i), n_devices));
+    if (worst > 0) series_add(&r->run->numbers[RUN_DEVICE_ROWS], line_number(line, "step"), worst);
+}
+
 static void read_load(reading *r, const json_node *line)
 {
+    read_device_rows(r, line);
     if (!load_history_add(&r->run->load, line_number(line, "step"), line_array(line, "load")))
         r->out_of_memory = true;
 }

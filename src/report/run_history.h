@@ -17,6 +17,10 @@ typedef enum run_number {
     RUN_GRAD_NORM,
     RUN_TOKENS_PER_S,
     RUN_IMBALANCE,
+    RUN_COMPUTING, /* shares of the time; of several ranks only */
+    RUN_SENDING,
+    RUN_WAITING,
+    RUN_DEVICE_ROWS, /* of the load lines: rows of the busiest device over the mean */
     RUN_HELD_OUT,
     RUN_NUMBERS,
 } run_number;
@@ -56,6 +60,9 @@ dsmoe_status run_history_read(run_history *run, const char *path, dsmoe_error *e
 dsmoe_status run_history_parse(run_history *run, line_reader lines, const char *name,
                                dsmoe_error *error);
 void run_history_free(run_history *run);
+
+/* Devices that the experts are divided over: ranks, or groups of the device-level balance loss; 0: none. */
+size_t run_history_devices(const run_history *run);
 
 /* The number in the model of the i-th MoE layer. */
 size_t run_history_layer(const run_history *run, size_t i);

@@ -253,6 +253,37 @@ static void put_device_balance(FILE *html, const run_history *run)
                    "All layers together, over the groups of experts.", "balance loss", NAN);
 }
 
+static void put_device_rows(FILE *html, const run_history *run)
+{
+    char about[256], digits[DIGITS];
+    snprintf(about, sizeof about,
+             "Rows that reach the experts of the busiest of %s devices over the mean, in the worst"
+             " layer; 1 would be even.",
+             digits_group((double)run_history_devices(run), digits));
+    put_single(html, run, RUN_DEVICE_ROWS, "Rows per device", about, "× the mean", 1);
+}
+
+/* Several ranks: what the first one does with its time. */
+static void put_times(FILE *html, const run_history *run)
+{
+    const series *s = run->numbers;
+    if (s[RUN_COMPUTING].count == 0) return;
+    const chart_line lines[] = {
+        {"computing", "t0", s[RUN_COMPUTING].points, s[RUN_COMPUTING].count, 0},
+        {"sending", "t1", s[RUN_SENDING].points, s[RUN_SENDING].count, 0},
+        {"waiting", "t2", s[RUN_WAITING].points, s[RUN_WAITING].count, 0}};
+    chart c = make_chart(run, "Where the time goes", "share of the time");
+    c.lines = lines;
+    c.n_lines = 3;
+    c.y_low = 0;
+    page_card_open(
+        html, "Where the time goes",
+        "Of the first rank: computing, sending gradients, weights and rows of experts, and"
+        " waiting for the other ranks.");
+    chart_put(html, &c);
+    page_card_close(html);
+}
+
 static void put_charts(FILE *html, const run_history *run)
 {
     fputs("<div class=\"grid2\">\n", html);
@@ -260,12 +291,14 @@ static void put_charts(FILE *html, const run_history *run)
     put_single(html, run, RUN_LR, "Learning rate", "As the schedule has it.", "learning rate", 0);
     put_balance(html, run);
     put_device_balance(html, run);
+    put_device_rows(html, run);
     put_single(html, run, RUN_IMBALANCE, "Worst imbalance",
                "The busiest expert’s load over the mean of its layer, in the worst layer; 1 would"
                " be even.",
                "× the mean", 1);
     put_single(html, run, RUN_TOKENS_PER_S, "Speed", "Tokens trained on in a second.",
                "tokens per second", 0);
+    put_times(html, run);
     fputs("</div>\n", html);
 }
 

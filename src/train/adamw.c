@@ -2,7 +2,7 @@
  *
  * Norms of chunks are added in the order of the chunks, whoever computed them, so that the sum depends
  * neither on threads nor on ranks. A chunk is the same for weight, gradient and both moments, each of
- * which is read and written once, by its owner, who sends the new weights to all. */
+ * which is read and written once, by its owner. */
 #include "train/adamw.h"
 
 #include <math.h>
@@ -54,10 +54,11 @@ static void norm_task(void *context, int64_t task, int thread)
 /* Everybody's norms to all, in `norms`. */
 static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
 {
-    const dsmoe_trainer *t = j->trainer;
+    dsmoe_trainer *t = j->trainer;
     const dsmoe_peers *p = t->options.peers;
     dsmoe_bytes *lists = j->space.lists;
     if (!p) return DSMOE_OK;
+    double start = clock_seconds();
     for (int r = 0; r < p->size; r++) lists[r].size = 0;
     for (int64_t i = 0; i < t->shares.n_chunks; i++)
         lists[shares_chunk(t, i).owner].size += sizeof(double);
@@ -72,6 +73,9 @@ static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
         memcpy(&j->space.norms[i], of->bytes, sizeof(double));
         of->bytes = (char *)of->bytes + sizeof(double);
     }
+    double waited = clock_seconds() - start;
+    t->times.waiting += waited;
+    t->times.optimizer -= waited;
     return DSMOE_OK;
 }
 
@@ -100,21 +104,6 @@ static void step_task(void *context, int64_t task, int thread)
                       t->first_moment + c.own, t->second_moment + c.own);
 }
 
-/* The owners' new weights to everybody. */
-static dsmoe_status share_weights(const adamw_job *j, dsmoe_error *error)
-{
-    const dsmoe_trainer *t = j->trainer;
-    for (int64_t i = 0; t->options.peers && i < t->shares.n_sections; i++) {
-        const section *s = &t->shares.sections[i];
-        for (int r = 0; r < t->options.peers->size; r++)
-            j->space.lists[r] =
-                (dsmoe_bytes){t->weights + s->begin + s->cuts[r],
-                              (size_t)(s->cuts[r + 1] - s->cuts[r]) * sizeof(float)};
-        STATUS_TRY(peers_gather(t->options.peers, j->space.lists, error));
-    }
-    return DSMOE_OK;
-}
-
 static void prepare_step(adamw_job *j, double lr, double norm)
 {
     const dsmoe_trainer_options *o = &j->trainer->options;
@@ -141,12 +130,14 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     STATUS_TRY(square_norm(&job, &sum, error));
     double norm = sqrt(sum) / (double)t->n_batches;
     *update = (dsmoe_update){norm, !isfinite(norm)};
-    if (update->skipped) return DSMOE_OK;
+    if (update->skipped) {
+        t->times.optimizer += clock_seconds() - start;
+        return DSMOE_OK;
+    }
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
-    double computed = clock_seconds();
-    t->times.optimizer += computed - start;
-    STATUS_TRY(share_weights(&job, error));
-    t->times.sending += clock_seconds() - computed;
+    double sent = timed_peers_take(&t->timed);
+    t->times.optimizer += clock_seconds() - start - sent;
+    t->times.sending += sent;
     return DSMOE_OK;
 }

@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
+#include "train/latent_attention.h"
 #include "train/linear_backward.h"
 
 enum { QUERIES = 72 };
@@ -23,13 +24,30 @@ enum { QUERIES = 72 };
 
 typedef struct attention_space {
     thread_scratch *threads;
-    float *p, *ds;               /* [n_threads, QUERIES, sequence_length] */
-    float *dq, *dk, *dv, *heads; /* gradients, as in attention_saved */
+    float *p, *ds;     /* [n_threads, QUERIES, sequence_length] */
+    attention_saved d; /* gradients */
+    latent_space latent;
 } attention_space;
 
-static int64_t kv_width(const dsmoe_config *c)
+/* Numbers of a token's queries, keys, values, and of what its heads give. */
+static int64_t q_width(const dsmoe_config *c)
+{
+    return config_head_dim(c) * c->num_attention_heads;
+}
+
+static int64_t k_width(const dsmoe_config *c)
 {
     return config_head_dim(c) * c->num_key_value_heads;
+}
+
+static int64_t v_width(const dsmoe_config *c)
+{
+    return config_value_dim(c) * c->num_key_value_heads;
+}
+
+static int64_t heads_width(const dsmoe_config *c)
+{
+    return config_value_dim(c) * c->num_attention_heads;
 }
 
 static int64_t count_tokens(const attention_batch *b)
@@ -37,30 +55,45 @@ static int64_t count_tokens(const attention_batch *b)
     return b->n_sequences * b->sequence_length;
 }
 
+/* Of these rows a batch may have more than any memory, which the arena finds out. */
+static size_t row_size(int64_t width) { return (size_t)width * sizeof(float); }
+
 attention_saved attention_saved_place(arena *a, const attention_batch *b)
 {
-    int64_t n = count_tokens(b), hidden = b->config->hidden_size, kv = kv_width(b->config);
+    const dsmoe_config *c = b->config;
+    int64_t n = count_tokens(b);
     return (attention_saved){
-        .q = arena_take(a, n * hidden, sizeof(float)),
-        .k = arena_take(a, n * kv, sizeof(float)),
-        .v = arena_take(a, n * kv, sizeof(float)),
-        .heads = arena_take(a, n * hidden, sizeof(float)),
+        .q = arena_take(a, n, row_size(q_width(c))),
+        .k = arena_take(a, n, row_size(k_width(c))),
+        .v = arena_take(a, n, row_size(v_width(c))),
+        .heads = arena_take(a, n, row_size(heads_width(c))),
+        .latent = arena_take(a, n, row_size(c->kv_lora_rank)),
+        .q_a = arena_take(a, n, row_size(c->q_lora_rank)),
     };
+}
+
+/* The longest row of any operand. */
+static int64_t longest(const dsmoe_config *c)
+{
+    int64_t all[] = {c->hidden_size, heads_width(c), c->kv_lora_rank, c->q_lora_rank,
+                     config_head_dim(c)};
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] > most) most = all[i];
+    return most;
 }
 
 static attention_space space_place(arena *a, const attention_batch *b)
 {
     int64_t block = b->n_threads * QUERIES * b->sequence_length;
-    attention_saved gradients = attention_saved_place(a, b);
-    return (attention_space){
-        .threads = scratch_place(a, b->kernels, b->config->hidden_size, 0, b->n_threads),
+    attention_space s = {
+        .d = attention_saved_place(a, b),
+        .threads = scratch_place(a, b->kernels, longest(b->config), 0, b->n_threads),
         .p = arena_take(a, block, sizeof(float)),
         .ds = arena_take(a, block, sizeof(float)),
-        .dq = gradients.q,
-        .dk = gradients.k,
-        .dv = gradients.v,
-        .heads = gradients.heads,
     };
+    if (config_is_latent(b->config)) s.latent = latent_place(a, b);
+    return s;
 }
 
 size_t attention_train_size(const attention_batch *batch)
@@ -76,10 +109,13 @@ typedef struct attention_job {
     const attention_batch *batch;
     attention_saved saved;
     attention_space space;
-    int64_t head_dim, group; /* query heads that share a key head */
-    int64_t n_blocks;        /* of queries in a sequence */
-    float *q, *k;            /* what turn_task turns, */
-    const float *sin;        /* and which way */
+    int64_t key_dim, value_dim;  /* of a head */
+    int64_t q_row, k_row, v_row; /* numbers from one token to the next */
+    int64_t heads_row;
+    int64_t group;    /* query heads that share a key head */
+    int64_t n_blocks; /* of queries in a sequence */
+    float *q, *k;     /* what turn_task turns, */
+    const float *sin; /* and which way */
 } attention_job;
 
 static attention_job make_job(const attention_batch *b, attention_saved saved, void *workspace)
@@ -89,7 +125,12 @@ static attention_job make_job(const attention_batch *b, attention_saved saved, v
     return (attention_job){.batch = b,
                            .saved = saved,
                            .space = space_place(&a, b),
-                           .head_dim = config_head_dim(c),
+                           .key_dim = config_head_dim(c),
+                           .value_dim = config_value_dim(c),
+                           .q_row = q_width(c),
+                           .k_row = k_width(c),
+                           .v_row = v_width(c),
+                           .heads_row = heads_width(c),
                            .group = c->num_attention_heads / c->num_key_value_heads,
                            .n_blocks = moe_parts(b->sequence_length, QUERIES)};
 }
@@ -100,12 +141,12 @@ static void turn_task(void *context, int64_t token, int thread)
     (void)thread;
     const attention_job *j = context;
     const dsmoe_config *c = j->batch->config;
-    int64_t dim = j->head_dim, half = dim / 2, place = token % j->batch->sequence_length;
+    int64_t dim = j->key_dim, half = dim / 2, place = token % j->batch->sequence_length;
     const float *cosines = j->batch->cos + place * half, *sines = j->sin + place * half;
-    float *q = j->q + token * c->hidden_size, *k = j->k + token * kv_width(c);
+    float *q = j->q + token * j->q_row, *k = j->k + token * j->k_row;
     for (int64_t h = 0; h < c->num_attention_heads; h++)
         rope_turn(dim, cosines, sines, q + h * dim);
-    j->batch->kernels->scale(c->hidden_size, 1.0f / sqrtf((float)dim), q);
+    j->batch->kernels->scale(j->q_row, 1.0f / sqrtf((float)dim), q);
     for (int64_t h = 0; h < c->num_key_value_heads; h++)
         rope_turn(dim, cosines, sines, k + h * dim);
 }
@@ -120,38 +161,42 @@ static void turn(attention_job *j, float *q, float *k, const float *sin)
 
 /* ---- one block of queries -------------------------------------------------------------------- */
 
-/* Queries [first, end) of a head in a sequence, with the keys [0, end). */
+/* Queries [first, end) of a head in a sequence, with the keys [0, end). Where its first query and the sequence's
+ * first key lie, in what is kept and in its gradient. */
 typedef struct query_block {
     int64_t first, end;
-    int64_t query; /* where its first query lies in q, heads and their gradients */
-    int64_t key;   /* where the sequence's first key lies in k, v and their gradients */
+    int64_t q, heads;
+    int64_t k, v;
 } query_block;
 
 static query_block block_of(const attention_job *j, int64_t sequence, int64_t head, int64_t block)
 {
     const attention_batch *b = j->batch;
     int64_t first = b->sequence_length * block / j->n_blocks, row = sequence * b->sequence_length;
+    int64_t key_head = head / j->group;
     return (query_block){
         .first = first,
         .end = b->sequence_length * (block + 1) / j->n_blocks,
-        .query = (row + first) * b->config->hidden_size + head * j->head_dim,
-        .key = row * kv_width(b->config) + head / j->group * j->head_dim,
+        .q = (row + first) * j->q_row + head * j->key_dim,
+        .heads = (row + first) * j->heads_row + head * j->value_dim,
+        .k = row * j->k_row + key_head * j->key_dim,
+        .v = row * j->v_row + key_head * j->value_dim,
     };
 }
 
 /* p [queries, end] of a block. */
-static void weigh(const attention_job *j, query_block q, gemm *g, float *p)
+static void weigh(const attention_job *j, query_block b, gemm *g, float *p)
 {
     const kernels *kn = j->batch->kernels;
-    int64_t hidden = j->batch->config->hidden_size, n = q.end - q.first;
-    gemm_nt_load(g, (rows){j->saved.q + q.query, hidden, NULL}, n, j->head_dim);
-    gemm_nt(g, matrix_f32(j->saved.k + q.key, kv_width(j->batch->config)), q.end, p, q.end);
+    int64_t n = b.end - b.first;
+    gemm_nt_load(g, (rows){j->saved.q + b.q, j->q_row, NULL}, n, j->key_dim);
+    gemm_nt(g, matrix_f32(j->saved.k + b.k, j->k_row), b.end, p, b.end);
     for (int64_t r = 0; r < n; r++) {
-        float *row = p + r * q.end, max = -INFINITY, sum = 0.0f;
-        int64_t visible = q.first + r + 1;
+        float *row = p + r * b.end, max = -INFINITY, sum = 0.0f;
+        int64_t visible = b.first + r + 1;
         kn->softmax_part(visible, row, &max, &sum);
         kn->scale(visible, 1.0f / sum, row);
-        memset(row + visible, 0, (size_t)(q.end - visible) * sizeof *row);
+        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
     }
 }
 
@@ -160,85 +205,96 @@ static void weigh(const attention_job *j, query_block q, gemm *g, float *p)
 static void attend_task(void *context, int64_t task, int thread)
 {
     const attention_job *j = context;
-    const dsmoe_config *c = j->batch->config;
-    int64_t n_heads = c->num_attention_heads;
-    query_block q =
+    int64_t n_heads = j->batch->config->num_attention_heads;
+    query_block b =
         block_of(j, task / j->n_blocks / n_heads, task / j->n_blocks % n_heads, task % j->n_blocks);
     float *p = j->space.p + thread * QUERIES * j->batch->sequence_length;
     gemm *g = &j->space.threads[thread].gemm;
-    weigh(j, q, g, p);
-    gemm_nn(g, (rows){p, q.end, NULL}, q.end - q.first,
-            (rows){j->saved.v + q.key, kv_width(c), NULL}, q.end, j->head_dim,
-            j->saved.heads + q.query, c->hidden_size, false);
+    weigh(j, b, g, p);
+    gemm_nn(g, (rows){p, b.end, NULL}, b.end - b.first, (rows){j->saved.v + b.v, j->v_row, NULL},
+            b.end, j->value_dim, j->saved.heads + b.heads, j->heads_row, false);
+}
+
+/* Queries, keys and values, as backward needs them. */
+static void project(attention_job *j, const layer_weights *w, const float *x)
+{
+    const attention_batch *b = j->batch;
+    if (config_is_latent(b->config)) {
+        latent_forward(b, w, x, &j->saved, &j->space.latent, j->space.threads);
+        return;
+    }
+    int64_t hidden = b->config->hidden_size, n = count_tokens(b);
+    rows in = {x, hidden, NULL};
+    const product products[] = {
+        {in, n, hidden, w->q_proj.weight, w->q_proj.bias, j->q_row, j->saved.q},
+        {in, n, hidden, w->k_proj.weight, w->k_proj.bias, j->k_row, j->saved.k},
+        {in, n, hidden, w->v_proj.weight, w->v_proj.bias, j->v_row, j->saved.v},
+    };
+    linear_run(products, 3, j->space.threads, b->n_threads);
+    turn(j, j->saved.q, j->saved.k, b->sin);
 }
 
 void attention_train_forward(const attention_batch *b, const layer_weights *w, const float *x,
                              attention_saved saved, float *y, void *workspace)
 {
     const dsmoe_config *c = b->config;
-    int64_t hidden = c->hidden_size, kv = kv_width(c), n = count_tokens(b);
     attention_job j = make_job(b, saved, workspace);
-    rows in = {x, hidden, NULL}, heads = {saved.heads, hidden, NULL};
-    const product products[] = {
-        {in, n, hidden, w->q_proj.weight, w->q_proj.bias, hidden, saved.q},
-        {in, n, hidden, w->k_proj.weight, w->k_proj.bias, kv, saved.k},
-        {in, n, hidden, w->v_proj.weight, w->v_proj.bias, kv, saved.v},
-    };
-    linear_run(products, 3, j.space.threads, b->n_threads);
-    turn(&j, saved.q, saved.k, b->sin);
+    project(&j, w, x);
     threads_for(b->n_threads, b->n_sequences * c->num_attention_heads * j.n_blocks, attend_task,
                 &j);
-    const product out = {heads, n, hidden, w->o_proj.weight, w->o_proj.bias, hidden, y};
+    rows heads = {saved.heads, j.heads_row, NULL};
+    const product out = {
+        heads, count_tokens(b), j.heads_row, w->o_proj.weight, w->o_proj.bias, c->hidden_size, y};
     linear_run(&out, 1, j.space.threads, b->n_threads);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
 /* ds of a block, over dp. */
-static void d_weigh(const attention_job *j, query_block q, gemm *g, const float *p, float *ds)
+static void d_weigh(const attention_job *j, query_block b, gemm *g, const float *p, float *ds)
 {
-    int64_t hidden = j->batch->config->hidden_size, n = q.end - q.first;
-    gemm_nt_load(g, (rows){j->space.heads + q.query, hidden, NULL}, n, j->head_dim);
-    gemm_nt(g, matrix_f32(j->saved.v + q.key, kv_width(j->batch->config)), q.end, ds, q.end);
+    int64_t n = b.end - b.first;
+    gemm_nt_load(g, (rows){j->space.d.heads + b.heads, j->heads_row, NULL}, n, j->value_dim);
+    gemm_nt(g, matrix_f32(j->saved.v + b.v, j->v_row), b.end, ds, b.end);
     for (int64_t r = 0; r < n; r++) {
-        const float *o = j->saved.heads + q.query + r * hidden;
-        const float *d = j->space.heads + q.query + r * hidden;
+        const float *o = j->saved.heads + b.heads + r * j->heads_row;
+        const float *d = j->space.d.heads + b.heads + r * j->heads_row;
         float mean = 0.0f; /* Σ do·o is Σ p·dp */
-        for (int64_t i = 0; i < j->head_dim; i++) mean += o[i] * d[i];
-        int64_t visible = q.first + r + 1;
-        float *row = ds + r * q.end;
-        j->batch->kernels->softmax_backward(visible, p + r * q.end, row, mean, row);
-        memset(row + visible, 0, (size_t)(q.end - visible) * sizeof *row);
+        for (int64_t i = 0; i < j->value_dim; i++) mean += o[i] * d[i];
+        int64_t visible = b.first + r + 1;
+        float *row = ds + r * b.end;
+        j->batch->kernels->softmax_backward(visible, p + r * b.end, row, mean, row);
+        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
     }
 }
 
-static void d_block(const attention_job *j, query_block q, int thread)
+static void d_block(const attention_job *j, query_block b, int thread)
 {
-    int64_t hidden = j->batch->config->hidden_size, kv = kv_width(j->batch->config);
-    int64_t n = q.end - q.first, dim = j->head_dim;
+    int64_t n = b.end - b.first;
+    const attention_saved *d = &j->space.d;
     float *p = j->space.p + thread * QUERIES * j->batch->sequence_length;
     float *ds = j->space.ds + thread * QUERIES * j->batch->sequence_length;
     gemm *g = &j->space.threads[thread].gemm;
-    weigh(j, q, g, p);
-    d_weigh(j, q, g, p, ds);
-    gemm_tn(g, (rows){p, q.end, NULL}, q.end, (rows){j->space.heads + q.query, hidden, NULL}, dim,
-            n, j->space.dv + q.key, kv, true);
-    gemm_tn(g, (rows){ds, q.end, NULL}, q.end, (rows){j->saved.q + q.query, hidden, NULL}, dim, n,
-            j->space.dk + q.key, kv, true);
-    gemm_nn(g, (rows){ds, q.end, NULL}, n, (rows){j->saved.k + q.key, kv, NULL}, q.end, dim,
-            j->space.dq + q.query, hidden, false);
+    weigh(j, b, g, p);
+    d_weigh(j, b, g, p, ds);
+    gemm_tn(g, (rows){p, b.end, NULL}, b.end, (rows){d->heads + b.heads, j->heads_row, NULL},
+            j->value_dim, n, d->v + b.v, j->v_row, true);
+    gemm_tn(g, (rows){ds, b.end, NULL}, b.end, (rows){j->saved.q + b.q, j->q_row, NULL}, j->key_dim,
+            n, d->k + b.k, j->k_row, true);
+    gemm_nn(g, (rows){ds, b.end, NULL}, n, (rows){j->saved.k + b.k, j->k_row, NULL}, b.end,
+            j->key_dim, d->q + b.q, j->q_row, false);
 }
 
 /* One key head of one sequence with all its queries: the sums of dk and dv have one owner. */
 static void d_attend_task(void *context, int64_t task, int thread)
 {
     const attention_job *j = context;
-    int64_t n_kv = j->batch->config->num_key_value_heads, kv = kv_width(j->batch->config);
+    int64_t n_kv = j->batch->config->num_key_value_heads;
     int64_t sequence = task / n_kv, first_head = task % n_kv * j->group;
     query_block all = block_of(j, sequence, first_head, 0);
     for (int64_t r = 0; r < j->batch->sequence_length; r++) {
-        memset(j->space.dk + all.key + r * kv, 0, (size_t)j->head_dim * sizeof(float));
-        memset(j->space.dv + all.key + r * kv, 0, (size_t)j->head_dim * sizeof(float));
+        memset(j->space.d.k + all.k + r * j->k_row, 0, (size_t)j->key_dim * sizeof(float));
+        memset(j->space.d.v + all.v + r * j->v_row, 0, (size_t)j->value_dim * sizeof(float));
     }
     for (int64_t head = first_head; head < first_head + j->group; head++)
         for (int64_t block = 0; block < j->n_blocks; block++)
@@ -250,33 +306,47 @@ static linear_gradient gradient_of(const linear *w, int64_t n_out, const float *
     return (linear_gradient){w->weight, n_out, dy, (float *)g->weight.data, g->bias};
 }
 
+/* From the gradients by queries, keys and values to that by x. */
+static void d_project(attention_job *j, const layer_weights *w, const float *x, float *dx,
+                      const layer_weights *gradients)
+{
+    const attention_batch *b = j->batch;
+    const attention_saved *d = &j->space.d;
+    if (config_is_latent(b->config)) {
+        latent_backward(b, w, x, &j->saved, d, dx, gradients, &j->space.latent, j->space.threads);
+        return;
+    }
+    turn(j, d->q, d->k, b->sin_back);
+    const linear_gradient in[] = {
+        gradient_of(&w->q_proj, j->q_row, d->q, &gradients->q_proj),
+        gradient_of(&w->k_proj, j->k_row, d->k, &gradients->k_proj),
+        gradient_of(&w->v_proj, j->v_row, d->v, &gradients->v_proj),
+    };
+    linear_backward(&(linear_backward_job){.n_rows = count_tokens(b),
+                                           .n_in = b->config->hidden_size,
+                                           .x = x,
+                                           .layers = in,
+                                           .n_layers = 3,
+                                           .dx = dx,
+                                           .threads = j->space.threads,
+                                           .n_threads = b->n_threads});
+}
+
 void attention_train_backward(const attention_batch *b, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
                               const layer_weights *gradients, void *workspace)
 {
     const dsmoe_config *c = b->config;
-    int64_t hidden = c->hidden_size, kv = kv_width(c);
     attention_job j = make_job(b, saved, workspace);
-    const linear_gradient out = gradient_of(&w->o_proj, hidden, dy, &gradients->o_proj);
-    linear_backward_job job = {.n_rows = count_tokens(b),
-                               .n_in = hidden,
-                               .x = saved.heads,
-                               .layers = &out,
-                               .n_layers = 1,
-                               .dx = j.space.heads,
-                               .threads = j.space.threads,
-                               .n_threads = b->n_threads};
-    linear_backward(&job);
+    const linear_gradient out = gradient_of(&w->o_proj, c->hidden_size, dy, &gradients->o_proj);
+    linear_backward(&(linear_backward_job){.n_rows = count_tokens(b),
+                                           .n_in = j.heads_row,
+                                           .x = saved.heads,
+                                           .layers = &out,
+                                           .n_layers = 1,
+                                           .dx = j.space.d.heads,
+                                           .threads = j.space.threads,
+                                           .n_threads = b->n_threads});
     threads_for(b->n_threads, b->n_sequences * c->num_key_value_heads, d_attend_task, &j);
-    turn(&j, j.space.dq, j.space.dk, b->sin_back);
-    const linear_gradient in[] = {
-        gradient_of(&w->q_proj, hidden, j.space.dq, &gradients->q_proj),
-        gradient_of(&w->k_proj, kv, j.space.dk, &gradients->k_proj),
-        gradient_of(&w->v_proj, kv, j.space.dv, &gradients->v_proj),
-    };
-    job.x = x;
-    job.layers = in;
-    job.n_layers = 3;
-    job.dx = dx;
-    linear_backward(&job);
+    d_project(&j, w, x, dx, gradients);
 }

@@ -4,10 +4,14 @@
 
 #include "model/weights.h"
 
-/* What backward needs of forward, [n_tokens, …]. */
+/* What backward needs of forward, or its gradient, [n_tokens, …]. */
 typedef struct attention_saved {
-    float *q, *k, *v; /* turned by their position; q scaled by 1/sqrt(head_dim) */
-    float *heads;     /* what o_proj gets */
+    float *q, *k; /* [heads · config_head_dim], turned by their position; q scaled */
+    float *v;     /* [heads · config_value_dim] */
+    float *heads; /* what o_proj gets: as v, but as many heads as q */
+    /* Of latent attention, before their norms: */
+    float *latent; /* [kv_lora_rank] */
+    float *q_a;    /* [q_lora_rank], if queries are compressed */
 } attention_saved;
 
 /* A batch of sequences of one length. */
@@ -15,7 +19,7 @@ typedef struct attention_batch {
     const dsmoe_config *config;
     const kernels *kernels;
     int64_t n_sequences, sequence_length;
-    const float *cos, *sin; /* [sequence_length, head_dim / 2] */
+    const float *cos, *sin; /* [sequence_length, config_rope_dim / 2] */
     const float *sin_back;  /* -sin: turns gradients back */
     int n_threads;
 } attention_batch;

@@ -52,7 +52,7 @@ typedef struct checkpoint_options {
 
 /* Writes RUN/checkpoints/step-…, in place of one that is there, and puts its path into `path`. On
  * failure the older checkpoints are as they were. Then `latest` is set, where that can be done. */
-dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer,
+dsmoe_status checkpoint_write(const char *run, dsmoe_trainer *trainer,
                               const checkpoint_options *options, const checkpoint_state *state,
                               char path[CHECKPOINT_PATH], dsmoe_error *error);
 /* Bytes that one takes on the disk, but for the small files. */

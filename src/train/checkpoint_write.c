@@ -22,17 +22,19 @@ typedef dsmoe_status sink_fn(void *to, const void *bytes, size_t size, dsmoe_err
 /* Numbers on their way to a file: gathered in blocks, for tensors may be many and small. */
 enum { STREAM_BLOCK = 1 << 20 };
 typedef struct number_stream {
+    dsmoe_trainer *trainer;
     sink_fn *sink; /* NULL: only the hash is wanted */
     void *to;
-    dsmoe_dtype dtype;    /* that they become */
+    dsmoe_dtype dtype;    /* that they become: see weight_dtype */
     unsigned char *block; /* [STREAM_BLOCK] */
     size_t used;
     hash_state hash;
 } number_stream;
 
-static number_stream stream_begin(sink_fn *sink, void *to, dsmoe_dtype dtype, unsigned char *block)
+static number_stream stream_begin(dsmoe_trainer *trainer, sink_fn *sink, void *to,
+                                  dsmoe_dtype dtype, unsigned char *block)
 {
-    number_stream s = {.sink = sink, .to = to, .dtype = dtype, .block = block};
+    number_stream s = {.trainer = trainer, .sink = sink, .to = to, .dtype = dtype, .block = block};
     hash_begin(&s.hash, 0);
     return s;
 }
@@ -46,31 +48,32 @@ static dsmoe_status stream_flush(number_stream *s, dsmoe_error *error)
     return s->sink ? s->sink(s->to, s->block, size, error) : DSMOE_OK;
 }
 
-static dsmoe_status stream_put(void *to, const float *numbers, int64_t n, dsmoe_error *error)
+static dsmoe_status stream_put(void *to, size_t index, const float *numbers, int64_t n,
+                               dsmoe_error *error)
 {
     number_stream *s = to;
-    const int64_t number_size = dtype_bytes(s->dtype, 1);
+    dsmoe_dtype dtype = weight_dtype(s->trainer->parameters[index].role, s->dtype);
+    const int64_t number_size = dtype_bytes(dtype, 1);
     for (int64_t part; n > 0; numbers += part, n -= part) {
         int64_t room = (int64_t)(STREAM_BLOCK - s->used) / number_size;
         part = room < n ? room : n;
-        quantize_row(s->dtype, part, numbers, NULL, s->block + s->used);
+        quantize_row(dtype, part, numbers, NULL, s->block + s->used);
         s->used += (size_t)(part * number_size);
-        if (s->used == STREAM_BLOCK) STATUS_TRY(stream_flush(s, error));
+        if (part == room) STATUS_TRY(stream_flush(s, error));
     }
     return DSMOE_OK;
 }
 
 /* One of the trainer's rows, parameter after parameter, without the gaps. */
-static dsmoe_status stream_put_row(number_stream *s, const dsmoe_trainer *trainer, trainer_row row,
-                                   dsmoe_error *error)
+static dsmoe_status stream_put_row(number_stream *s, trainer_row row, dsmoe_error *error)
 {
-    return team_read(trainer, row, stream_put, s, error);
+    return team_read(s->trainer, row, stream_put, s, error);
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
 typedef struct checkpoint_job {
-    const dsmoe_trainer *trainer;
+    dsmoe_trainer *trainer;
     const checkpoint_state *state;
     const checkpoint_options *options;
     const char *folder;
@@ -90,15 +93,17 @@ static dsmoe_status to_folder(void *to, const void *bytes, size_t size, dsmoe_er
 
 static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe_error *error)
 {
-    const dsmoe_trainer *t = job->trainer;
+    dsmoe_trainer *t = job->trainer;
     dsmoe_dtype dtype = job->options->dtype;
     for (size_t i = 0; i < t->n_parameters; i++) {
         dsmoe_tensor_info info = dsmoe_model_tensor(t->model, i);
-        STATUS_TRY(folder_writer_declare(writer, info.name, dtype, info.n_dims, info.shape, error));
+        STATUS_TRY(folder_writer_declare(writer, info.name,
+                                         weight_dtype(t->parameters[i].role, dtype), info.n_dims,
+                                         info.shape, error));
     }
     job->n_model_files = folder_writer_file_count(writer);
-    number_stream stream = stream_begin(to_folder, writer, dtype, job->block);
-    STATUS_TRY(stream_put_row(&stream, t, ROW_WEIGHTS, error));
+    number_stream stream = stream_begin(t, to_folder, writer, dtype, job->block);
+    STATUS_TRY(stream_put_row(&stream, ROW_WEIGHTS, error));
     return stream_flush(&stream, error);
 }
 
@@ -208,10 +213,10 @@ static int row_count(const checkpoint_job *job)
     return job->options->dtype == DSMOE_F32 ? ROW_WEIGHTS : N_ROWS;
 }
 
-static dsmoe_status put_rows(checkpoint_job *job, number_stream *stream, dsmoe_error *error)
+static dsmoe_status put_rows(const checkpoint_job *job, number_stream *stream, dsmoe_error *error)
 {
     for (int i = 0; i < row_count(job); i++)
-        STATUS_TRY(stream_put_row(stream, job->trainer, (trainer_row)i, error));
+        STATUS_TRY(stream_put_row(stream, (trainer_row)i, error));
     return stream_flush(stream, error);
 }
 
@@ -229,7 +234,7 @@ static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer
     STATUS_TRY(put_interval(&values, job->options, error));
     STATUS_TRY(put_value(&values, CHECKPOINT_KERNELS_KEY, state.kernels, error));
     STATUS_TRY(put_file_hashes(job, &values, error));
-    number_stream numbers = stream_begin(NULL, NULL, DSMOE_F32, job->block);
+    number_stream numbers = stream_begin(job->trainer, NULL, NULL, DSMOE_F32, job->block);
     STATUS_TRY(put_rows(job, &numbers, error));
     STATUS_TRY(put_bits(&values, CHECKPOINT_NUMBERS_HASH, hash_end(&numbers.hash), error));
     return put_bits(&values, CHECKPOINT_STATE_HASH, hash_end(&values.hash), error);
@@ -249,7 +254,8 @@ static dsmoe_status fill_training(checkpoint_job *job, safetensors_writer *write
     for (int i = 0; i < row_count(job); i++)
         STATUS_TRY(
             safetensors_writer_declare(writer, checkpoint_rows[i], SAFETENSORS_F32, 1, &n, error));
-    number_stream stream = stream_begin(to_safetensors, writer, DSMOE_F32, job->block);
+    number_stream stream =
+        stream_begin(job->trainer, to_safetensors, writer, DSMOE_F32, job->block);
     return put_rows(job, &stream, error);
 }
 
@@ -302,7 +308,7 @@ static dsmoe_status put_in_place(const char *run, const char *partial, const cha
     return folder_remove(old, checkpoint_owns, error);
 }
 
-dsmoe_status checkpoint_write(const char *run, const dsmoe_trainer *trainer,
+dsmoe_status checkpoint_write(const char *run, dsmoe_trainer *trainer,
                               const checkpoint_options *options, const checkpoint_state *state,
                               char path[CHECKPOINT_PATH], dsmoe_error *error)
 {

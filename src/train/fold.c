@@ -100,8 +100,9 @@ static void fill_set(const dsmoe_trainer *t, gradient_set *set, bool direct)
         const moe_weights *of = &set->slots->layers[i].moe;
         if (!dsmoe_config_layer_is_moe(c, i)) continue;
         for (int64_t e = 0; e < c->n_routed_experts; e++) experts[e] = pointers(&of->experts[e]);
-        set->moe[i] =
-            (dsmoe_layer_weights){(float *)of->gate.data, experts, pointers(&of->shared_experts)};
+        set->moe[i] = (dsmoe_layer_weights){.gate = (float *)of->gate.data,
+                                            .experts = experts,
+                                            .shared_experts = pointers(&of->shared_experts)};
         experts += c->n_routed_experts;
     }
 }
@@ -193,28 +194,25 @@ static dsmoe_status begin_exchange(dsmoe_trainer *t, int64_t index, dsmoe_error 
     const section *s = &t->shares.sections[index];
     dsmoe_bytes *send = t->fold.lists, *receive = send + p->size;
     bool is_there = units_report(t, p->rank)->is_there;
-    size_t n_own = (size_t)(s->cuts[p->rank + 1] - s->cuts[p->rank]);
     const add_job places = {.trainer = t};
     for (int r = 0; r < p->size; r++) {
-        size_t n = (size_t)(s->cuts[r + 1] - s->cuts[r]);
         send[r] = receive[r] = (dsmoe_bytes){0};
         if (r == p->rank) continue;
         if (is_there)
-            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], n * sizeof(float)};
+            send[r] = (dsmoe_bytes){unit_gradient(t, index) + s->cuts[r], section_part(s, r)};
         if (units_report(t, r)->is_there)
-            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), n_own * sizeof(float)};
+            receive[r] = (dsmoe_bytes){(float *)partial_of(&places, r), section_part(s, p->rank)};
     }
     t->fold.under_way = index;
-    return p->exchange_begin(p->context, send, receive, error);
+    return peers_exchange_begin(p, send, receive, error);
 }
 
 static dsmoe_status end_exchange(dsmoe_trainer *t, dsmoe_error *error)
 {
-    const dsmoe_peers *p = t->options.peers;
     int64_t index = t->fold.under_way;
     if (index < 0) return DSMOE_OK;
     t->fold.under_way = -1;
-    STATUS_TRY(p->exchange_end(p->context, error));
+    STATUS_TRY(peers_exchange_end(t->options.peers, error));
     add_up(t, index);
     return DSMOE_OK;
 }
@@ -223,6 +221,13 @@ void fold_begin(dsmoe_trainer *t)
 {
     fold *f = &t->fold;
     f->into = t->n_batches == 0 && !t->options.peers ? &f->direct : &f->apart;
+}
+
+/* Adding up takes a machine alone some time too. */
+static void count_time(dsmoe_trainer *t, double start)
+{
+    timed_peers_take(&t->timed); /* is in it */
+    *(t->options.peers ? &t->times.sending : &t->times.rest) += clock_seconds() - start;
 }
 
 dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
@@ -234,7 +239,7 @@ dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
     if (status == DSMOE_OK && trainer_divides_experts(t)) /* whose rows travel next */
         status = end_exchange(t, error);
     if (!t->options.peers) add_up(t, index);
-    t->times.sending += clock_seconds() - start;
+    count_time(t, start);
     return status;
 }
 
@@ -242,6 +247,6 @@ dsmoe_status fold_end(dsmoe_trainer *t, dsmoe_error *error)
 {
     double start = clock_seconds();
     dsmoe_status status = end_exchange(t, error);
-    t->times.sending += clock_seconds() - start;
+    count_time(t, start);
     return status;
 }

@@ -122,6 +122,8 @@ dsmoe_status run_start(run *r, dsmoe_error *error);
 
 /* Rank 0, when the run is known: so that the others can make their trainers. */
 dsmoe_status run_tell_ranks(run *r, dsmoe_error *error);
+/* Rank 0, after that: whether machines have the memory that their ranks need together. */
+dsmoe_status run_share_memory(run *r, dsmoe_error *error);
 /* Rank 0, when its trainer is made or not: whether all are ready. */
 dsmoe_status run_await_ranks(run *r, dsmoe_status status, dsmoe_error *error);
 /* Rank 0, at the end. */

@@ -147,6 +147,11 @@ static void put_start(FILE *text, const void *context)
     put_integer(text, "active_parameters", r->plan.active);
     put_integer(text, "threads", r->options.n_threads ? r->options.n_threads : threads_available());
     put_text(text, "kernels", dsmoe_kernels_name());
+    if (r->peers) {
+        put_integer(text, "ranks", r->peers->size);
+        put_text(text, "parallel",
+                 r->options.parallel == DSMOE_PARALLEL_EXPERTS ? "experts" : "data");
+    }
     put_config(text, &r->config);
     fputs(",\"settings\":", text);
     settings_put(text, &r->settings);
@@ -247,6 +252,7 @@ static void keep_time(run *r, double seconds)
 
 static void put_step(run *r, const dsmoe_run_event *event)
 {
+    dsmoe_trainer_times t = dsmoe_trainer_take_times(r->trainer);
     const metrics_step line = {
         .step = event->step,
         .tokens = r->state.sequences * r->settings.seq,
@@ -260,6 +266,10 @@ static void put_step(run *r, const dsmoe_run_event *event)
         .imbalance = event->imbalance,
         .layers = r->interval.layers,
         .n_layers = r->plan.n_moe_layers,
+        .has_ranks = r->peers != NULL,
+        .computing = t.attention + t.experts + t.router + t.head + t.optimizer + t.rest,
+        .sending = t.sending,
+        .waiting = t.waiting,
     };
     dsmoe_error error;
     run_log_result(r, metrics_put_step(r->metrics, &line, &error), &error);

@@ -227,7 +227,13 @@ static dsmoe_status check_experts(const run *r, dsmoe_error *error)
 {
     const char *why = "no layer of the model has experts";
     const dsmoe_run_settings *s = &r->settings;
-    if (config_moe_layers(&r->config, r->config.num_hidden_layers) > 0) return DSMOE_OK;
+    bool has_experts = config_moe_layers(&r->config, r->config.num_hidden_layers) > 0;
+    if (s->bias_speed > 0 && run_is_given(r, "bias_speed")) {
+        if (!has_experts) return refuse_idle(r, "bias_speed", why, error);
+        if (r->config.topk_method != DSMOE_TOPK_NOAUX_TC)
+            return refuse_idle(r, "bias_speed", "the model's topk_method is not noaux_tc", error);
+    }
+    if (has_experts) return DSMOE_OK;
     if (s->aux_loss_alpha > 0 && run_is_given(r, "aux_loss_alpha"))
         return refuse_idle(r, "aux_loss_alpha", why, error);
     if (s->device_groups > 0 && run_is_given(r, "device_groups"))

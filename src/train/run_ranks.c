@@ -1,5 +1,7 @@
 /* run_ranks.c - a run of several ranks: rank 0 tells the others what is to be trained, and they follow its orders. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "train/run.h"
 #include "train/team.h"
@@ -17,6 +19,60 @@ dsmoe_status run_tell_ranks(run *r, dsmoe_error *error)
     run_terms terms = {.is_training = true, .config = r->config, .trainer = r->trainer_options};
     r->told_ranks = true;
     return peers_broadcast(r->peers, 0, &terms, sizeof terms, error);
+}
+
+/* What a rank needs and its machine has. */
+typedef struct memory_card {
+    char host[128];
+    uint64_t needed, available;
+} memory_card;
+
+/* Ranks of one machine share its memory: whether it has enough for all of them. */
+static dsmoe_status check_shared_memory(const memory_card *cards, int rank, int n_ranks,
+                                        dsmoe_error *error)
+{
+    double needed = 0;
+    int n = 0;
+    for (int r = 0; r < n_ranks; r++) {
+        if (strcmp(cards[r].host, cards[rank].host)) continue;
+        needed += (double)cards[r].needed;
+        n++;
+    }
+    if (needed <= (double)cards[rank].available) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_MEMORY,
+        "training takes %.1f GB of this machine's memory (%d ranks), and %.1f GB can "
+        "be had: take a smaller batch, fewer ranks a machine, or more machines with "
+        "the experts divided",
+        needed / 1e9, n, (double)cards[rank].available / 1e9);
+}
+
+static dsmoe_status share_memory(const dsmoe_peers *p, const dsmoe_trainer_memory *m,
+                                 dsmoe_error *error)
+{
+    memory_card *cards = calloc((size_t)p->size, sizeof *cards);
+    dsmoe_bytes *parts = calloc((size_t)p->size, sizeof *parts);
+    dsmoe_status status = cards && parts ? DSMOE_OK : DSMOE_ERROR_MEMORY;
+    if (status != DSMOE_OK) status_fail(error, status, "no memory for a list of ranks");
+    status = peers_agree(p, status, error);
+    for (int r = 0; status == DSMOE_OK && r < p->size; r++)
+        parts[r] = (dsmoe_bytes){&cards[r], sizeof *cards};
+    if (status == DSMOE_OK) {
+        memory_card *own = &cards[p->rank];
+        snprintf(own->host, sizeof own->host, "%s", p->host);
+        own->needed = m->weights + m->gradients + m->moments + m->activations + m->workspace;
+        own->available = memory_available();
+        status = peers_gather(p, parts, error);
+    }
+    if (status == DSMOE_OK) status = check_shared_memory(cards, p->rank, p->size, error);
+    free(cards);
+    free(parts);
+    return status;
+}
+
+dsmoe_status run_share_memory(run *r, dsmoe_error *error)
+{
+    return r->peers ? share_memory(r->peers, &r->memory, error) : DSMOE_OK;
 }
 
 dsmoe_status run_await_ranks(run *r, dsmoe_status status, dsmoe_error *error)
@@ -47,6 +103,8 @@ static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *o
     size_t size = (size_t)(o.n_sequences * o.sequence_length) * sizeof(int32_t);
     o.peers = options->peers;
     o.n_threads = options->n_threads;
+    dsmoe_trainer_memory memory = dsmoe_trainer_memory_size(&terms->config, &o);
+    STATUS_TRY(share_memory(options->peers, &memory, error));
     f->tokens = malloc(size);
     f->targets = malloc(size);
     if (!f->tokens || !f->targets)

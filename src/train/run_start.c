@@ -147,6 +147,7 @@ static dsmoe_trainer_options trainer_options(const run *r)
         .clip_norm = s->clip,
         .n_device_groups = s->device_groups,
         .device_loss_alpha = s->device_groups ? s->device_loss_alpha : 0,
+        .bias_speed = s->bias_speed,
         .recompute = s->recompute,
         .n_threads = r->options.n_threads,
         .peers = r->peers,
@@ -202,6 +203,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
 
 static dsmoe_status allocate(run *r, dsmoe_error *error)
 {
+    STATUS_TRY(run_share_memory(r, error));
     if (!r->trainer) STATUS_TRY(create_trainer(r, error));
     size_t n = (size_t)(peers_size(r->peers) * r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);

@@ -41,6 +41,12 @@ typedef struct shares {
     int64_t n_partial; /* numbers of the largest part of a section that this rank owns */
 } shares;
 
+/* Bytes of the part of a section that a rank owns. */
+static inline size_t section_part(const section *s, int rank)
+{
+    return (size_t)(s->cuts[rank + 1] - s->cuts[rank]) * sizeof(float);
+}
+
 /* Places the tensors of `trainer`, whose names and sizes are known, and deals them out. */
 dsmoe_status shares_make(struct dsmoe_trainer *trainer, dsmoe_error *error);
 void shares_free(shares *s);

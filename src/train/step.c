@@ -14,6 +14,8 @@
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/rope.h"
+#include "train/arrival.h"
+#include "train/correction.h"
 #include "train/head.h"
 #include "train/units.h"
 
@@ -104,7 +106,7 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
 {
     const dsmoe_config *c = &t->config;
     int64_t length = t->options.sequence_length, n = t->options.n_sequences * length;
-    int64_t hidden = c->hidden_size, half = config_head_dim(c) / 2, layers = c->num_hidden_layers;
+    int64_t hidden = c->hidden_size, half = config_rope_dim(c) / 2, layers = c->num_hidden_layers;
     step_space *placed = arena_take(a, 1, sizeof *placed), s = {.n_tokens = n};
     s.attention = (attention_batch){.config = c,
                                     .kernels = t->kernels,
@@ -135,9 +137,29 @@ void step_begin(dsmoe_trainer *t)
 {
     const dsmoe_config *c = &t->config;
     step_space *s = t->space;
-    int64_t half = config_head_dim(c) / 2, length = t->options.sequence_length;
+    int64_t half = config_rope_dim(c) / 2, length = t->options.sequence_length;
     for (int64_t i = 0; i < length; i++) rope_angles(c, i, s->cos + i * half, s->sin + i * half);
     for (int64_t i = 0; i < length * half; i++) s->sin_back[i] = -s->sin[i];
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* Adds what has passed since *last to a part, but for what was spent on other ranks. */
+static void lap(dsmoe_trainer *t, double *part, double *last)
+{
+    double now = clock_seconds(), sent = timed_peers_take(&t->timed);
+    *part += now - *last - sent;
+    t->times.sending += sent;
+    *last = now;
+}
+
+/* What a layer has counted for itself does not count as the experts' time as well. */
+static void add_times(dsmoe_trainer *t, const layer_times *times)
+{
+    t->times.router += times->router;
+    t->times.experts -= times->router;
+    t->times.waiting += times->waiting;
+    t->times.sending -= times->waiting; /* which lap counts among it */
 }
 
 /* ---- the FFN --------------------------------------------------------------------------------- */
@@ -181,11 +203,12 @@ static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_seque
     layer_saved *kept = &s->layers[layer];
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     dsmoe_error why;
-    return name_layer(layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
-                                          t->options.sequence_length, s->y, kept->moe,
-                                          kept->moe_size, losses, &workspace, &t->times.router,
-                                          &why),
-                      layer, &why, error);
+    layer_times times = {0};
+    dsmoe_status status = layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
+                                              t->options.sequence_length, s->y, kept->moe,
+                                              kept->moe_size, losses, &workspace, &times, &why);
+    add_times(t, &times);
+    return name_layer(status, layer, &why, error);
 }
 
 static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, dsmoe_layer_losses *losses,
@@ -209,30 +232,16 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
         experts_backward(&e, s->normed, s->dx, false);
         return DSMOE_OK;
     }
+    correction_clear(t, layer, t->fold.into->slots);
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     bool accumulate = trainer_divides_experts(t) && t->n_batches > 0; /* they fold by themselves */
     dsmoe_error why;
-    return name_layer(layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed,
-                                     &t->fold.into->moe[layer], accumulate, &workspace,
-                                     &t->times.router, &why),
-                      layer, &why, error);
-}
-
-/* ---- time ------------------------------------------------------------------------------------ */
-
-/* Adds what has passed since *last to a part. */
-static void lap(double *part, double *last)
-{
-    double now = clock_seconds();
-    *part += now - *last;
-    *last = now;
-}
-
-/* The same for the experts, without what the router has counted for itself meanwhile. */
-static void lap_experts(dsmoe_trainer *t, double router_before, double *last)
-{
-    t->times.experts -= t->times.router - router_before;
-    lap(&t->times.experts, last);
+    layer_times times = {0};
+    dsmoe_status status =
+        layer_backward(moe, s->normed, s->dx, kept->moe, s->d_normed, &t->fold.into->moe[layer],
+                       accumulate, &workspace, &times, &why);
+    add_times(t, &times);
+    return name_layer(status, layer, &why, error);
 }
 
 /* ---- one layer ------------------------------------------------------------------------------- */
@@ -256,15 +265,16 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer];
-    double last = clock_seconds(), router = t->times.router;
+    double last = clock_seconds();
+    STATUS_TRY(arrival_await(t, layer + 1, error));
     take_over(t, layer, again);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     attention_train_forward(&s->attention, w, s->normed, kept->attention, s->y, s->phase);
-    lap(&t->times.attention, &last);
+    lap(t, &t->times.attention, &last);
     norm_add_forward(&s->norm, kept->x, s->y, kept->middle, w->post_attention_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_forward(t, layer, losses, error));
-    lap_experts(t, router, &last);
+    lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
@@ -282,20 +292,20 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     const layer_weights *w = &t->weight_slots->layers[layer],
                         *g = &t->fold.into->slots->layers[layer];
     if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
-    double last = clock_seconds(), router = t->times.router;
+    double last = clock_seconds();
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
-    lap_experts(t, router, &last);
+    lap(t, &t->times.experts, &last);
     norm_backward(&s->norm, kept->middle, w->post_attention_layernorm, s->d_normed, s->dx,
                   g->post_attention_layernorm);
     norm_forward(&s->norm, kept->x, w->input_layernorm, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     attention_train_backward(&s->attention, w, s->normed, kept->attention, s->dx, s->d_normed, g,
                              s->phase);
-    lap(&t->times.attention, &last);
+    lap(t, &t->times.attention, &last);
     norm_backward(&s->norm, kept->x, w->input_layernorm, s->d_normed, s->dx, g->input_layernorm);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     return DSMOE_OK;
 }
 
@@ -331,13 +341,13 @@ double step_predict(dsmoe_trainer *t, const int32_t *targets)
     double loss, last = clock_seconds();
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     loss = head_loss(&head, s->normed, targets, s->d_normed, (float *)gradients->lm_head.data,
                      s->phase);
-    lap(&t->times.head, &last);
+    lap(t, &t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
     norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     return loss;
 }
 
@@ -355,8 +365,11 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 /* Without a batch: the experts that live here still work for others. */
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
+    STATUS_TRY(arrival_finish(t, error));
+    double last = clock_seconds();
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
         if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, NULL, error));
+    lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
@@ -367,8 +380,9 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
     dsmoe_layer_losses *losses = units_layers(t, rank);
     int32_t *load = units_load(t, rank);
     double last = clock_seconds();
+    STATUS_TRY(arrival_await(t, 0, error));
     embed(t, tokens);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
         STATUS_TRY(layer_run(t, i, false, is_moe ? losses++ : NULL, error));
@@ -376,15 +390,18 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
         count_load(t, i, load);
         load += t->config.n_routed_experts;
     }
-    return DSMOE_OK;
+    return arrival_finish(t, error); /* what the head needs */
 }
 
 /* The same on the way back. What forward kept of a layer may have to be made again. */
 static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
+    double last = clock_seconds();
     if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, 0, NULL, error));
-    return ffn_backward(t, layer, error);
+    STATUS_TRY(ffn_backward(t, layer, error));
+    lap(t, &t->times.experts, &last);
+    return DSMOE_OK;
 }
 
 dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
@@ -397,7 +414,7 @@ dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error 
     }
     double last = clock_seconds();
     if (tokens) embed_back(t, tokens);
-    lap(&t->times.rest, &last);
+    lap(t, &t->times.rest, &last);
     STATUS_TRY(fold_section(t, 0, error));
     return fold_end(t, error);
 }

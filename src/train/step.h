@@ -26,7 +26,7 @@ struct step_space {
     float *x_last; /* output of the last layer */
     float *normed, *y;
     float *dx, *d_normed;
-    float *cos, *sin, *sin_back; /* [sequence_length, head_dim / 2] */
+    float *cos, *sin, *sin_back; /* [sequence_length, config_rope_dim / 2] */
     void *phase;                 /* memory of one part of the work, free for the next */
     size_t phase_size;
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/serve_experts.h"
+#include "train/arrival.h"
 
 typedef enum order_kind {
     ORDER_END,
@@ -13,6 +14,7 @@ typedef enum order_kind {
     ORDER_FILL,
     ORDER_BACKWARD,
     ORDER_UPDATE,
+    ORDER_WEIGHTS, /* all of them everywhere, which any order but the next batch brings about */
     ORDER_SERVE,
 } order_kind;
 
@@ -24,16 +26,23 @@ typedef struct order {
     int64_t n_updates; /* so far */
 } order;
 
-static dsmoe_status send_order(const dsmoe_peers *p, order o, dsmoe_error *error)
+/* Before anything but another batch all weights are everywhere. */
+static dsmoe_status finish_arrival(dsmoe_trainer *t, order_kind kind, dsmoe_error *error)
 {
-    return peers_broadcast(p, 0, &o, sizeof o, error);
+    return kind == ORDER_BACKWARD ? DSMOE_OK : arrival_finish(t, error);
+}
+
+static dsmoe_status send_order(dsmoe_trainer *t, order o, dsmoe_error *error)
+{
+    STATUS_TRY(peers_broadcast(t->options.peers, 0, &o, sizeof o, error));
+    return finish_arrival(t, (order_kind)o.kind, error);
 }
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
 dsmoe_status team_init(dsmoe_trainer *t, uint64_t seed, dsmoe_error *error)
 {
-    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_INIT, .seed = seed}, error));
+    STATUS_TRY(send_order(t, (order){.kind = ORDER_INIT, .seed = seed}, error));
     dsmoe_trainer_init(t, seed);
     return DSMOE_OK;
 }
@@ -52,7 +61,7 @@ static dsmoe_status walk_read(const dsmoe_trainer *t, trainer_row row, team_read
             n = moe_min(most, t->parameters[i].n - first);
             dsmoe_status status = spread_read(t, row, i, first, n, room, &numbers, &lost);
             if (status != DSMOE_OK) return status_fail(error, status, "%s", lost.message);
-            if (use && result == DSMOE_OK) result = use(context, numbers, n, error);
+            if (use && result == DSMOE_OK) result = use(context, i, numbers, n, error);
         }
     return result;
 }
@@ -71,17 +80,17 @@ static dsmoe_status walk_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *g
     return DSMOE_OK;
 }
 
-dsmoe_status team_read(const dsmoe_trainer *t, trainer_row row, team_read_fn *use, void *context,
+dsmoe_status team_read(dsmoe_trainer *t, trainer_row row, team_read_fn *use, void *context,
                        dsmoe_error *error)
 {
-    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_READ, .n = (int32_t)row}, error));
+    STATUS_TRY(send_order(t, (order){.kind = ORDER_READ, .n = (int32_t)row}, error));
     return walk_read(t, row, use, context, error);
 }
 
 dsmoe_status team_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *give, void *context,
                        dsmoe_error *error)
 {
-    STATUS_TRY(send_order(t->options.peers, (order){.kind = ORDER_FILL, .n = (int32_t)row}, error));
+    STATUS_TRY(send_order(t, (order){.kind = ORDER_FILL, .n = (int32_t)row}, error));
     return walk_fill(t, row, give, context, error);
 }
 
@@ -115,8 +124,7 @@ static dsmoe_status receive_unit(const dsmoe_trainer *t, int n_units, int32_t *n
 dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const int32_t *tokens,
                            const int32_t *targets, dsmoe_error *error)
 {
-    const dsmoe_peers *p = t->options.peers;
-    STATUS_TRY(send_order(p, (order){.kind = ORDER_BACKWARD, .n = n_units}, error));
+    STATUS_TRY(send_order(t, (order){.kind = ORDER_BACKWARD, .n = n_units}, error));
     STATUS_TRY(send_units(t, n_units, tokens, error));
     STATUS_TRY(send_units(t, n_units, targets, error));
     return dsmoe_trainer_backward(t, tokens, targets, NULL, error);
@@ -125,7 +133,7 @@ dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const int32_t *tokens,
 static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
                                dsmoe_error *error)
 {
-    dsmoe_status status = dsmoe_trainer_update(t, lr, update, error);
+    dsmoe_status status = trainer_update(t, lr, update, error);
     if (status == DSMOE_ERROR_PEER) return status;
     STATUS_TRY(peers_agree(t->options.peers, status, error));
     return peers_any(t->options.peers, *stop, stop, error);
@@ -134,18 +142,17 @@ static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update
 dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
                          dsmoe_error *error)
 {
-    STATUS_TRY(send_order(t->options.peers,
-                          (order){.kind = ORDER_UPDATE, .lr = lr, .n_updates = t->n_updates},
-                          error));
+    STATUS_TRY(
+        send_order(t, (order){.kind = ORDER_UPDATE, .lr = lr, .n_updates = t->n_updates}, error));
     return update_all(t, lr, update, stop, error);
 }
 
 /* ---- looking at the model ---------------------------------------------------------------------------- */
 
-dsmoe_status team_begin_serving(const dsmoe_trainer *t, dsmoe_error *error)
+dsmoe_status team_begin_serving(dsmoe_trainer *t, dsmoe_error *error)
 {
-    if (!trainer_divides_experts(t)) return DSMOE_OK;
-    return send_order(t->options.peers, (order){.kind = ORDER_SERVE}, error);
+    order_kind kind = trainer_divides_experts(t) ? ORDER_SERVE : ORDER_WEIGHTS;
+    return send_order(t, (order){.kind = (int32_t)kind}, error);
 }
 
 dsmoe_status team_end_serving(const dsmoe_trainer *t, dsmoe_error *error)
@@ -158,7 +165,8 @@ dsmoe_status team_end_serving(const dsmoe_trainer *t, dsmoe_error *error)
 dsmoe_status team_end(const dsmoe_peers *p, dsmoe_status status, const dsmoe_error *reason)
 {
     dsmoe_error said = reason ? *reason : (dsmoe_error){0};
-    STATUS_TRY(send_order(p, (order){.kind = ORDER_END, .n = (int32_t)status}, NULL));
+    order o = {.kind = ORDER_END, .n = (int32_t)status};
+    STATUS_TRY(peers_broadcast(p, 0, &o, sizeof o, NULL));
     return peers_broadcast(p, 0, &said, sizeof said, NULL);
 }
 
@@ -215,6 +223,7 @@ static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
     case ORDER_FILL: return walk_fill(t, (trainer_row)o.n, NULL, NULL, error);
     case ORDER_BACKWARD: return follow_backward(f, o.n, error);
     case ORDER_UPDATE: return follow_update(f, o, error);
+    case ORDER_WEIGHTS: return DSMOE_OK;
     case ORDER_SERVE: return follow_serving(t, error);
     case ORDER_END: break;
     }
@@ -228,6 +237,7 @@ dsmoe_status team_follow(const team_follower *f, dsmoe_error *error)
         order o;
         STATUS_TRY(peers_broadcast(p, 0, &o, sizeof o, error));
         if (o.kind == ORDER_END) return hear_end(p, (dsmoe_status)o.n, error);
+        STATUS_TRY(finish_arrival(f->trainer, (order_kind)o.kind, error));
         STATUS_TRY(obey(f, o, error));
     }
 }

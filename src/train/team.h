@@ -12,10 +12,10 @@
 dsmoe_status team_init(dsmoe_trainer *trainer, uint64_t seed, dsmoe_error *error);
 
 /* Tells `use` all numbers of a row, tensor after tensor, in pieces. What `use` returns is returned at the end. */
-typedef dsmoe_status team_read_fn(void *context, const float *numbers, int64_t n,
+typedef dsmoe_status team_read_fn(void *context, size_t parameter, const float *numbers, int64_t n,
                                   dsmoe_error *error);
-dsmoe_status team_read(const dsmoe_trainer *trainer, trainer_row row, team_read_fn *use,
-                       void *context, dsmoe_error *error);
+dsmoe_status team_read(dsmoe_trainer *trainer, trainer_row row, team_read_fn *use, void *context,
+                       dsmoe_error *error);
 /* Fills a row with the float32 numbers that `give` leads to: those of a parameter, all of them. */
 typedef const void *team_fill_fn(void *context, size_t parameter);
 dsmoe_status team_fill(dsmoe_trainer *trainer, trainer_row row, team_fill_fn *give, void *context,
@@ -29,7 +29,7 @@ dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update
                          dsmoe_error *error);
 
 /* From one to the other rank 0 runs the model for itself, and the others their experts for it. */
-dsmoe_status team_begin_serving(const dsmoe_trainer *trainer, dsmoe_error *error);
+dsmoe_status team_begin_serving(dsmoe_trainer *trainer, dsmoe_error *error);
 dsmoe_status team_end_serving(const dsmoe_trainer *trainer, dsmoe_error *error);
 
 /* Nothing comes after it. How the work ended is what team_follow returns on the other ranks. */

@@ -14,6 +14,8 @@
 #include "model/config.h"
 #include "model/init.h"
 #include "train/adamw.h"
+#include "train/arrival.h"
+#include "train/correction.h"
 #include "train/step.h"
 #include "train/units.h"
 
@@ -31,7 +33,8 @@ dsmoe_trainer_options dsmoe_trainer_options_default(void)
                                    .beta2 = 0.95,
                                    .eps = 1e-8,
                                    .weight_decay = 0.1,
-                                   .clip_norm = 1.0};
+                                   .clip_norm = 1.0,
+                                   .bias_speed = 0.001};
 }
 
 /* In float32, which is what they become. */
@@ -54,6 +57,10 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the device-level balance loss cannot have the factor %g",
                            o->device_loss_alpha);
+    if (!(o->bias_speed >= 0.0) || !isfinite((float)o->bias_speed))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the bias of a gate cannot follow the load with the speed %g",
+                           o->bias_speed);
     if (o->n_device_groups < 0 ||
         (o->n_device_groups > 0 && c->n_routed_experts % o->n_device_groups != 0))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -129,15 +136,17 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     t->weight_slots = weights_create(&t->config);
     t->n_moe_layers = config_moe_layers(&t->config, t->config.num_hidden_layers);
     size_t n_layers = (size_t)t->n_moe_layers + 1;
-    t->expert_load =
-        calloc(n_layers * (size_t)(t->config.n_routed_experts + 1), sizeof *t->expert_load);
+    size_t n_loads = n_layers * (size_t)(t->config.n_routed_experts + 1);
+    t->expert_load = calloc(n_loads, sizeof *t->expert_load);
+    t->step_load = calloc(n_loads, sizeof *t->step_load);
     t->reports = calloc((size_t)peers_size(t->options.peers), units_report_size(t));
-    if (!t->parameters || !t->weight_slots || !t->expert_load || !t->reports)
+    if (!t->parameters || !t->weight_slots || !t->expert_load || !t->step_load || !t->reports)
         return out_of_memory(error);
     t->n_parameters = 0;
     STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
     STATUS_TRY(shares_make(t, error));
     STATUS_TRY(fold_make(t, error));
+    t->n_arrived = t->shares.n_sections;
     set_slots(t, t->weight_slots, NULL);
     dsmoe_generation_config generation = {.temperature = 1.0,
                                           .top_p = 1.0,
@@ -230,9 +239,8 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Without the large memory: enough to ask for sizes. */
-static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
-                               dsmoe_trainer **trainer, dsmoe_error *error)
+dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                                dsmoe_trainer **trainer, dsmoe_error *error)
 {
     dsmoe_trainer_options o = *options;
     if (o.n_threads == 0) o.n_threads = (int)moe_min(THREADS_MAX, threads_available());
@@ -248,6 +256,10 @@ static dsmoe_status open_small(const dsmoe_config *config, const dsmoe_trainer_o
     if (!made) return out_of_memory(error);
     made->config = *config;
     made->options = o;
+    if (o.peers) {
+        timed_peers_open(&made->timed, o.peers);
+        made->options.peers = &made->timed.table;
+    }
     made->kernels = kernels_get();
     dsmoe_status status = describe(made, error);
     if (status == DSMOE_OK) status = make_layers(made, error);
@@ -264,7 +276,8 @@ dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
 {
     dsmoe_trainer_memory size = {0};
     dsmoe_trainer *small;
-    if (!config || !options || open_small(config, options, &small, NULL) != DSMOE_OK) return size;
+    if (!config || !options || trainer_open_small(config, options, &small, NULL) != DSMOE_OK)
+        return size;
     size = measure(small);
     dsmoe_trainer_free(small);
     return size;
@@ -278,7 +291,7 @@ dsmoe_status dsmoe_trainer_create(const dsmoe_config *config, const dsmoe_traine
                            "no configuration, no options or no place for the trainer given");
     *trainer = NULL;
     dsmoe_trainer *made;
-    STATUS_TRY(open_small(config, options, &made, error));
+    STATUS_TRY(trainer_open_small(config, options, &made, error));
     dsmoe_status status = allocate(made, error);
     if (status != DSMOE_OK) {
         dsmoe_trainer_free(made);
@@ -297,6 +310,7 @@ void dsmoe_trainer_free(dsmoe_trainer *t)
     fold_free(&t->fold);
     free(t->parameters);
     free(t->expert_load);
+    free(t->step_load);
     free(t->reports);
     free(t->weights);
     free(t->gradients);
@@ -348,20 +362,28 @@ const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index)
 
 /* ---- an update ----------------------------------------------------------------------------- */
 
-dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
-                                  dsmoe_error *error)
+dsmoe_status trainer_update(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *error)
 {
-    if (!trainer || trainer->n_batches == 0)
+    if (!t || t->n_batches == 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
     if (!isfinite(lr) || lr < 0.0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g is no learning rate", lr);
     dsmoe_update done = {NAN, true};
     dsmoe_status status = DSMOE_OK;
-    if (!trainer->poisoned) status = adamw_update(trainer, lr, trainer->norms, &done, error);
-    trainer->n_batches = 0;
-    trainer->poisoned = false;
+    if (!t->poisoned) status = adamw_update(t, lr, t->norms, &done, error);
+    correction_update(t, done.skipped);
+    t->n_batches = 0;
+    t->poisoned = false;
     if (update) *update = done;
+    if (!done.skipped) arrival_expect(t);
     return status;
+}
+
+dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                                  dsmoe_error *error)
+{
+    STATUS_TRY(trainer_update(trainer, lr, update, error));
+    return arrival_finish(trainer, error);
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "model/model.h"
 #include "peers/peers.h"
+#include "peers/timed.h"
 #include "train/fold.h"
 #include "train/shares.h"
 
@@ -34,6 +35,8 @@ struct dsmoe_trainer {
     float *gradients, *first_moment, *second_moment; /* [shares.n_own]; gaps are zero everywhere */
     model_weights *weight_slots;                     /* where each tensor lies in the weights */
     fold fold;
+    int64_t n_arrived; /* sections whose new weights are here: see arrival.h; */
+    bool is_arriving;  /* the next one is on its way */
     int64_t n_updates; /* AdamW's t: updates that were not skipped */
     int64_t n_batches; /* since the last update, of all ranks */
     bool poisoned;     /* one of them was not finite */
@@ -42,14 +45,24 @@ struct dsmoe_trainer {
     void *norms; /* workspace of the optimizer */
     int64_t n_moe_layers;
     int64_t *expert_load; /* [n_moe_layers, n_routed_experts] */
+    int64_t *step_load;   /* the same since the last update */
     void *reports;        /* [n_ranks] of the last wave: units.h */
     dsmoe_trainer_times times;
+    timed_peers timed; /* what options.peers leads to, if there are any */
 };
 
 static inline bool trainer_divides_experts(const dsmoe_trainer *t)
 {
     return t->options.peers && t->options.parallel == DSMOE_PARALLEL_EXPERTS;
 }
+
+/* dsmoe_trainer_update that leaves new weights on their way: see arrival.h. */
+dsmoe_status trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
+                            dsmoe_error *error);
+
+/* A trainer without its large memory: enough to ask for sizes. */
+dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                                dsmoe_trainer **trainer, dsmoe_error *error);
 
 /* Whether so much memory can be had; the message has the figures. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);

@@ -1,9 +1,11 @@
 /* trainer_load.c - the weights of another model, of any type, into a trainer. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/config.h"
 #include "model/gguf_names.h"
+#include "model/kv_b.h"
 #include "train/team.h"
 
 /* Its tensors in the order of the walk. */
@@ -31,7 +33,20 @@ static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_err
 static bool is_permuted(const dsmoe_model *model, const char *name)
 {
     gguf_place place;
-    return model->weights->rope_pairs && gguf_place_of(name, &place) && place.permuted;
+    return model->weights->rope_pairs && gguf_place_of(&model->config, name, &place) &&
+           place.permuted;
+}
+
+/* kv_b_proj of a GGUF file lies in two halves: its own slot is empty. */
+static const void *give_kv_b(const load_walk *walk, const weight_spec *spec, const char *name)
+{
+    const dsmoe_config *c = &walk->trainer->config;
+    long long layer = 0;
+    sscanf(name, "model.layers.%lld.", &layer);
+    for (int64_t i = 0; i < spec->shape[0]; i++)
+        kv_b_whole(walk->trainer->kernels, c, &walk->model->weights->layers[layer], i,
+                   walk->room + i * c->kv_lora_rank);
+    return walk->room;
 }
 
 static const void *give_tensor(void *context, size_t index)
@@ -40,6 +55,7 @@ static const void *give_tensor(void *context, size_t index)
     const dsmoe_trainer *t = walk->trainer;
     const weight_spec *spec = &walk->specs[index];
     const matrix *m = spec->slot.matrix;
+    if (spec->n_dims == 2 && !m->data) return give_kv_b(walk, spec, t->parameters[index].name);
     bool permuted = is_permuted(walk->model, t->parameters[index].name);
     for (int64_t i = 0; i < spec->shape[0]; i++) {
         int64_t row = permuted ? gguf_source_row(config_head_dim(&t->config), i) : i;
@@ -57,7 +73,9 @@ static dsmoe_status load(load_walk *walk, dsmoe_error *error)
     dsmoe_trainer *t = walk->trainer;
     if (!walk->specs || !walk->room)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to load a model");
-    STATUS_TRY(weights_each(&walk->model->config, walk->model->weights, load_visit, walk, error));
+    model_weights weights = *walk->model->weights;
+    weights.kv_b_split = false; /* as it is trained */
+    STATUS_TRY(weights_each(&walk->model->config, &weights, load_visit, walk, error));
     if (walk->next < t->n_parameters)
         return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
                            t->parameters[walk->next].name);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "train/arrival.h"
 #include "train/step.h"
 
 /* ---- reports ----------------------------------------------------------------------------------- */
@@ -51,22 +52,24 @@ static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
     for (int r = 0; r < t->options.peers->size; r++)
         parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
     dsmoe_status status = peers_gather(t->options.peers, parts, error);
+    timed_peers_take(&t->timed); /* is in it */
     t->times.waiting += clock_seconds() - start;
     return status;
 }
 
 /* Everybody counts all. */
-static void count_units(dsmoe_trainer *t, int64_t *n_units, bool *is_well)
+static void count_units(dsmoe_trainer *t, int64_t *n_units, int *n_well)
 {
-    *n_units = 0;
-    *is_well = true;
+    *n_units = *n_well = 0;
     for (int r = 0; r < peers_size(t->options.peers); r++) {
         const int32_t *load = units_load(t, r);
-        *is_well = *is_well && units_report(t, r)->status == DSMOE_OK;
+        *n_well += units_report(t, r)->status == DSMOE_OK;
         if (!units_report(t, r)->is_there) continue;
         (*n_units)++;
-        for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++)
+        for (int64_t i = 0; i < t->n_moe_layers * t->config.n_routed_experts; i++) {
             t->expert_load[i] += load[i];
+            t->step_load[i] += load[i];
+        }
     }
 }
 
@@ -110,20 +113,24 @@ static dsmoe_status check_arguments(const dsmoe_trainer *t, const int32_t *token
     return check_tokens(t, targets, -1, "target", error);
 }
 
-/* The ranks go backward together, or not at all. */
+/* The ranks go backward together, or not at all. A rank that has failed before (`mine`) brings no unit. */
 static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
-                             dsmoe_error *error)
+                             dsmoe_status mine, dsmoe_error *error)
 {
+    int n_well, n_ranks = peers_size(t->options.peers);
     int64_t n_units;
-    bool is_well;
-    dsmoe_status status = forward(t, tokens, targets, error);
+    dsmoe_error other;
+    if (trainer_divides_experts(t)) STATUS_TRY(arrival_finish(t, error)); /* rows travel next */
+    dsmoe_status status = forward(t, tokens, targets, mine == DSMOE_OK ? error : &other);
     if (status == DSMOE_ERROR_PEER) return status;
+    STATUS_TRY(arrival_finish(t, error));
+    if (mine != DSMOE_OK) status = mine;
     units_report(t, peers_rank(t->options.peers))->status = (int32_t)status;
     STATUS_TRY(gather_reports(t, error));
-    count_units(t, &n_units, &is_well);
-    if (is_well)
+    count_units(t, &n_units, &n_well);
+    if (n_well == n_ranks)
         status = step_backward(t, tokens, error);
-    else
+    else if (n_well > 0) /* where none is, layers have agreed already, or each knows why */
         status = peers_agree(t->options.peers, status, error);
     t->n_batches += n_units;
     t->poisoned = t->poisoned || status != DSMOE_OK;
@@ -136,8 +143,10 @@ dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *token
 {
     if (!trainer) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer given");
     dsmoe_error own, *why = error ? error : &own;
-    STATUS_TRY(check_arguments(trainer, tokens, targets, why));
-    dsmoe_status status = run_wave(trainer, tokens, targets, why);
+    dsmoe_status status = check_arguments(trainer, tokens, targets, why);
+    if (status != DSMOE_OK && !trainer->options.peers) return status;
+    if (status != DSMOE_OK) tokens = targets = NULL;
+    status = run_wave(trainer, tokens, targets, status, why);
     if (losses) *losses = units_losses(trainer, peers_rank(trainer->options.peers));
     return status;
 }

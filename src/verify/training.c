@@ -21,6 +21,7 @@ static dsmoe_status make_trainer(const dsmoe_model *model, int64_t n_sequences, 
     options.n_sequences = n_sequences;
     options.sequence_length = length;
     options.n_threads = n_threads;
+    options.bias_speed = 0; /* PyTorch's optimizer does not move what has no gradient */
     STATUS_TRY(dsmoe_trainer_create(dsmoe_model_config(model), &options, trainer, error));
     return dsmoe_trainer_load(*trainer, model, error);
 }

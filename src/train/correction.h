@@ -1,0 +1,23 @@
+/* correction.h - the bias of gates with noaux_tc: no gradient's, but the load's. */
+#ifndef DSMOE_TRAIN_CORRECTION_H
+#define DSMOE_TRAIN_CORRECTION_H
+
+#include "train/trainer.h"
+
+/* A unit's gradient by the bias of a layer, zero, where there is such a bias. AdamW, which neither moves nor decays a
+ * vector without gradient, then leaves it as it is. */
+void correction_clear(const dsmoe_trainer *trainer, int64_t layer, model_weights *gradients);
+
+/* Ends a step: moves the biases, unless the update was skipped, and begins to count again. */
+void correction_update(dsmoe_trainer *trainer, bool skipped);
+
+/* How far the biases of a layer's experts have moved. */
+typedef struct correction_range {
+    float largest; /* |bias| */
+    float spread;  /* from the lowest to the highest */
+} correction_range;
+bool correction_is_used(const dsmoe_trainer *trainer);
+/* ranges [n_moe_layers] */
+void correction_ranges(const dsmoe_trainer *trainer, correction_range *ranges);
+
+#endif

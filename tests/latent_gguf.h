@@ -1,0 +1,23 @@
+/* latent_gguf.h - folders with latent attention as GGUF files of the architecture deepseek2, in the old and
+ * the new layout, faults included where a test wants them. Keys, names and the places of numbers are written
+ * down here a second time, independent of the library's. */
+#ifndef DSMOE_TESTS_LATENT_GGUF_H
+#define DSMOE_TESTS_LATENT_GGUF_H
+
+#include "made_keys.h"
+
+typedef struct latent_gguf_options {
+    bool old;             /* attn_kv_b, and attention described as it is without absorbing */
+    bool both;            /* the tensors of the other layout as well */
+    const char *type;     /* of kv_b_proj in whatever form; NULL: as in the folder */
+    const char *left_out; /* a tensor's name in the file */
+    const char *longer;   /* a tensor whose slowest dimension is one more; its last part is zeros */
+    const char *alone;    /* the only tensor to write */
+    const made_key *keys; /* [n_keys] */
+    int n_keys;
+} latent_gguf_options;
+
+/* `options` may be NULL. */
+void latent_gguf_write(const char *folder, const char *to, const latent_gguf_options *options);
+
+#endif
