@@ -98,10 +98,10 @@ model=$scratch/model.gguf
     fail "no model could be made"
 ids="1 2 3 5 8 13 21 34 55 89 144 233 377 610 987"
 generate() { # how to sample
-    "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 60 --ignore-eos --quiet "$@" >"$scratch/alone"
+    "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 60 --ignore-eos --quiet "$@" >"$scratch/text_alone"
     for n in 2 3 4; do
         passes "$n" "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 60 --ignore-eos --quiet "$@"
-        cmp -s "$scratch/out" "$scratch/alone" || fail "$what writes another text than one machine"
+        cmp -s "$scratch/out" "$scratch/text_alone" || fail "$what writes another text than one machine"
         [ ! -s "$scratch/err" ] || fail "$what has messages"
     done
 }
