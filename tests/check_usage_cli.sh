@@ -236,7 +236,7 @@ done
 
 # ---- one of several that mpirun has started: those that work alone say so once
 export OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0
-for command in plan "tokenizer train" "eval --help" chat generate; do
+for command in plan "tokenizer train" "eval --help" chat "bench model"; do
     # shellcheck disable=SC2086
     run 2 $command
     one_message "one machine" mpirun
