@@ -43,7 +43,7 @@ static const char help[] =
     "      --quiet                no progress, only what went wrong\n"
     "\n"
     "the model:\n"
-    "      --preset NAME          tiny (default), 2b or 16b\n"
+    "      --preset NAME          tiny (default), 2b, 16b, v2-lite or moonlight\n"
     "      --config PATH          a config.json of your own, or the folder or run that has one\n"
     "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
