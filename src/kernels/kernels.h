@@ -206,6 +206,10 @@ typedef struct cache_kernels {
  * for the scores and the sums of some dozen queries: LATENT_KEYS rows at most in a panel, whose form is the set's own,
  * as is that of packed queries. All memory has the size that latent_floats says, and lies at multiples of CACHE_LINE.
  *
+ * A set may bring rows of F16 and Q8_0, and queries and weights that meet them, into integers: rows to one of 4064
+ * equal steps of the largest of BLOCK_STRETCH columns, queries to half a step of 2047, weights times such a step to half
+ * of one of 8191 of the largest in a panel.
+ *
  * The order of every sum is fixed and that of a row alone: what a query gets does not depend on those that come with it,
  * nor on rows after those that it sees, if their weights are 0 and they are finite. */
 enum {
