@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "made_model.h"
+#include "model/config_write.h"
 #include "model/kv_cache.h"
 #include "naive_model.h"
 #include "scratch.h"
@@ -94,7 +95,9 @@ static const struct {
 static void check_shape(const shape *s)
 {
     made_model made = make_model(s);
+    dsmoe_error error = {0};
     made_model_write(&made, directory, false);
+    must(config_write(directory, &made.config, DSMOE_F32, &error), &error, "config.json");
     dsmoe_model *model = open_model(directory);
     int32_t tokens[N_TOKENS];
     made_tokens(&made, tokens, N_TOKENS, 3);

@@ -72,9 +72,10 @@ static void case_free(latent_case *c)
 
 static void case_score(latent_case *c)
 {
-    c->lk->load(c->n, c->rows, c->width, NULL, c->panel);
+    c->lk->load(c->n, c->rows, c->width, c->panel);
     c->lk->pack(c->m, c->q, c->width, c->packed);
-    c->lk->score(c->m, c->packed, c->n, c->panel, c->width, c->scores, LATENT_KEYS);
+    c->lk->score(c->m, c->packed, c->n, c->panel, c->width, c->scores, LATENT_KEYS,
+                 (latent_next){c->rows, dtype_bytes(c->type, c->n * c->width)});
 }
 
 typedef void case_test(const kernels *set, latent_case *c);

@@ -128,22 +128,13 @@ INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, __m5
     _mm512_store_si512(pair + STEP, _mm512_unpackhi_epi16(a, b));
 }
 
-/* Asks for the bytes of two rows as far after `next` as they are after the first. */
-INLINE void ask(const unsigned char *next, int64_t offset, int64_t bytes)
-{
-    if (!next) return;
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
-        _mm_prefetch((const char *)next + offset + i, _MM_HINT_T1);
-}
-
-static void load_f16(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
 {
     const int64_t row = width * 2, stride = padded(width);
     const word_panel to = panel_at(panel, width);
     for (int64_t j = 0; j < n; j += 2) {
         const unsigned char *a = (const unsigned char *)src + j * row;
         const unsigned char *b = j + 1 < n ? a + row : a;
-        ask(next, j * row, b - a + row);
         for (int64_t s = 0; s < stretches(width); s++) {
             int64_t first = s * BLOCK_STRETCH;
             int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
@@ -157,14 +148,13 @@ static void load_f16(int64_t n, const void *src, int64_t width, const void *next
     }
 }
 
-static void load_q8_0(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
 {
     const int64_t row = dtype_bytes(DSMOE_Q8_0, width), stride = padded(width);
     const word_panel to = panel_at(panel, width);
     for (int64_t j = 0; j < n; j += 2) {
         const block_q8_0 *a = (const block_q8_0 *)((const unsigned char *)src + j * row);
         const block_q8_0 *b = j + 1 < n ? a + width / BLOCK : a;
-        ask(next, j * row, (const char *)b - (const char *)a + row);
         for (int64_t s = 0; s < stretches(width); s++) {
             const int64_t most = BLOCK_STRETCH / BLOCK, first = s * most;
             int64_t count = width / BLOCK - first < most ? width / BLOCK - first : most;
@@ -275,11 +265,12 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
 
 /* A group of queries with 16 rows over n columns of a stretch: sums[row][query]. */
 INLINE void score_tile(const float *group, const int16_t *row, int64_t stride, int64_t n,
-                       __m512i sum[WIDE])
+                       latent_next next, int64_t line, __m512i sum[WIDE])
 {
     UNROLL
     for (int j = 0; j < WIDE; j++) sum[j] = _mm512_setzero_si512();
     for (int64_t k = 0; k < n; k += 2) {
+        next_ask(next, line + k / 2);
         const __m512i q = _mm512_loadu_si512(group + k / 2 * LATENT_QUERIES);
         UNROLL
         for (int j = 0; j < WIDE; j++) {
@@ -292,7 +283,7 @@ INLINE void score_tile(const float *group, const int16_t *row, int64_t stride, i
 
 /* Of 16 rows from `row` on, all stretches: scores of a group as [query][row]. */
 static void score_rows(const float *group, word_panel from, int64_t row, int64_t width,
-                       __m512 scores[WIDE])
+                       latent_next next, __m512 scores[WIDE])
 {
     const int64_t stride = padded(width);
     const float *scales = group_scales(group, width);
@@ -305,7 +296,7 @@ static void score_rows(const float *group, word_panel from, int64_t row, int64_t
         const __m512 q = _mm512_loadu_ps(scales + s * LATENT_QUERIES);
         __m512i sum[WIDE];
         score_tile(group + first / 2 * LATENT_QUERIES, from.rows + row * stride + first, stride, n,
-                   sum);
+                   next, first / 2, sum);
         UNROLL
         for (int j = 0; j < WIDE; j++)
             scores[j] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), q),
@@ -315,13 +306,15 @@ static void score_rows(const float *group, word_panel from, int64_t row, int64_t
 }
 
 static void score(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
-                  float *scores, int64_t ld)
+                  float *scores, int64_t ld, latent_next next)
 {
     const word_panel from = panel_at(panel, width);
     for (int64_t i = 0; i < m; i += LATENT_QUERIES, packed += group_floats(width))
         for (int64_t j = 0; j < n; j += WIDE) {
             __m512 sums[WIDE];
-            score_rows(packed, from, j, width, sums);
+            latent_next ahead = {0}; /* the first group asks for all */
+            if (i == 0) ahead = next_part(next, j / WIDE, (n + WIDE - 1) / WIDE);
+            score_rows(packed, from, j, width, ahead, sums);
             for (int64_t r = 0; r < LATENT_QUERIES && i + r < m; r++)
                 _mm512_storeu_ps(scores + (i + r) * ld + j, sums[r]);
         }
