@@ -150,7 +150,7 @@ DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float
 /* What the gate decides, without running an expert. Any of the three outputs may be NULL. Experts
  * of a token come by falling score ("noaux_tc": score plus bias), ties by rising index. */
 typedef struct dsmoe_routing {
-    float *scores;      /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
+    float *scores; /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
     int32_t *topk_idx;  /* [n_tokens, num_experts_per_tok] */
     float *topk_weight; /* [n_tokens, num_experts_per_tok] gate values */
 } dsmoe_routing;
@@ -315,8 +315,8 @@ typedef struct dsmoe_config {
 /* Reads and checks a config.json; the message names the file and the offending key. */
 DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
                                          dsmoe_error *error);
-/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's).
- */
+/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's),
+ * "tiny-v2" and "tiny-v3" (tiny with the attention and the gates of V2 and V3), "v2-lite", "moonlight". */
 DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
                                            dsmoe_error *error);
 /* Sizes of a model that differ from those of a configuration; -1: as it says. */
@@ -326,6 +326,8 @@ typedef struct dsmoe_model_sizes {
     int64_t moe_intermediate_size, intermediate_size;
     int64_t n_routed_experts, n_shared_experts, num_experts_per_tok; /* no routed ones: dense */
     int64_t first_k_dense_replace;
+    /* Of latent attention; q_lora_rank 0: queries are not compressed. */
+    int64_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 } dsmoe_model_sizes;
 DSMOE_API dsmoe_model_sizes dsmoe_model_sizes_default(void); /* all -1 */
 /* Gives a configuration other sizes. What cannot be is an error that names the key, and leaves it. */

@@ -29,6 +29,9 @@ static const char help[] =
     "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b    the paper's validation model\n"
     "                        16b   the released model\n"
+    "                        tiny-v2, tiny-v3   tiny with the attention and gate of V2 and of V3\n"
+    "                        v2-lite, moonlight   DeepSeek-V2-Lite (Coder-V2-Lite is the same) and\n"
+    "                              Moonlight-16B-A3B\n"
     "      --config PATH     a config.json of your own, or the folder or training run that has one\n"
     "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
     "                        quantize (--dtype is the same)\n"
@@ -138,7 +141,8 @@ static int parse(init_command *c, int argc, char **argv)
     int exit_code = parse_options(c, argc, argv);
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
-        return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
+        return cli_usage(
+            "init", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
     if (!c->folder)
         return cli_usage("init",
                          "where should the model go? Name a new folder or a .gguf file at the end");
