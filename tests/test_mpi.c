@@ -72,7 +72,9 @@ int main(int argc, char **argv)
     if (!open || open("0.0.0", &mpi, &error) != DSMOE_ERROR_PEER) return 1;
     if (open(DSMOE_VERSION, &mpi, &error) != DSMOE_OK) return fail("open", &error);
     const dsmoe_peers *p = &mpi.table;
-    if (mpi.watch(p->context, PATIENCE, &error) != DSMOE_OK) return fail("watch", &error);
+    /* A machine that is gone is mpirun's to notice, and must be before the ranks do. */
+    double patience = strcmp(argv[2], "work") ? PATIENCE : 600;
+    if (mpi.watch(p->context, patience, &error) != DSMOE_OK) return fail("watch", &error);
     if (!strcmp(argv[2], "cases")) {
         if (!peers_cases(p, (size_t)strtoull(argv[3], NULL, 10))) mpi.abort(p->context, 1);
     } else if (!strcmp(argv[2], "long")) {
