@@ -1011,7 +1011,7 @@ typedef struct dsmoe_peers {
                                    const dsmoe_bytes *receive, dsmoe_error *error);
     dsmoe_status (*exchange_end)(void *context, dsmoe_error *error);
     /* Called now and then between the two, so that bytes travel while this rank computes. */
-    void (*poll)(void *context);
+    void (*poll)(void *context); /* may be NULL */
 } dsmoe_peers;
 
 /* A model that no machine holds: the routed experts of every layer are divided over the ranks, in ranges. Rank 0 alone
