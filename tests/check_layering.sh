@@ -32,7 +32,7 @@ may_include report base formats
 may_include engine base kernels moe model
 may_include convert base formats kernels text moe model engine
 may_include train base formats kernels text peers moe model engine report
-may_include study base moe engine train
+may_include study base formats kernels moe model engine train
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
