@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "made_model.h"
 #include "scratch.h"
@@ -21,6 +22,7 @@ static int open_all(void **state)
     dsmoe_error error = {0};
     make_directory(state);
     snprintf(folder, sizeof folder, "%s/model", directory);
+    mkdir(folder, 0700);
     dsmoe_config config = made_config();
     config.vocab_size = VOCAB;
     config.max_position_embeddings = CONTEXT;

@@ -220,7 +220,7 @@ static void judge_choices(asking *a, const asked *q)
 /* What the choices of each question share. */
 static dsmoe_status run_questions(asking *a, dsmoe_error *error)
 {
-    const task *owners[PLACES];
+    const task *owners[PLACES] = {0};
     int n = 0;
     for (int i = 0; i < a->n_at; i++) {
         const task *t = a->at[i].task;
@@ -251,7 +251,7 @@ static dsmoe_status fork_choice(asked *q, int64_t c, dsmoe_turn *turn, dsmoe_err
 
 static dsmoe_status run_choices(asking *a, dsmoe_error *error)
 {
-    const task *owners[PLACES];
+    const task *owners[PLACES] = {0};
     int n = 0;
     for (int i = 0; i < a->n_at; i++)
         for (int64_t c = 0; c < a->at[i].task->n_choices; c++, n++) {
@@ -333,7 +333,7 @@ static void judge_written(asking *a, const asked *q)
 /* One token more of every answer that is being written. */
 static dsmoe_status write_on(asking *a, dsmoe_error *error)
 {
-    const task *owners[PLACES];
+    const task *owners[PLACES] = {0};
     pick picks[PLACES];
     int n = a->n_at;
     for (int i = 0; i < n; i++) {
@@ -388,6 +388,9 @@ static dsmoe_status open_engine(asking *a, const dsmoe_model *model, dsmoe_error
                                     .n_batch = 512,
                                     .n_threads = a->options->n_threads,
                                     .kv_type = a->options->kv_type,
+                                    .adapters = a->options->adapters,
+                                    .adapter_scales = a->options->adapter_scales,
+                                    .n_adapters = a->options->n_adapters,
                                     .stop = should_stop,
                                     .stop_context = a};
     return dsmoe_engine_create(model, &options, &a->engine, error);
