@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "made_model.h"
 #include "scratch.h"
@@ -39,6 +40,7 @@ static int close_all(void **state)
     dsmoe_model_free(model);
     dsmoe_tokenizer_free(tokenizer);
     made_model_remove(folder);
+    rmdir(folder);
     return remove_directory(state);
 }
 

@@ -47,7 +47,7 @@ static bool split_name(const char *name, char module[NAME], bool *is_a)
 static dsmoe_status find_slot(const dsmoe_adapter *a, const char *tensor, const char *module,
                               adapter_slot **slot, dsmoe_error *error)
 {
-    char name[NAME];
+    char name[NAME + 8];
     snprintf(name, sizeof name, "%s.weight", module);
     *slot = adapter_find(a, name);
     if (!*slot)

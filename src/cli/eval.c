@@ -31,7 +31,7 @@ static const char help[] =
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
     "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
     "                     no BOS token is put before a window\n"
-    "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n"
+    "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n" LORA_HELP
     "  -t, --threads N    threads to use (default: all processors)\n"
     "      --json         one JSON object on the output\n"
     "  -h, --help         this text\n"
@@ -247,6 +247,7 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
                                            .n_threads = (int)e->options->n_threads,
                                            .kv_type = e->options->kv_type,
                                            .stop = cli_stop};
+    lora_use(&e->options->lora, &engine_options);
     if (dsmoe_engine_create(model, &engine_options, &e->engine, &error) != DSMOE_OK ||
         dsmoe_sequence_create(e->engine, &e->sequence, &error) != DSMOE_OK)
         return kv_type_error("eval", e->options->model, &error);
@@ -323,6 +324,9 @@ static int check_options(eval_options *options)
 {
     bool probed = eval_is_probed(&options->probe);
     if (!options->model) return cli_usage("eval", CLI_WHICH_MODEL);
+    if (options->lora.words.count > 0 && (probed || options->probes || options->against))
+        return cli_usage("eval", "--lora works without probes and --against; dsmoe merge makes a "
+                                 "model of base and adapter");
     if (options->tasks.count) {
         int exit_code = check_tasks(options);
         if (exit_code != CLI_OK) return exit_code;
@@ -363,6 +367,7 @@ int command_eval(int argc, char **argv)
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--kv-type", NULL, OPTION_NAME, &options.kv_type_name, 0, 0},
+        lora_row(&options.lora),
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},
@@ -384,7 +389,10 @@ int command_eval(int argc, char **argv)
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)
         return cli_failure("eval", "%s", error.message);
-    exit_code = (options.tasks.count ? eval_tasks : evaluate_file)(&options, model);
+    exit_code = lora_open("eval", &options.lora, model);
+    if (exit_code == CLI_OK)
+        exit_code = (options.tasks.count ? eval_tasks : evaluate_file)(&options, model);
+    lora_close(&options.lora);
     dsmoe_model_free(model);
     return exit_code;
 }

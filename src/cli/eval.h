@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "cli/corpus.h"
+#include "cli/lora.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -23,6 +24,7 @@ typedef struct eval_options {
     bool ids, json, probes, answers;
     dsmoe_probe probe;
     option_words tasks;
+    lora_list lora;
 } eval_options;
 
 /* What is known so far. */

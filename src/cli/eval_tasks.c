@@ -51,8 +51,12 @@ static void print_answer(void *context, const dsmoe_task_result *r)
 static int ask(quiz *q)
 {
     dsmoe_error error;
+    const lora_list *lora = &q->options->lora;
     dsmoe_task_options options = {.n_threads = (int)q->options->n_threads,
                                   .kv_type = q->options->kv_type,
+                                  .adapters = (const dsmoe_adapter *const *)lora->adapters,
+                                  .adapter_scales = lora->scales,
+                                  .n_adapters = lora->n,
                                   .progress = show_progress,
                                   .visit = q->options->answers ? print_answer : NULL,
                                   .context = q};

@@ -37,6 +37,9 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
     if (o->n_adapters < 0 || o->n_adapters > DSMOE_ADAPTERS_MAX || (o->n_adapters && !o->adapters))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "adapters of an engine are 0 to %d, not %d",
                            DSMOE_ADAPTERS_MAX, o->n_adapters);
+    if (o->n_adapters > 0 && model->peers)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "adapters cannot be used where ranks share the experts");
     for (int i = 0; i < o->n_adapters; i++) {
         const dsmoe_adapter *a = o->adapters[i];
         if (!a || a->model != model)
