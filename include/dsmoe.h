@@ -828,17 +828,31 @@ DSMOE_API size_t dsmoe_utf8_complete(const char *bytes, size_t length);
 DSMOE_API size_t dsmoe_stop_find(const char *text, size_t length, size_t from,
                                  const char *const *stops, int n_stops, int *stopped);
 
-/* A conversation in the form of the DeepSeek chat models: "User: …\n\nAssistant: …" and EOS. */
+/* A conversation, and the form in which a model reads it. */
 typedef struct dsmoe_message {
     const char *role; /* "system", "user" or "assistant" */
     const char *content;
 } dsmoe_message;
+/* Which texts and special tokens stand around what is said: "deepseek" ("User: …\n\nAssistant: …" and EOS),
+ * "deepseek-v3", "deepseek-v3-0324", "moonlight", "chatml", "alpaca" or "none". A row of a table; nothing is to be
+ * freed. */
+typedef struct dsmoe_chat_form dsmoe_chat_form;
+/* The form of that name. NULL: the one that the model's chat_template is recognised as, or "deepseek" where its files have
+ * none; a template that is not known is an error, and so is a form of which the tokenizer lacks a token. */
+DSMOE_API dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *name,
+                                            const dsmoe_chat_form **form, dsmoe_error *error);
+DSMOE_API const char *dsmoe_chat_form_name(const dsmoe_chat_form *form);
+/* What begins every answer but is not part of what is said: " ", or "". */
+DSMOE_API const char *dsmoe_chat_form_lead(const dsmoe_chat_form *form);
+/* The token that ends an answer; -1: the tokenizer has none. */
+DSMOE_API int32_t dsmoe_chat_form_end(const dsmoe_tokenizer *tokenizer,
+                                      const dsmoe_chat_form *form);
 /* Ids of the messages, with the opening of an assistant's answer if asked for. Contents are plain
  * text; only the frame has special tokens. *ids is to be freed with free(). */
 DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
-                                         const dsmoe_message *messages, size_t n_messages,
-                                         bool add_generation_prompt, int32_t **ids, size_t *n_ids,
-                                         dsmoe_error *error);
+                                         const dsmoe_chat_form *form, const dsmoe_message *messages,
+                                         size_t n_messages, bool add_generation_prompt,
+                                         int32_t **ids, size_t *n_ids, dsmoe_error *error);
 
 /* ---- files to learn from -------------------------------------------------------------------- */
 
