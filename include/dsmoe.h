@@ -1224,19 +1224,35 @@ DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_mo
 DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 
 typedef struct dsmoe_batch_losses {
-    double loss;                      /* mean -log probability of the targets */
+    double loss;                      /* mean -log probability of the targets: see dsmoe_batch */
     double aux_loss, device_loss;     /* balance losses, the sum over all layers */
     const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
 } dsmoe_batch_losses;
-/* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
- * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
+/* Each array is [n_sequences, sequence_length].
+ *
+ * A sequence may hold several conversations, one after the other: a token sees those of its own conversation
+ * alone, from its position 0 on. The balance losses are then taken over each conversation (without seq_aux, and
+ * among device groups, over all tokens of the batch) and count by its number of tokens, so that they do not
+ * depend on which conversations share a sequence. Padding reaches no loss and no expert's load.
+ *
+ * The objective of a step of several batches is the sum over its targets over their number: its update takes the
+ * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch. */
+typedef struct dsmoe_batch {
+    const int32_t *tokens;
+    const int32_t *targets; /* what should come next; -1: does not count */
+    const int32_t *
+        positions; /* of each token in its conversation: 0, 1, 2 … up to the next 0; -1: padding, with
+                                 any token and no target. NULL: each sequence is one conversation */
+    double n_targets,
+        n_tokens; /* of a batch of the step, the mean, padding apart; 0: those of this one */
+} dsmoe_batch;
+/* Forward and backward of one batch. The first one after an update writes the gradients of loss + balance losses,
  * the next ones add theirs, each computed from zero. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the
  * loss is not a finite number: the next update then skips.
- * Ranks that train together bring a batch each, or none (tokens NULL), which are added in their order; the
+ * Ranks that train together bring a batch each, or none (NULL, or no tokens), which are added in their order; the
  * losses are those of this rank's batch. */
-DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                              const int32_t *targets, dsmoe_batch_losses *losses,
-                                              dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                              dsmoe_batch_losses *losses, dsmoe_error *error);
 
 typedef struct dsmoe_update {
     double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */
