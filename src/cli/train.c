@@ -134,7 +134,7 @@ int command_train(int argc, char **argv)
     const dsmoe_peers *peers;
     exit_code = is_new ? check_model(&c.settings) : CLI_OK;
     if (exit_code == CLI_OK && is_new) exit_code = check_out(&c.settings);
-    if (exit_code == CLI_OK) exit_code = ranks_open("train", &peers);
+    if (exit_code == CLI_OK) exit_code = ranks_open("train", c.peer_timeout, &peers);
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();

@@ -42,10 +42,13 @@ static const char help[] =
     "                             batches of a step and the optimizer's work; experts, the routed\n"
     "                             experts as well, for models that one machine cannot hold; does not\n"
     "                             change the result\n"
+    "      --peer-timeout TIME    end if a rank that others wait for gives no sign of life for so long\n"
+    "                             (10m; 0: never)\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
     "the model:\n"
-    "      --preset NAME          tiny (default), 2b or 16b\n"
+    "      --preset NAME          tiny (default), 2b, 16b; with latent attention tiny-v2, tiny-v3,\n"
+    "                             v2-lite, moonlight\n"
     "      --config PATH          a config.json of your own, or the folder or run that has one\n"
     "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
@@ -112,7 +115,7 @@ static struct {
     const char *eval_data_at[DSMOE_MAX_DATA];
     option_words data, eval_data;
     const char *settings_file;
-} line;
+} line = {.options.peer_timeout = RANKS_PATIENCE};
 
 #define SETTING(name) &line.options.settings.name
 #define PLACE(name) line.options.settings.name, 0, sizeof line.options.settings.name
@@ -137,6 +140,7 @@ static const option_row own_rows[] = {
     {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
     {"--parallel", NULL, OPTION_TEXT, &line.options.parallel_name, 0, 0},
+    {"--peer-timeout", NULL, OPTION_DURATION, &line.options.peer_timeout, -1, RANKS_MOST_PATIENCE},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
     {"--preset", NULL, NAME(preset)},
     {"--config", NULL, PATH(config)},
@@ -246,7 +250,8 @@ static bool is_setting(const option_row *row)
     return row->value != &line.settings_file && row->value != &line.options.resume &&
            row->value != &line.options.stop_after && row->value != &line.options.show_data &&
            row->value != &line.options.n_threads && row->value != &line.options.time_limit &&
-           row->value != &line.options.quiet && row->value != &line.options.parallel_name;
+           row->value != &line.options.peer_timeout && row->value != &line.options.quiet &&
+           row->value != &line.options.parallel_name;
 }
 
 static void list_given(const bool given[N_ROWS])

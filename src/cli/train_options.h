@@ -13,7 +13,8 @@ typedef struct train_options {
     int64_t show_data, stop_after, n_threads;
     const char *parallel_name; /* NULL: not given */
     dsmoe_parallel parallel;
-    double time_limit; /* seconds; 0: none */
+    double time_limit;   /* seconds; 0: none */
+    double peer_timeout; /* the same */
     bool quiet;
 } train_options;
 

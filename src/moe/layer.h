@@ -33,6 +33,9 @@ experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens
 
 dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
+/* Room for T of low-rank additions: of gate_proj and up_proj, and later of down_proj. */
+float *layer_t_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
 /* The longest row of any operand. */
 static inline int64_t layer_longest(const dsmoe_layer_config *c)
 {

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/pulse.h"
 #include "base/threads.h"
 #include "formats/json_write.h"
 #include "train/run.h"
@@ -73,6 +74,7 @@ bool run_asks_stop(run *r)
 bool run_show_progress(void *context, double done, double total)
 {
     const run_progress *p = context;
+    pulse();
     dsmoe_run_event event = run_event(p->run, DSMOE_RUN_PROGRESS);
     event.what = p->what;
     event.done = done;

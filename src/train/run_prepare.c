@@ -188,11 +188,12 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
 /* The sizes that the settings ask for. A model to go on from has its own. */
 static dsmoe_status resize(run *r, dsmoe_error *error)
 {
-    static const char *const keys[] = {"num_hidden_layers",     "hidden_size",
-                                       "num_attention_heads",   "num_key_value_heads",
-                                       "moe_intermediate_size", "intermediate_size",
-                                       "n_routed_experts",      "n_shared_experts",
-                                       "num_experts_per_tok",   "first_k_dense_replace"};
+    static const char *const keys[] = {
+        "num_hidden_layers",     "hidden_size",           "num_attention_heads",
+        "num_key_value_heads",   "moe_intermediate_size", "intermediate_size",
+        "n_routed_experts",      "n_shared_experts",      "num_experts_per_tok",
+        "first_k_dense_replace", "kv_lora_rank",          "q_lora_rank",
+        "qk_nope_head_dim",      "qk_rope_head_dim",      "v_head_dim"};
     const dsmoe_model_sizes none = dsmoe_model_sizes_default(), *sizes = &r->settings.model;
     dsmoe_status status;
     if (*r->settings.init && memcmp(sizes, &none, sizeof none))
