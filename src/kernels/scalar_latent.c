@@ -2,21 +2,18 @@
  * queries are rows of float32, one after the other. */
 #include "kernels/scalar.h"
 
-static void load_f32(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_f32(int64_t n, const void *src, int64_t width, float *panel)
 {
-    (void)next; /* portable C has no say in what the caches hold */
     kernels_scalar.dtypes[DSMOE_F32].widen(n * width, src, panel);
 }
 
-static void load_f16(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
 {
-    (void)next;
     kernels_scalar.dtypes[DSMOE_F16].widen(n * width, src, panel);
 }
 
-static void load_q8_0(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
 {
-    (void)next;
     kernels_scalar.dtypes[DSMOE_Q8_0].widen(n * width, src, panel);
 }
 
@@ -27,8 +24,9 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
 
 /* One multiply-add after the other along the columns. */
 static void score(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
-                  float *scores, int64_t ld)
+                  float *scores, int64_t ld, latent_next next)
 {
+    (void)next; /* portable C has no say in what the caches hold */
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             float sum = 0.0f;
