@@ -3,6 +3,8 @@
 #include "support.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dsmoe.h"
@@ -205,6 +207,60 @@ static void test_speed(void **state)
     assert_near(s.computing, sum + times.optimizer, 1e-9);
 }
 
+/* ---- beside a simulation of the messages themselves ------------------------------------------------ */
+
+/* A line of numbers, from 0. */
+static void read_loads(const char *name, int line, double *loads, int64_t n)
+{
+    char path[512], text[4096], *at = text;
+    snprintf(path, sizeof path, TEST_DATA "/scale/%s", name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    for (int i = 0; i <= line; i++) assert_non_null(fgets(text, sizeof text, file));
+    for (int64_t i = 0; i < n; i++) loads[i] = strtod(at, &at);
+    assert_int_equal(*at, '\n');
+    fclose(file);
+}
+
+/* One line of the table; returns false where it holds a remark. */
+static bool compare_line(const char *text)
+{
+    char model[16], way[16], file[32];
+    int layers, ranks, line;
+    double gbit, step, loads[64];
+    dsmoe_training_speed v;
+    if (text[0] == '#') return false;
+    assert_int_equal(sscanf(text, "%15s %d %15s %d %lf %lf %lf %lf %lf %31s %d %lf", model, &layers,
+                            way, &ranks, &gbit, &v.attention, &v.experts, &v.head, &v.memory, file,
+                            &line, &step),
+                     12);
+    dsmoe_config c = preset(model);
+    c.num_hidden_layers = layers;
+    dsmoe_scale_options o =
+        options_of(ranks, strcmp(way, "experts") ? DSMOE_PARALLEL_DATA : DSMOE_PARALLEL_EXPERTS);
+    o.trainer.n_sequences = 4;
+    o.trainer.sequence_length = 1024;
+    o.bandwidth = gbit * 1e9 / 8;
+    o.speed = v;
+    read_loads(file, line, loads, c.n_routed_experts);
+    o.loads = loads;
+    o.n_load_layers = 1;
+    assert_near(predict(&c, &o).step, step, 0.1);
+    return true;
+}
+
+static void test_simulated(void **state)
+{
+    (void)state;
+    FILE *file = fopen(TEST_DATA "/scale/simulated.txt", "r");
+    char text[512];
+    int n = 0;
+    assert_non_null(file);
+    while (fgets(text, sizeof text, file)) n += compare_line(text);
+    fclose(file);
+    assert_true(n >= 50);
+}
+
 static void assert_refused(const dsmoe_config *c, const dsmoe_scale_options *o, const char *word)
 {
     dsmoe_scale s;
@@ -249,7 +305,7 @@ int main(void)
         cmocka_unit_test(test_memory),    cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_time),      cmocka_unit_test(test_hidden),
         cmocka_unit_test(test_imbalance), cmocka_unit_test(test_speed),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_simulated), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

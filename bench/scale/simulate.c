@@ -23,6 +23,7 @@
 /* What is asked for: words such as ranks=8 on the command line. */
 typedef struct request {
     char preset[32], config[512], loads[512], parallel[16];
+    double ranks; /* nothing is simulated, only said what is predicted for so many */
     double layers, batch, seq, accumulate, recompute, waits;
     double bandwidth, latency;               /* bytes/s, seconds: what the platform has */
     double attention, experts, head, memory; /* FLOP/s; bytes/s */
@@ -77,6 +78,7 @@ static void read_word(request *r, const char *word)
         {"config", r->config, sizeof r->config, NULL},
         {"loads", r->loads, sizeof r->loads, NULL},
         {"parallel", r->parallel, sizeof r->parallel, NULL},
+        {"ranks", NULL, 0, &r->ranks},
         {"layers", NULL, 0, &r->layers},
         {"batch", NULL, 0, &r->batch},
         {"seq", NULL, 0, &r->seq},
@@ -173,6 +175,7 @@ static void make_world(world *w, int n_ranks, int argc, char **argv)
     request *r = &w->asked;
     dsmoe_error error;
     for (int i = 1; i < argc; i++) read_word(r, argv[i]);
+    if (r->ranks > 0) n_ranks = (int)r->ranks;
     must(r->config[0] ? dsmoe_config_read(r->config, &w->config, &error)
                       : dsmoe_config_preset(r->preset, &w->config, &error),
          &error);
@@ -191,6 +194,7 @@ static void make_world(world *w, int n_ranks, int argc, char **argv)
     o->trainer.parallel =
         strcmp(r->parallel, "experts") ? DSMOE_PARALLEL_DATA : DSMOE_PARALLEL_EXPERTS;
     if (r->loads[0]) read_loads(w);
+    if (r->ranks > 0) return;
     must(outline_open(&w->config, &o->trainer, n_ranks, o->n_units,
                       (outline_loads){o->loads, o->n_load_layers}, &w->outline, &error),
          &error);
@@ -226,16 +230,28 @@ static dsmoe_status run_work(void *context, outline_work work, double amount, ds
     return DSMOE_OK;
 }
 
+/* A message costs a processor this much on either side. All of a call are counted at once, before the first leaves. */
+static const double MESSAGE = 5e-6;
+static void count_message(double *n, size_t size)
+{
+    enum { SMALL = 2024 }; /* what fits into the head of mpi.c */
+    if (size > 0) *n += size > SMALL ? 2 : 1;
+}
+
 static dsmoe_status run_begin(void *context, outline_goods goods, const size_t *send,
                               const size_t *receive, dsmoe_error *error)
 {
     rank_state *s = context;
     double start = MPI_Wtime();
     dsmoe_bytes *out = s->lists, *in = out + s->peers->size;
+    double n_messages = 0;
     for (int r = 0; r < s->peers->size; r++) {
+        count_message(&n_messages, send[r]);
+        count_message(&n_messages, receive[r]);
         out[r] = (dsmoe_bytes){shared.payload, send[r]};
         in[r] = (dsmoe_bytes){shared.payload, receive[r]};
     }
+    spend(s, n_messages * MESSAGE);
     s->under_way = true;
     s->goods = goods;
     dsmoe_status status = peers_exchange_begin(s->peers, out, in, error);
@@ -258,7 +274,13 @@ static dsmoe_status run_gather(void *context, outline_goods goods, const size_t 
 {
     rank_state *s = context;
     double start = MPI_Wtime();
-    for (int r = 0; r < s->peers->size; r++) s->lists[r] = (dsmoe_bytes){shared.payload, parts[r]};
+    double n_messages = 0;
+    for (int r = 0; r < s->peers->size; r++) {
+        count_message(&n_messages, r == s->peers->rank ? 0 : parts[r]);
+        count_message(&n_messages, r == s->peers->rank ? 0 : parts[s->peers->rank]);
+        s->lists[r] = (dsmoe_bytes){shared.payload, parts[r]};
+    }
+    spend(s, n_messages * MESSAGE);
     dsmoe_status status = peers_gather(s->peers, s->lists, error);
     s->times.goods[goods] += MPI_Wtime() - start;
     return status;
@@ -281,9 +303,10 @@ static void print_prediction(void)
     nearby.latency = 0;
     wide.bandwidth = 1e15;
     even.loads = NULL;
-    printf(" \"predicted\": {\"step\": %.9g, \"computing\": %.9g, \"waiting\": %.9g, \"sending\": "
+    printf("%s\"predicted\": {\"step\": %.9g, \"computing\": %.9g, \"waiting\": %.9g, \"sending\": "
            "%.9g, \"hidden\": %.9g, \"useful\": %.9g,\n",
-           s.step, s.computing, s.waiting, s.sending, s.hidden, s.useful);
+           shared.outline ? " " : "{", s.step, s.computing, s.waiting, s.sending, s.hidden,
+           s.useful);
     printf("  \"sent\": %.9g, \"memory\": %zu, \"without_latency\": %.9g, \"without_bandwidth\": "
            "%.9g, \"without_imbalance\": %.9g}}\n",
            s.gradients + s.weights + s.rows + s.words, s.most_memory, predict(nearby).step,
@@ -339,7 +362,10 @@ int main(int argc, char **argv)
     rank_times *all = calloc((size_t)n_ranks, sizeof *all);
     if (!s.lists || !all) give_up("no memory");
     if (!shared.outline) make_world(&shared, n_ranks, argc, argv);
-    run_step(&s, all);
+    if (shared.outline)
+        run_step(&s, all);
+    else
+        print_prediction();
     free(s.lists);
     free(all);
     must(peers.close(peers.table.context, &error), &error);
