@@ -93,9 +93,19 @@ typedef struct layer_times {
     double waiting; /* for the other ranks to be as far as this one */
 } layer_times;
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. */
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
-                                 int64_t sequence_length, float *y, void *saved, size_t saved_size,
+/* What a training batch looks like to the balance losses. */
+typedef struct layer_batch {
+    int64_t n_sequences, sequence_length;
+    const int32_t
+        *positions; /* as dsmoe_batch has them, to stay until backward; NULL: each sequence is one
+                                 conversation */
+    double
+        n_tokens; /* with positions: what sums over tokens are divided by; 0: the number that is no padding */
+} layer_batch;
+
+/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. */
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
+                                 float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
                                  layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
