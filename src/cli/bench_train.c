@@ -88,7 +88,7 @@ static int make_case(bench_state *s)
     const bench_options *o = s->options;
     const dsmoe_peers *peers;
     dsmoe_error error;
-    int exit_code = ranks_open(command, &peers);
+    int exit_code = ranks_open(command, RANKS_PATIENCE, &peers);
     if (exit_code != CLI_OK) return exit_code;
     int n_threads = ranks_threads() ? ranks_threads() : dsmoe_machine_threads();
     dsmoe_trainer_options *t = &s->of.options;

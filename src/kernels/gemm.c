@@ -10,6 +10,7 @@
  * 2048 floats lie 8 KiB apart, which a cache maps onto the same few sets. */
 #include "kernels/gemm.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/gemm_blocks.h"
@@ -197,18 +198,9 @@ static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
                                         y + i * ldy + j, ldy);
 }
 
-void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+static void nt_many(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy, bool accumulate)
 {
     const kernels *kn = g->kernels;
-    if (dtype_is_block(w.type)) {
-        gemm_blocks_nt(g, w, n, y, ldy);
-        return;
-    }
-    if (g->form != GEMM_FLOATS) load_floats(g);
-    if (is_few(g)) {
-        nt_few(g, w, n, y, ldy);
-        return;
-    }
     for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {
         int64_t sum = min64(SUM, g->k - k0);
         const float *x = g->x + k0 * round_up(g->m, kn->tile_m);
@@ -220,9 +212,29 @@ void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
             else if (k0 + sum < g->k)
                 next = ahead_of(w, 0, min64(kn->tile_n, n), k0 + sum, min64(SUM, g->k - k0 - sum));
             kn->dtypes[w.type].pack(g->w_panel, matrix_from(w, j), k0, count, sum, kn->tile_n);
-            run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, k0 > 0, next);
+            run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, accumulate || k0 > 0, next);
         }
     }
+}
+
+void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    if (dtype_is_block(w.type)) {
+        gemm_blocks_nt(g, w, n, y, ldy);
+        return;
+    }
+    if (g->form != GEMM_FLOATS) load_floats(g);
+    if (is_few(g))
+        nt_few(g, w, n, y, ldy);
+    else
+        nt_many(g, w, n, y, ldy, false);
+}
+
+void gemm_nt_add(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    assert(g->same_order && !dtype_is_block(w.type));
+    if (g->form != GEMM_FLOATS) load_floats(g);
+    nt_many(g, w, n, y, ldy, true);
 }
 
 /* ---- c = a·w ------------------------------------------------------------------------------- */

@@ -53,6 +53,8 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
 void gemm_nt_load_made(gemm *g, rows x, const x_home *home, int64_t home_row, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
 void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
+/* The same added to what is there, for plain types and with same_order. */
+void gemm_nt_add(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 
 /* c[i·ldc + j] (+)= Σ_k a_i[k]·w_k[j] for m ≤ GEMM_ROWS rows of a, k rows of w, n columns of w. */
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,

@@ -29,6 +29,8 @@ typedef struct matrix {
      * how many rows lie there before these. May be NULL. Rows of whole octets may then lie nowhere else. */
     const struct octet_home *home;
     int64_t home_row;
+    int32_t
+        id; /* which tensor of a model it is a part of, for who keeps something beside it; 0: none */
 } matrix;
 
 /* All whole octets of a matrix, one after the other. */

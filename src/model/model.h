@@ -28,7 +28,7 @@ struct dsmoe_model {
 /* Fails once a file changed while it was in use: what was computed since means nothing. */
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 
-/* The MoE layers over the weights. */
+/* The MoE layers over the weights, which are numbered first. */
 dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);
 
 /* A model of a (checked) configuration over weights that somebody else owns and keeps: a trainer, or

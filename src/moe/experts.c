@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "moe/ints.h"
+#include "moe/low_rank.h"
 #include "moe/octets.h"
 
 enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
@@ -188,6 +189,20 @@ int64_t experts_cut_output(const experts *e)
     return cut_tasks(e->cuts, e->n_groups, e->n_threads);
 }
 
+/* The part of a task's output that a low-rank addition has. */
+static void add_low_rank(const thread_scratch *s, const group *g, const cut_task *t, matrix weight,
+                         const float *made, float *y, int64_t stride)
+{
+    if (!made) return;
+    low_rank_part part = {.weight = matrix_from(weight, t->column),
+                          .t = made,
+                          .token = g->token,
+                          .row = t->row,
+                          .n_rows = t->n_rows,
+                          .n_columns = t->n_columns};
+    low_rank_add(s, &part, y, stride);
+}
+
 /* h = silu(gate · x) * (up · x) */
 static void hidden_task(void *context, int64_t task, int thread)
 {
@@ -205,6 +220,8 @@ static void hidden_task(void *context, int64_t task, int thread)
                       hidden);
     gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, t.column), t.n_columns, gate, stride);
     gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, t.column), t.n_columns, up, stride);
+    add_low_rank(s, g, &t, g->weights.gate_proj, g->t.gate, gate, stride);
+    add_low_rank(s, g, &t, g->weights.up_proj, g->t.up, up, stride);
     for (int64_t r = 0; r < t.n_rows; r++)
         e->kernels->swiglu(t.n_columns, gate + r * stride, up + r * stride,
                            g->h + at + r * g->width);
@@ -222,6 +239,8 @@ static void output_task(void *context, int64_t task, int thread)
     gemm_nt_load_made(m, matrix_rows(g->h, g->width, t.row), &g->h_home, t.row, t.n_rows, g->width);
     gemm_nt(m, matrix_from(g->weights.down_proj, t.column), t.n_columns,
             g->out + t.row * hidden + t.column, hidden);
+    add_low_rank(&e->threads[thread], g, &t, g->weights.down_proj, g->t.down,
+                 g->out + t.row * hidden + t.column, hidden);
 }
 
 /* x in integers, once for all experts. */
@@ -249,6 +268,30 @@ static void make_h(const experts *e)
                   g->weights.down_proj);
     }
     ints_end(&ints);
+}
+
+/* T of low-rank additions, of both projections at once. */
+static void make_t_of_x(const job *j)
+{
+    const experts *e = j->e;
+    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    for (group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        rows x = x_rows(j, g, 0);
+        g->t.gate =
+            low_rank_want(&low, g->weights.gate_proj, x, g->n_rows, e->hidden_size, g->token);
+        g->t.up = low_rank_want(&low, g->weights.up_proj, x, g->n_rows, e->hidden_size, g->token);
+    }
+    low_rank_end(&low);
+}
+
+/* The same of down_proj, in the same memory. */
+static void make_t_of_h(const experts *e)
+{
+    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    for (group *g = e->groups; g < e->groups + e->n_groups; g++)
+        g->t.down = low_rank_want(&low, g->weights.down_proj, matrix_rows(g->h, g->width, 0),
+                                  g->n_rows, g->width, g->token);
+    low_rank_end(&low);
 }
 
 static void show_inputs(const job *j)
@@ -287,6 +330,7 @@ void experts_hidden(const experts *e, const float *x)
     job j = job_of(e, x, NULL);
     if (e->watch) show_inputs(&j);
     make_x(&j);
+    make_t_of_x(&j);
     run(&j, experts_cut_hidden(e), hidden_task);
 }
 
@@ -296,6 +340,7 @@ void experts_forward(const experts *e, const float *x)
     experts_hidden(e, x);
     if (e->watch) show_hidden(e);
     make_h(e);
+    make_t_of_h(e);
     job j = job_of(e, x, NULL);
     run(&j, experts_cut_output(e), output_task);
 }

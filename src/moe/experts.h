@@ -40,7 +40,10 @@ typedef struct group {
     const int32_t *token;     /* whose row it is; NULL: row r is token r */
     float *weight, *d_weight; /* NULL: the weight is 1 */
     float *g, *u, *h, *out;
-    x_home h_home;       /* h in integers, as far as down_proj wants them */
+    x_home h_home;   /* h in integers, as far as down_proj wants them */
+    struct group_t { /* of low-rank additions (see low_rank.h); NULL: there are none */
+        const float *gate, *up, *down;
+    } t;
     bool only_gradients; /* backward has been over its rows already */
     int64_t
         n_terms; /* it and those behind it that add to the same gradients; 0: it is such a one */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "moe/ints.h"
+#include "moe/low_rank.h"
 #include "peers/peers.h"
 
 /* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
@@ -145,7 +146,7 @@ thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size
         float *up = arena_take(a, GEMM_ROWS * CUT_WIDEST, sizeof(float));
         if (a->base)
             threads[i] =
-                (thread_scratch){gemm_init(kn, longest, panels), gate, up, ints, ints_size};
+                (thread_scratch){gemm_init(kn, longest, panels), gate, up, ints, ints_size, NULL};
     }
     return threads;
 }
@@ -190,6 +191,12 @@ dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens
     };
 }
 
+float *layer_t_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    int64_t n_rows = n_tokens * (layer->config.num_experts_per_tok + 1);
+    return arena_take(a, 2 * n_rows * layer->low_rank_width, sizeof(float));
+}
+
 typedef struct infer_space {
     dsmoe_routing routing;
     dispatch dispatch;
@@ -199,6 +206,7 @@ typedef struct infer_space {
     float *keys; /* of the gate */
     row_array h;
     float *out; /* routed rows; shared ones go straight to y */
+    float *t;   /* of low-rank additions */
 } infer_space;
 
 /* Tokens that go through the layer at once; ranks that share its experts agree on it. */
@@ -223,6 +231,7 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
         .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .t = layer_t_place(a, layer, n_tokens),
     };
     s.travel.wave.said = wave_place_said(a, layer);
     return s;
@@ -328,10 +337,18 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     s.experts.n_threads = n_threads;
     s.experts.watch = manner ? manner->inputs : NULL;
     scratch_same_bits(s.threads, n_threads, manner && manner->same_bits);
+    adapter_ranges adapters = {0};
+    if (manner && manner->adapters) {
+        adapters = *manner->adapters;
+        if (!adapters.t) adapters.t = s.t;
+        scratch_adapt(s.threads, n_threads, &adapters);
+    }
+    int64_t first_adapted = adapters.first;
     if (n_tokens == 0) x = y = workspace->memory; /* not read, but counted from: no NULL */
     bool goes_on = n_tokens > 0 || layer->peers;  /* others may have tokens for experts here */
     for (int64_t t = 0, n; goes_on; t += n) {
         n = moe_min(piece, n_tokens - t);
+        adapters.first = first_adapted + t;
         goes_on = t + n < n_tokens;
         STATUS_TRY(
             forward_piece(layer, x + t * hidden, n, t, y + t * hidden, &s, manner, goes_on, error));

@@ -47,7 +47,11 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
  * change: the hash in the checkpoint tells. */
 const setting settings_table[] = {
     {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
+    {AT(eval_data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
     TEXT(bad_bytes, FIXED),
+    TEXT(chat_form, FIXED),
+    TEXT(train_on, FIXED),
+    TEXT(too_long, FIXED),
     TEXT(out, FIXED),
     TEXT(tokenizer, FIXED),
     TEXT(config, FIXED),
@@ -117,6 +121,8 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
     return (dsmoe_run_settings){
         .model = dsmoe_model_sizes_default(),
         .bad_bytes = "replace",
+        .train_on = "answers",
+        .too_long = "cut",
         .steps = 1000,
         .batch = trainer.n_sequences,
         .seq = trainer.sequence_length,
@@ -211,7 +217,7 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
     if (!dtype_from_name(s->dtype, &dtype) || dtype_is_block(dtype))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: dtype is '%s', not f32, f16 or bf16",
                            source, s->dtype);
-    if (s->patience > 0 && (s->eval_every == 0 || s->held_out == 0))
+    if (s->patience > 0 && (s->eval_every == 0 || !settings_holds_out(s)))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: patience counts evaluations, but eval_every or held_out is 0",
                            source);
@@ -220,6 +226,12 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: bad_bytes is '%s', not replace, keep or skip", source,
                            s->bad_bytes);
+    if (strcmp(s->train_on, "answers") && strcmp(s->train_on, "all"))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: train_on is '%s', not answers or all",
+                           source, s->train_on);
+    if (strcmp(s->too_long, "cut") && strcmp(s->too_long, "drop"))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: too_long is '%s', not cut or drop",
+                           source, s->too_long);
     int64_t n;
     if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -399,6 +411,10 @@ dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settin
 {
     return partial_file_write_text(folder, "settings.json", put_file, settings, error);
 }
+
+bool settings_holds_out(const dsmoe_run_settings *s) { return *s->eval_data[0] || s->held_out > 0; }
+
+double settings_share(const dsmoe_run_settings *s) { return *s->eval_data[0] ? 0 : s->held_out; }
 
 dsmoe_bad_bytes settings_bad_bytes(const dsmoe_run_settings *s)
 {
