@@ -45,6 +45,7 @@ static void test_merge_latent(void **state)
     (void)state;
     dsmoe_config config = made_latent_config();
     dsmoe_error error = {0};
+    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
     static const char *const words[] = {"kv_b_proj", "kv_a_proj", "q_b_proj"};
     must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),
          &error, "init");
@@ -95,6 +96,7 @@ static void test_latent_unmerged(void **state)
     (void)state;
     dsmoe_config config = made_latent_config();
     dsmoe_error error = {0};
+    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
     static const char *const words[] = {"kv_a_proj", "q_a_proj",    "q_b_proj",
                                         "o_proj",    "mlp.experts", "shared_experts"};
     must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),

@@ -50,7 +50,7 @@ static int make_all(void **state)
 static int remove_all(void **state)
 {
     static const char *const names[] = {PEFT_CONFIG, PEFT_WEIGHTS};
-    char file[600];
+    char file[900];
     for (int i = 0; i < N_ADAPTERS; i++) {
         dsmoe_adapter_free(adapters[i]);
         for (int j = 0; j < 2; j++) {
