@@ -1065,7 +1065,28 @@ typedef enum dsmoe_parallel {
     DSMOE_PARALLEL_EXPERTS = 1, /* the routed experts of every layer, in ranges */
 } dsmoe_parallel;
 
-/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch.
+/* What of a model is trained. */
+typedef enum dsmoe_train_what {
+    DSMOE_TRAIN_ALL = 0,
+    DSMOE_TRAIN_EXPERTS = 1, /* some routed experts (ESFT, arXiv 2407.01906) */
+    DSMOE_TRAIN_LORA = 2,    /* low-rank additions: y = W·x + scale·B·(A·x) */
+} dsmoe_train_what;
+
+/* Training a part of a model. The rest stays as it is, in the type that it has, mapped and shared. */
+typedef struct dsmoe_tuning {
+    const dsmoe_model *base; /* it must outlive the trainer */
+    dsmoe_train_what train;
+    const unsigned char *experts; /* [num_hidden_layers, n_routed_experts] 1: is trained */
+    /* Of low-rank additions: */
+    int64_t rank;
+    double alpha;  /* scale = alpha / rank, */
+    bool rslora;   /* or with this alpha / √rank */
+    /* Words between commas: attention, shared, dense, routed, or names of modules as in PEFT's target_modules. */
+    const char *targets;
+} dsmoe_tuning;
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. Weights, gradients and
+ * moments are those of what is trained alone.
  *
  * Ranks that train together have a trainer each, and make the same calls in the same order. What they
  * compute has the same bits as one rank's work on all batches. */
@@ -1081,6 +1102,10 @@ typedef struct dsmoe_trainer_options {
     double
         bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
+    const dsmoe_tuning *tuning; /* NULL: all of the model is trained; it must outlive the trainer */
+    /* With tuning: bytes that all of it may take, the base included, 0: what can be had. As many layers as fit
+     * keep what backward needs; the first ones are run once more. */
+    size_t most_memory;
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
@@ -1091,6 +1116,7 @@ DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
 typedef struct dsmoe_trainer_memory {
     size_t weights, gradients, moments, activations, workspace;
+    size_t base; /* of tuning: the frozen tensors, mapped */
 } dsmoe_trainer_memory;
 DSMOE_API dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
                                                          const dsmoe_trainer_options *options);
@@ -1140,7 +1166,11 @@ DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
 /* The worst layer's largest load over its mean. */
 DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
 
-/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index); NULL where another rank has them. */
+/* What is trained. All of a model: the tensors of dsmoe_model_tensor(dsmoe_trainer_model(…), index). Low-rank additions
+ * have the names that PEFT gives them. */
+DSMOE_API size_t dsmoe_trainer_parameter_count(const dsmoe_trainer *trainer);
+DSMOE_API dsmoe_tensor_info dsmoe_trainer_parameter(const dsmoe_trainer *trainer, size_t index);
+/* Their numbers; NULL where another rank has them. */
 DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
 DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
 

@@ -19,6 +19,8 @@ typedef struct moe_weights {
     moe_expert shared_experts;
 } moe_weights;
 
+typedef struct low_rank_training low_rank_training; /* low_rank_backward.h */
+
 /* Experts first … end-1. */
 typedef struct expert_range {
     int64_t first, end;
@@ -28,7 +30,6 @@ struct dsmoe_layer {
     dsmoe_layer_config config;
     const kernels *kernels;
     moe_weights weights; /* `experts` is the layer's own copy of the table */
-    bool is_f32;         /* all weights are float32, so that it can be trained */
     unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
@@ -36,6 +37,7 @@ struct dsmoe_layer {
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */
     int64_t low_rank_width;   /* of the adapters that a pass may meet: see low_rank.h; 0: none */
+    const low_rank_training *low_rank; /* what training adapts; NULL: nothing */
 };
 
 /* What the words of a checked configuration mean. */
@@ -93,11 +95,13 @@ typedef struct layer_times {
     double waiting; /* for the other ranks to be as far as this one */
 } layer_times;
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. */
+/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. Weights may have any type: gradients are made
+ * of those that have a place for them, which must be float32, and of low-rank additions. `again`: forward is run once
+ * more for what it keeps alone; y may then be anything. */
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
                                  int64_t sequence_length, float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 layer_times *times, dsmoe_error *error);
+                                 bool again, layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
                             float *dx, dsmoe_layer_weights *gradients, bool accumulate,
                             const dsmoe_workspace *workspace, layer_times *times,
