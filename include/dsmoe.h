@@ -150,7 +150,7 @@ DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float
 /* What the gate decides, without running an expert. Any of the three outputs may be NULL. Experts
  * of a token come by falling score ("noaux_tc": score plus bias), ties by rising index. */
 typedef struct dsmoe_routing {
-    float *scores;      /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
+    float *scores; /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
     int32_t *topk_idx;  /* [n_tokens, num_experts_per_tok] */
     float *topk_weight; /* [n_tokens, num_experts_per_tok] gate values */
 } dsmoe_routing;
@@ -495,6 +495,7 @@ typedef enum dsmoe_output_kind {
     DSMOE_OUTPUT_PAGE = 2,         /* HTML that dsmoe made */
     DSMOE_OUTPUT_CONVERSATION = 3, /* JSON messages that dsmoe saved */
     DSMOE_OUTPUT_TOKENIZER = 4,    /* tokenizer.json or tokenizer_config.json */
+    DSMOE_OUTPUT_ADAPTER = 5,      /* a GGUF file with an adapter */
 } dsmoe_output_kind;
 typedef struct dsmoe_output {
     const char *path;
@@ -585,6 +586,38 @@ DSMOE_API dsmoe_status dsmoe_model_compare(const dsmoe_model *model, const dsmoe
                                            void *context, dsmoe_comparison *comparison,
                                            dsmoe_error *error);
 
+/* ---- adapters --------------------------------------------------------------------------------- */
+
+/* A LoRA adapter: what fine-tuning adds to some matrices of a model, W + scale·B·A. It is a folder as PEFT writes it
+ * (adapter_config.json, adapter_model.safetensors) or a GGUF file as llama.cpp takes it. */
+typedef struct dsmoe_adapter dsmoe_adapter;
+/* Whether a path is one, by its files; what is in them is looked at by dsmoe_adapter_open. */
+DSMOE_API bool dsmoe_adapter_is(const char *path);
+/* Checks it against the model, which must outlive it: one of another model is an error. What it cannot mean here (other
+ * types of adapters than LoRA, biases, DoRA …) is refused by name. */
+DSMOE_API dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model,
+                                          dsmoe_adapter **adapter, dsmoe_error *error);
+DSMOE_API void dsmoe_adapter_free(dsmoe_adapter *adapter);
+/* As a GGUF file if the name ends with .gguf (which a file of the same kind that is there gives way to with `replace`
+ * only), else as PEFT's folder, which must be new or empty. */
+DSMOE_API dsmoe_status dsmoe_adapter_write(const dsmoe_adapter *adapter, const char *to,
+                                           bool replace, dsmoe_error *error);
+
+typedef struct dsmoe_adapter_info {
+    const char *path;   /* valid as long as the adapter */
+    int64_t n_matrices; /* that it adapts */
+    int64_t rank;       /* the largest of them */
+    int64_t n_parameters;
+} dsmoe_adapter_info;
+DSMOE_API dsmoe_adapter_info dsmoe_adapter_get_info(const dsmoe_adapter *adapter);
+
+/* A model of a base and what fine-tuning made of it: an adapter, whose additions are multiplied by `scale`, or a folder
+ * with changed tensors only, as training of some experts leaves it (scale 1). Written as dsmoe_convert does; matrices that
+ * are not changed keep their bytes, where they keep their type. */
+DSMOE_API dsmoe_status dsmoe_merge(const char *base, const char *change, double scale,
+                                   const char *to, const dsmoe_convert_options *options,
+                                   dsmoe_error *error);
+
 /* ---- an engine: many sequences at once ------------------------------------------------------ */
 
 /* Runs texts through a model: any number of sequences that come and go, prompts and single tokens mixed, in
@@ -611,7 +644,14 @@ typedef struct dsmoe_engine_options {
      * through yet with DSMOE_ERROR_STOPPED. */
     bool (*stop)(void *context);
     void *stop_context;
+    /* Adapters of the model that sequences may use, at most DSMOE_ADAPTERS_MAX, which must outlive the engine; and the
+     * scales that sequences begin with: NULL: 1 each. Of the head and of kv_b_proj none can be used here: dsmoe_merge
+     * makes a model with those. */
+    const dsmoe_adapter *const *adapters; /* [n_adapters] */
+    const double *adapter_scales;         /* [n_adapters] */
+    int n_adapters;
 } dsmoe_engine_options;
+enum { DSMOE_ADAPTERS_MAX = 16 };
 
 /* `options` may be NULL. The model must outlive the engine. */
 DSMOE_API dsmoe_status dsmoe_engine_create(const dsmoe_model *model,
@@ -654,7 +694,13 @@ DSMOE_API dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequenc
 DSMOE_API dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens,
                                             int64_t n_tokens, dsmoe_sequence **sequence,
                                             dsmoe_error *error);
-/* Another one with the first `length` tokens of this one. Pages are shared until either writes to one. */
+/* The same with adapters of its own: `scales` has a factor for each adapter of the engine, 0 for one that it does not
+ * use; NULL: those that the engine was created with. What texts with other adapters or scales left in pages is not
+ * theirs. */
+DSMOE_API dsmoe_status dsmoe_sequence_begin_adapted(dsmoe_engine *engine, const int32_t *tokens,
+                                                    int64_t n_tokens, const double *scales,
+                                                    dsmoe_sequence **sequence, dsmoe_error *error);
+/* Another one with the first `length` tokens of this one, and its adapters. Pages are shared until either writes to one. */
 DSMOE_API dsmoe_status dsmoe_sequence_fork(const dsmoe_sequence *sequence, int64_t length,
                                            dsmoe_sequence **other, dsmoe_error *error);
 /* Its pages go back to the engine. May be NULL. */
@@ -839,6 +885,59 @@ DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
                                          const dsmoe_message *messages, size_t n_messages,
                                          bool add_generation_prompt, int32_t **ids, size_t *n_ids,
                                          dsmoe_error *error);
+
+/* ---- questions with known answers ----------------------------------------------------------- */
+
+/* A file of JSON lines, each a question with choices, or with an answer that the model is to write; see
+ * docs/tasks.md. Messages name the file and the line. `n_ctx` is the most tokens that a question may have together
+ * with its answer. */
+typedef struct dsmoe_tasks dsmoe_tasks;
+DSMOE_API dsmoe_status dsmoe_tasks_read(const char *path, const dsmoe_tokenizer *tokenizer,
+                                        int64_t n_ctx, dsmoe_tasks **tasks, dsmoe_error *error);
+DSMOE_API void dsmoe_tasks_free(dsmoe_tasks *tasks);
+DSMOE_API int64_t dsmoe_tasks_count(const dsmoe_tasks *tasks);
+
+/* What became of one question. */
+typedef struct dsmoe_task_result {
+    int64_t line; /* of the file, from 1 */
+    int64_t n_choices;
+    /* With choices: which one is right, and which one has the highest log probability: of all of its tokens, by
+     * character, by token. */
+    int64_t answer, chosen, chosen_by_character, chosen_by_token;
+    const double *log_probabilities; /* [n_choices] of all tokens */
+    const char *text;                /* what the model wrote, where there are no choices */
+    bool right;                      /* what it wrote, or `chosen` */
+} dsmoe_task_result;
+
+/* A mean over n questions and its standard error, the deviation over sqrt(n - 1). */
+typedef struct dsmoe_task_score {
+    int64_t n;
+    double mean, error;
+} dsmoe_task_score;
+typedef struct dsmoe_task_scores {
+    dsmoe_task_score acc, acc_norm; /* `chosen` is right; chosen_by_character is */
+    dsmoe_task_score acc_token;     /* chosen_by_token is */
+    dsmoe_task_score exact_match;   /* what was written is */
+    int64_t n_run; /* tokens that went through the model, and those that were found in pages: */
+    int64_t n_reused;
+} dsmoe_task_scores;
+
+typedef struct dsmoe_task_options {
+    int n_threads; /* 0: all processors */
+    dsmoe_dtype kv_type;
+    const dsmoe_adapter *const *adapters; /* as in dsmoe_engine_options */
+    const double *adapter_scales;
+    int n_adapters;
+    dsmoe_progress_fn *progress; /* may be NULL; counts questions */
+    /* Each result, in the order in which they are known; may be NULL. */
+    void (*visit)(void *context, const dsmoe_task_result *result);
+    void *context;
+} dsmoe_task_options;
+/* The model must be that of the tokenizer. If `progress` stops the work (DSMOE_ERROR_STOPPED), *scores has what is
+ * known so far. `options` may be NULL. */
+DSMOE_API dsmoe_status dsmoe_tasks_run(const dsmoe_tasks *tasks, const dsmoe_model *model,
+                                       const dsmoe_task_options *options, dsmoe_task_scores *scores,
+                                       dsmoe_error *error);
 
 /* ---- files to learn from -------------------------------------------------------------------- */
 

@@ -30,7 +30,7 @@ static const char help[] =
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --no-repack     keep no copies of quantised weights in the kernels' order\n"
+    "      --no-repack     keep no copies of quantised weights in the kernels' order\n" LORA_HELP
     "      --same-bits     float weights too give a text the same bits in any company: what it costs\n"
     "      --sequences LIST  after that, so many sequences decoded together (1,2,4,8,16,32,64):\n"
     "                      random prompts of 32 tokens, and as many random tokens after them\n"
@@ -60,10 +60,12 @@ typedef struct bench_options {
     double seconds;
     bench_sequences_options sequences;
     bool json, no_repack, same_bits;
+    lora_list lora;
 } bench_options;
 
 typedef struct bench_state {
     const bench_options *options;
+    lora_list *lora; /* of the options */
     dsmoe_model *model;
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
@@ -94,6 +96,18 @@ typedef struct bench_result {
 
 /* ---- preparing ----------------------------------------------------------------------------- */
 
+/* CLI_OK or an exit code. */
+static int open_model(bench_state *s, bench_result *r)
+{
+    dsmoe_error error;
+    double start = cli_seconds();
+    dsmoe_model_options weights = {.share_weights = s->options->no_repack};
+    if (dsmoe_model_open_with(s->options->path, &weights, &s->model, &error) != DSMOE_OK)
+        return cli_failure(command, "%s", error.message);
+    r->open_s = cli_seconds() - start;
+    return lora_open(command, s->lora, s->model);
+}
+
 static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
@@ -102,13 +116,9 @@ static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *err
                                     .n_threads = (int)o->n_threads,
                                     .kv_type = s->kv_type,
                                     .same_bits = o->same_bits};
+    lora_use(s->lora, &options);
     double start = cli_seconds();
-    dsmoe_model_options weights = {.share_weights = o->no_repack};
-    dsmoe_status status = dsmoe_model_open_with(o->path, &weights, &s->model, error);
-    if (status != DSMOE_OK) return status;
-    r->open_s = cli_seconds() - start;
-    start = cli_seconds();
-    status = dsmoe_engine_create(s->model, &options, &s->engine, error);
+    dsmoe_status status = dsmoe_engine_create(s->model, &options, &s->engine, error);
     if (status == DSMOE_OK) status = dsmoe_sequence_create(s->engine, &s->sequence, error);
     r->engine_s = cli_seconds() - start;
     s->memory = dsmoe_engine_memory_size(s->model, &options);
@@ -133,6 +143,7 @@ static bool make_tokens(bench_state *s)
 static void release(bench_state *s)
 {
     dsmoe_engine_free(s->engine);
+    lora_close(s->lora);
     dsmoe_model_free(s->model);
     bench_probe_free(&s->probe);
     free(s->logits);
@@ -375,6 +386,7 @@ static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_ty
     s->kv_type = kv_type;
     s->same_bits = o->same_bits;
     s->seconds = o->seconds;
+    s->lora = &o->lora;
     if (!list) return CLI_OK;
     s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
     if (s->n_cases > 0) return CLI_OK;
@@ -406,6 +418,7 @@ int bench_model(int argc, char **argv)
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
         {"--no-repack", NULL, OPTION_FLAG, &o.no_repack, 0, 0},
+        lora_row(&o.lora),
         {"--same-bits", NULL, OPTION_FLAG, &o.same_bits, 0, 0},
         {"--sequences", NULL, OPTION_TEXT, &sequences, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
@@ -415,13 +428,18 @@ int bench_model(int argc, char **argv)
     if (code >= 0) return code;
     if (!o.path) return cli_usage(command, CLI_WHICH_MODEL);
 
-    bench_state s = {.options = &o, .kv_type = DSMOE_F16};
+    bench_state s = {.options = &o, .lora = &o.lora, .kv_type = DSMOE_F16};
     model_path found;
     code = kv_type_parse(command, o.kv_type, &s.kv_type);
     if (code == CLI_OK) code = parse_sequences(&o, sequences, s.kv_type);
     if (code == CLI_OK) code = model_path_find(command, &o.path, &found);
     if (code != CLI_OK) return code;
     bench_result r = {0};
+    code = open_model(&s, &r);
+    if (code != CLI_OK) {
+        release(&s);
+        return code;
+    }
     dsmoe_error error = {0};
     dsmoe_status status = make_ready(&s, &r, &error);
     bool enough = status != DSMOE_OK || make_tokens(&s);

@@ -26,6 +26,7 @@ int command_generate(int argc, char **argv);
 int command_imatrix(int argc, char **argv);
 int command_init(int argc, char **argv);
 int command_inspect(int argc, char **argv);
+int command_merge(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_quantize(int argc, char **argv);
 int command_report(int argc, char **argv);

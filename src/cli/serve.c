@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/kv_type.h"
+#include "cli/lora.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/preload.h"
@@ -37,7 +38,7 @@ static const char help[] =
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --same-bits          float models too answer the same whoever else is there: slower\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
-    "                           but processes that run the same file share its memory\n"
+    "                           but processes that run the same file share its memory\n" LORA_HELP
     "      --queue N            requests that may wait for a place; more are told to come back (128)\n"
     "      --timeout DURATION   longest time for a request, with its wait (10m)\n"
     "      --drain DURATION     how long answers at work may go on after SIGTERM (30)\n"
@@ -68,6 +69,7 @@ typedef struct serve_options {
     bool same_bits, no_repack;
     const char *keys[MAX_WORDS], *hosts[MAX_WORDS], *origins[MAX_WORDS];
     option_words key_words, host_words, origin_words;
+    lora_list lora;
 } serve_options;
 
 /* ---- options ----------------------------------------------------------------------------------- */
@@ -91,6 +93,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
         {"--kv-type", NULL, OPTION_NAME, &o->kv_type, 0, 0},
         {"--same-bits", NULL, OPTION_FLAG, &o->same_bits, 0, 0},
         {"--no-repack", NULL, OPTION_FLAG, &o->no_repack, 0, 0},
+        lora_row(&o->lora),
         {"--queue", NULL, OPTION_INTEGER, &s->max_waiting, 1, 1 << 20},
         {"--timeout", NULL, OPTION_DURATION, &s->max_seconds, 0, 1e9},
         {"--drain", NULL, OPTION_DURATION, &o->drain, 0, 1e9},
@@ -231,10 +234,15 @@ static int load_and_serve(serve_options *o, server *s, dsmoe_model **model,
         if (error.status != DSMOE_ERROR_IO) return cli_failure("serve", "%s", error.message);
         cli_note("serve", "%s; only token ids can be sent", error.message);
     }
+    int code = lora_open("serve", &o->lora, *model);
+    if (code != CLI_OK) return code;
     if (!preload_model(o->model, &n_signals)) return CLI_INTERRUPTED;
     int64_t n_ctx = o->n_ctx ? o->n_ctx : dsmoe_model_config(*model)->max_position_embeddings;
-    const server_model served = {
-        *model, *tokenizer, runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    server_model served = {.model = *model,
+                           .tokenizer = *tokenizer,
+                           .sampling =
+                               runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    lora_use(&o->lora, &served.adapters);
     if (server_give_model(s, &served, &error)) return kv_type_error("serve", o->model, &error);
     cli_warn_of_context("serve", dsmoe_model_config(*model), server_engine(s).n_ctx);
     say_what(o, s);
@@ -261,6 +269,7 @@ int command_serve(int argc, char **argv)
     if (server_start(&o.server, &s, &error)) return cli_error("serve", NULL, &error);
     code = load_and_serve(&o, s, &model, &tokenizer);
     server_free(s);
+    lora_close(&o.lora);
     dsmoe_tokenizer_free(tokenizer);
     dsmoe_model_free(model);
     return code;

@@ -202,6 +202,7 @@ void latent_attention_forward(pass *p, int64_t layer)
                       .answers = s.answers};
     row_job r = {&job, w, &s};
     scratch_same_bits(s.products, p->n_threads, p->same_bits);
+    scratch_adapt(s.products, p->n_threads, pass_adapters(p));
     bool all = !pass_may_narrow(p, layer); /* else only rows of the cache are wanted of all */
 
     rows x = {p->normed, c->hidden_size, NULL};

@@ -220,7 +220,7 @@ static dsmoe_status number_visit(void *context, const weight_spec *spec, dsmoe_e
     (void)error;
     int32_t *n = context;
     ++*n;
-    if (spec->n_dims == 2) spec->slot.matrix->id = *n;
+    if (spec->n_dims == 2 && spec->slot.matrix->id == 0) spec->slot.matrix->id = *n;
     return DSMOE_OK;
 }
 

@@ -324,7 +324,7 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     adapter_ranges adapters = {0};
     if (manner && manner->adapters) {
         adapters = *manner->adapters;
-        adapters.t = s.t;
+        if (!adapters.t) adapters.t = s.t;
         scratch_adapt(s.threads, n_threads, &adapters);
     }
     int64_t first_adapted = adapters.first;

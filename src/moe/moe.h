@@ -77,7 +77,7 @@ typedef struct layer_manner {
     void (*spoilt)(void *context, int64_t token);
     void *context;
     const input_watch *inputs;      /* of the experts */
-    const adapter_ranges *adapters; /* by token of the call; their t is not used */
+    const adapter_ranges *adapters; /* by token of the call; without t, the layer's own room is used */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
     bool
         is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */

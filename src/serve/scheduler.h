@@ -36,6 +36,10 @@ scheduler_answer scheduler_submit(scheduler *s, job *j);
 /* Sends what the crowd does to this client until it leaves. If it is not taken it stays the caller's. */
 scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange);
 
+/* The scales of the engine's adapters for texts that begin from now on and whose requests ask for none. */
+void scheduler_set_scales(scheduler *s, const double *scales);
+void scheduler_scales(scheduler *s, double scales[DSMOE_ADAPTERS_MAX]);
+
 /* Takes no more jobs, and ends the streams of those who watch. */
 void scheduler_close(scheduler *s);
 /* Waits until all jobs have ended, at most so many seconds; whether they have. */

@@ -38,6 +38,7 @@ typedef struct server_model {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
     dsmoe_sampler_options sampling;   /* where a request says nothing */
+    dsmoe_engine_options adapters;    /* only its adapters and their scales count */
 } server_model;
 dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error);
 const char *server_url(const server *s);
