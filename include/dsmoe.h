@@ -874,17 +874,31 @@ DSMOE_API size_t dsmoe_utf8_complete(const char *bytes, size_t length);
 DSMOE_API size_t dsmoe_stop_find(const char *text, size_t length, size_t from,
                                  const char *const *stops, int n_stops, int *stopped);
 
-/* A conversation in the form of the DeepSeek chat models: "User: …\n\nAssistant: …" and EOS. */
+/* A conversation, and the form in which a model reads it. */
 typedef struct dsmoe_message {
     const char *role; /* "system", "user" or "assistant" */
     const char *content;
 } dsmoe_message;
+/* Which texts and special tokens stand around what is said: "deepseek" ("User: …\n\nAssistant: …" and EOS),
+ * "deepseek-v3", "deepseek-v3-0324", "moonlight", "chatml", "alpaca" or "none". A row of a table; nothing is to be
+ * freed. */
+typedef struct dsmoe_chat_form dsmoe_chat_form;
+/* The form of that name. NULL: the one that the model's chat_template is recognised as, or "deepseek" where its files have
+ * none; a template that is not known is an error, and so is a form of which the tokenizer lacks a token. */
+DSMOE_API dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *name,
+                                            const dsmoe_chat_form **form, dsmoe_error *error);
+DSMOE_API const char *dsmoe_chat_form_name(const dsmoe_chat_form *form);
+/* What begins every answer but is not part of what is said: " ", or "". */
+DSMOE_API const char *dsmoe_chat_form_lead(const dsmoe_chat_form *form);
+/* The token that ends an answer; -1: the tokenizer has none. */
+DSMOE_API int32_t dsmoe_chat_form_end(const dsmoe_tokenizer *tokenizer,
+                                      const dsmoe_chat_form *form);
 /* Ids of the messages, with the opening of an assistant's answer if asked for. Contents are plain
  * text; only the frame has special tokens. *ids is to be freed with free(). */
 DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
-                                         const dsmoe_message *messages, size_t n_messages,
-                                         bool add_generation_prompt, int32_t **ids, size_t *n_ids,
-                                         dsmoe_error *error);
+                                         const dsmoe_chat_form *form, const dsmoe_message *messages,
+                                         size_t n_messages, bool add_generation_prompt,
+                                         int32_t **ids, size_t *n_ids, dsmoe_error *error);
 
 /* ---- questions with known answers ----------------------------------------------------------- */
 
@@ -1234,19 +1248,35 @@ DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_mo
 DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 
 typedef struct dsmoe_batch_losses {
-    double loss;                      /* mean -log probability of the targets */
+    double loss;                      /* mean -log probability of the targets: see dsmoe_batch */
     double aux_loss, device_loss;     /* balance losses, the sum over all layers */
     const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
 } dsmoe_batch_losses;
-/* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
- * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
+/* Each array is [n_sequences, sequence_length].
+ *
+ * A sequence may hold several conversations, one after the other: a token sees those of its own conversation
+ * alone, from its position 0 on. The balance losses are then taken over each conversation (without seq_aux, and
+ * among device groups, over all tokens of the batch) and count by its number of tokens, so that they do not
+ * depend on which conversations share a sequence. Padding reaches no loss and no expert's load.
+ *
+ * The objective of a step of several batches is the sum over its targets over their number: its update takes the
+ * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch. */
+typedef struct dsmoe_batch {
+    const int32_t *tokens;
+    const int32_t *targets; /* what should come next; -1: does not count */
+    const int32_t *
+        positions; /* of each token in its conversation: 0, 1, 2 … up to the next 0; -1: padding, with
+                                 any token and no target. NULL: each sequence is one conversation */
+    double n_targets,
+        n_tokens; /* of a batch of the step, the mean, padding apart; 0: those of this one */
+} dsmoe_batch;
+/* Forward and backward of one batch. The first one after an update writes the gradients of loss + balance losses,
  * the next ones add theirs, each computed from zero. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the
  * loss is not a finite number: the next update then skips.
- * Ranks that train together bring a batch each, or none (tokens NULL), which are added in their order; the
+ * Ranks that train together bring a batch each, or none (NULL, or no tokens), which are added in their order; the
  * losses are those of this rank's batch. */
-DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                              const int32_t *targets, dsmoe_batch_losses *losses,
-                                              dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                              dsmoe_batch_losses *losses, dsmoe_error *error);
 
 typedef struct dsmoe_update {
     double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */

@@ -148,7 +148,8 @@ static void test_training(void **state)
     dsmoe_trainer_init(trainer, 1);
     resident created = measure();
     for (int i = 0; i < 2; i++) {
-        must(dsmoe_trainer_backward(trainer, tokens, tokens, NULL, &error), &error, "a batch");
+        const dsmoe_batch batch = {.tokens = tokens, .targets = tokens};
+        must(dsmoe_trainer_backward(trainer, &batch, NULL, &error), &error, "a batch");
         must(dsmoe_trainer_update(trainer, 1e-3, NULL, &error), &error, "an update");
     }
     resident after = measure();

@@ -164,9 +164,8 @@ static int run_rank(const dsmoe_peers *peers, void *context)
     for (int first = 0; first < s->n_units; first += peers->size) {
         bool is_there = first + peers->rank < s->n_units;
         made_batch b = made_batch_create(&s->config, &options, (uint64_t)(first + peers->rank));
-        must(dsmoe_trainer_backward(t, is_there ? b.tokens : NULL, is_there ? b.targets : NULL,
-                                    NULL, &error),
-             &error, "a batch");
+        const dsmoe_batch batch = {.tokens = b.tokens, .targets = b.targets};
+        must(dsmoe_trainer_backward(t, is_there ? &batch : NULL, NULL, &error), &error, "a batch");
         made_batch_free(&b);
     }
     must(dsmoe_trainer_update(t, 1e-2, NULL, &error), &error, "an update");

@@ -70,7 +70,8 @@ static void run_alone(story *s)
             dsmoe_batch_losses l;
             bool bad = step == s->spoilt_step && u == s->spoilt_unit;
             if (bad) spoil(s->alone, kept, false);
-            dsmoe_trainer_backward(s->alone, b.tokens, b.targets, &l, NULL);
+            dsmoe_trainer_backward(
+                s->alone, &(dsmoe_batch){.tokens = b.tokens, .targets = b.targets}, &l, NULL);
             if (bad) spoil(s->alone, kept, true);
             s->losses[step][u] = loss_of(l);
             made_batch_free(&b);
@@ -93,7 +94,8 @@ static void run_wave(const story *s, dsmoe_trainer *t, int step, int first)
     float *kept = malloc((size_t)t->parameters[0].n * sizeof *kept);
     if (unit < s->n_units) b = batch_of(s, step, unit);
     if (bad) spoil(t, kept, false);
-    dsmoe_status status = dsmoe_trainer_backward(t, b.tokens, b.targets, NULL, &error);
+    dsmoe_status status = dsmoe_trainer_backward(
+        t, &(dsmoe_batch){.tokens = b.tokens, .targets = b.targets}, NULL, &error);
     if (status == DSMOE_ERROR_PEER) _exit(LOST);
     if (bad) spoil(t, kept, true);
     bool all_well = step != s->spoilt_step || s->spoilt_unit < first ||

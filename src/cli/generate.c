@@ -182,7 +182,13 @@ int command_generate(int argc, char **argv)
         code = options_check("generate", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
     if (code < 0 && ranks_are_many() && (o.run.url || o.run.unix_path))
         code = cli_usage("generate", "a server has its own machines: start it without mpirun");
-    const voice_order order = {"generate", &o.run, rows, N_ROWS, given, o.ids, hint};
+    const voice_order order = {.command = "generate",
+                               .options = &o.run,
+                               .rows = rows,
+                               .n_rows = N_ROWS,
+                               .given = given,
+                               .ids = o.ids,
+                               .tokenizer_hint = hint};
     if (code >= 0) return code;
     return ranks_follows() ? follow(&o) : run(&o, &order);
 }

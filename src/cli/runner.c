@@ -191,8 +191,11 @@ static int divide(const char *command, const runner_options *o, int code, runner
 
 int runner_open(const char *command, runner_options *o, const char *tokenizer_hint, runner *r)
 {
-    *r = (runner){
-        .path = o->model, .lora = &o->lora, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
+    *r = (runner){.path = o->model,
+                  .lora = &o->lora,
+                  .n_batch = o->n_batch,
+                  .ignore_eos = o->ignore_eos,
+                  .answer_end = -1};
     dsmoe_engine_options engine = {.n_ctx = o->n_ctx,
                                    .n_batch = o->n_batch,
                                    .n_threads = (int)o->n_threads,
@@ -284,6 +287,7 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
 static bool ends_text(const runner *r, int32_t token)
 {
     if (r->ignore_eos) return false;
+    if (r->answer_end >= 0 && token == r->answer_end) return true;
     const dsmoe_generation_config *config = dsmoe_model_generation_config(r->model);
     for (int i = 0; i < config->n_eos_token_ids; i++)
         if (token == config->eos_token_id[i]) return true;

@@ -89,6 +89,8 @@ typedef struct runner {
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
+    int32_t
+        answer_end; /* the token that ends an answer in the model's chat form; -1: not a conversation */
     float *logits;   /* of what follows the sequence's last token */
     int32_t *tokens; /* those in the sequence */
     int64_t n_prompt_tokens, n_decoded_tokens;

@@ -27,7 +27,7 @@ static const char help[] =
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
-    "      --alias NAME         the model's name for clients (default: the last part of its path)\n"
+    "      --alias NAME         the model's name for clients (default: the last part of its path)\n" CLI_CHAT_FORM_HELP
     "      --host ADDRESS       where to listen (127.0.0.1; 0.0.0.0: for other machines too)\n"
     "      --port N             (8080; 0: one that is free)\n"
     "      --unix PATH          listen on a Unix socket instead\n"
@@ -62,7 +62,7 @@ enum { MAX_WORDS = 64 };
 
 typedef struct serve_options {
     server_options server;
-    const char *model, *kv_type;
+    const char *model, *kv_type, *chat_form;
     model_path found;
     int64_t port, n_ctx, n_batch, n_threads, n_parallel;
     double drain;
@@ -83,6 +83,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
     const option_row rows[] = {
         {"--model", "-m", OPTION_PATH, &o->model, 0, 0},
         {"--alias", NULL, OPTION_PATH, &s->alias, 0, 0},
+        {"--chat-form", NULL, OPTION_NAME, &o->chat_form, 0, 0},
         {"--host", NULL, OPTION_PATH, &s->host, 0, 0},
         {"--port", NULL, OPTION_INTEGER, &o->port, 0, 65535},
         {"--unix", NULL, OPTION_PATH, &s->socket_path, 0, 0},
@@ -234,14 +235,19 @@ static int load_and_serve(serve_options *o, server *s, dsmoe_model **model,
         if (error.status != DSMOE_ERROR_IO) return cli_failure("serve", "%s", error.message);
         cli_note("serve", "%s; only token ids can be sent", error.message);
     }
+    const dsmoe_chat_form *form = NULL;
+    if (*tokenizer && dsmoe_chat_form_find(*tokenizer, o->chat_form, &form, &error))
+        return cli_failure("serve", "%s%s", error.message, o->chat_form ? "" : " (--chat-form)");
     int code = lora_open("serve", &o->lora, *model);
     if (code != CLI_OK) return code;
     if (!preload_model(o->model, &n_signals)) return CLI_INTERRUPTED;
     int64_t n_ctx = o->n_ctx ? o->n_ctx : dsmoe_model_config(*model)->max_position_embeddings;
-    server_model served = {.model = *model,
-                           .tokenizer = *tokenizer,
-                           .sampling =
-                               runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    server_model served = {
+        .model = *model,
+        .tokenizer = *tokenizer,
+        .chat_form = form,
+        .converses = form && (o->chat_form || dsmoe_tokenizer_has_chat(*tokenizer)),
+        .sampling = runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
     lora_use(&o->lora, &served.adapters);
     if (server_give_model(s, &served, &error)) return kv_type_error("serve", o->model, &error);
     cli_warn_of_context("serve", dsmoe_model_config(*model), server_engine(s).n_ctx);

@@ -6,7 +6,8 @@
  * of the bytes is reached: for each kind of text that has documents enough, and for all other kinds
  * together. The document that would be too much gives a stretch at its end. A document of those other
  * kinds that is long beside what they give, such as a single book, gives such a stretch for itself. So no
- * text that is learnt from stands beside held-out text, but at the beginning of a stretch. */
+ * text that is learnt from stands beside held-out text, but at the beginning of a stretch. A conversation is never
+ * cut: where it would give a stretch, all of it is held out. */
 #ifndef DSMOE_FORMATS_DOCUMENT_SPLIT_H
 #define DSMOE_FORMATS_DOCUMENT_SPLIT_H
 

@@ -1,9 +1,8 @@
 /* documents.h - text to learn from, document by document: text files, JSON lines, shards of tokens,
  * and folders of such files.
  *
- * A text file is one document. A line of a .jsonl file is one: its "text"; or its "instruction" (with
- * its "input", if there is one) and "output", as question and answer in the form of the chat models. A
- * .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
+ * A text file is one document. A line of a .jsonl file is one: a text or a conversation (conversation.h).
+ * A .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
  * of a file is not part of its text.
  *
  * Folders are looked through in the order of names as bytes, links followed; hidden files are passed
@@ -17,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "formats/conversation.h"
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD } document_form;
 
@@ -47,11 +47,13 @@ dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad
                                 document_list *list, dsmoe_error *error);
 void document_list_close(document_list *list); /* allowed on zeros */
 
-/* One document: text, or the tokens of a shard (then text is NULL). Valid during the visit. Tokens
- * are 2 or 4 bytes each, not aligned: take them with memcpy. */
+/* One document: a text, a conversation or the tokens of a shard; the other two are NULL. Valid during the
+ * visit. Tokens are 2 or 4 bytes each, not aligned: take them with memcpy. */
 typedef struct document {
     const char *text;
-    size_t length;
+    const conversation *conversation;
+    size_t length; /* bytes of either */
+    size_t line;   /* of JSON lines, from 1 on; else 0 */
     const unsigned char *tokens;
     size_t n_tokens;
     int token_size;
@@ -60,7 +62,7 @@ typedef struct document {
 typedef dsmoe_status document_visit_fn(void *context, const document *document, dsmoe_error *error);
 
 /* The documents of one source in their order until `visit` fails. Messages name the file, and the
- * line of JSON lines. Empty documents are left out. A file that is no longer as long as it was found,
+ * line of JSON lines. Empty texts are left out. A file that is no longer as long as it was found,
  * or becomes shorter meanwhile, is an error. */
 dsmoe_status document_each(const document_source *source, document_visit_fn *visit, void *context,
                            dsmoe_error *error);

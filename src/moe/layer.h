@@ -13,7 +13,7 @@
 typedef struct saved {
     struct saved_header {
         uint64_t state; /* SAVED_READY between forward and backward */
-        int64_t n_sequences, sequence_length;
+        layer_batch batch;
     } * header;
     dsmoe_routing routing;
     dispatch dispatch;
@@ -64,7 +64,7 @@ typedef struct train_space {
     float *out;               /* routed rows */
     float *weight, *d_weight; /* by row */
     float *d_topk_weight;     /* by slot */
-    float *d_scores;          /* a row for each sequence */
+    float *d_scores;          /* a row for each sequence, or for each token: see balance_gradient */
     float *d_logits;          /* [n_tokens, n_routed_experts] */
     double *balance;
     adapter_ranges ranges; /* of low-rank additions, if the layer has some */

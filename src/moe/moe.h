@@ -76,8 +76,9 @@ typedef struct layer_manner {
      * but gets the first experts with gate values that are not numbers. */
     void (*spoilt)(void *context, int64_t token);
     void *context;
-    const input_watch *inputs;      /* of the experts */
-    const adapter_ranges *adapters; /* by token of the call; without t, the layer's own room is used */
+    const input_watch *inputs; /* of the experts */
+    const adapter_ranges
+        *adapters;  /* by token of the call; without t, the layer's own room is used */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
     bool
         is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */
@@ -95,11 +96,21 @@ typedef struct layer_times {
     double waiting; /* for the other ranks to be as far as this one */
 } layer_times;
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. Weights may have any type: gradients are made
- * of those that have a place for them, which must be float32, and of low-rank additions. `again`: forward is run once
- * more for what it keeps alone; y may then be anything. */
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
-                                 int64_t sequence_length, float *y, void *saved, size_t saved_size,
+/* What a training batch looks like to the balance losses. */
+typedef struct layer_batch {
+    int64_t n_sequences, sequence_length;
+    const int32_t
+        *positions; /* as dsmoe_batch has them, to stay until backward; NULL: each sequence is one
+                                 conversation */
+    double
+        n_tokens; /* with positions: what sums over tokens are divided by; 0: the number that is no padding */
+} layer_batch;
+
+/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. Weights may have any type:
+ * gradients are made of those that have a place for them, which must be float32, and of low-rank additions. `again`:
+ * forward is run once more for what it keeps alone; y may then be anything. */
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
+                                 float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
                                  bool again, layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,

@@ -86,7 +86,7 @@ static saved saved_open(const dsmoe_layer *layer, void *memory)
 {
     arena a = arena_over(memory);
     const struct saved_header *header = (const struct saved_header *)a.base;
-    return saved_place(&a, layer, header->n_sequences * header->sequence_length);
+    return saved_place(&a, layer, header->batch.n_sequences * header->batch.sequence_length);
 }
 
 dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *memory)
@@ -117,12 +117,12 @@ static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, con
                                    dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
-    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
-    int64_t n_tokens = n_sequences * length;
+    const layer_batch *of = &kept->header->batch;
+    int64_t n_tokens = of->n_sequences * of->sequence_length;
     gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->keys, s->experts.n_threads);
     dispatch_sort(&kept->dispatch, c, kept->routing.topk_idx, n_tokens);
     STATUS_TRY(gate_check(layer, n_tokens, 0, kept->routing, error));
-    balance_batch batch = {c, kept->routing, n_sequences, length};
+    balance_batch batch = {c, kept->routing, *of};
     if (losses) *losses = balance_losses(&batch, s->balance);
     return DSMOE_OK;
 }
@@ -133,26 +133,25 @@ static void add_travel(layer_times *times, const travel *t)
     times->waiting += t->waiting;
 }
 
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
-                                 int64_t sequence_length, float *y, void *saved_memory,
-                                 size_t saved_size, dsmoe_layer_losses *losses,
-                                 const dsmoe_workspace *workspace, bool again, layer_times *times,
-                                 dsmoe_error *error)
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
+                                 float *y, void *saved_memory, size_t saved_size,
+                                 dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
+                                 bool again, layer_times *times, dsmoe_error *error)
 {
     int64_t n_tokens;
-    if (n_sequences < 0 || sequence_length < 0 ||
-        __builtin_mul_overflow(n_sequences, sequence_length, &n_tokens))
+    if (batch->n_sequences < 0 || batch->sequence_length < 0 ||
+        __builtin_mul_overflow(batch->n_sequences, batch->sequence_length, &n_tokens))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a batch of %lld x %lld tokens is impossible", (long long)n_sequences,
-                           (long long)sequence_length);
-    if (n_tokens == 0) n_sequences = sequence_length = 0; /* sequences of nothing have no rows */
+                           "a batch of %lld x %lld tokens is impossible",
+                           (long long)batch->n_sequences, (long long)batch->sequence_length);
     STATUS_TRY(check_forward(layer, x, n_tokens, y, saved_memory, saved_size, workspace, error));
 
     arena a = arena_over(workspace->memory), b = arena_over(saved_memory);
     train_space s = train_space_place(&a, layer, n_tokens, workspace->n_threads);
     use_low_rank(layer, &s);
     saved kept = saved_place(&b, layer, n_tokens);
-    *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
+    *kept.header = (struct saved_header){.state = SAVED_USED};
+    if (n_tokens > 0) kept.header->batch = *batch; /* sequences of nothing have no rows */
 
     double start = clock_seconds();
     dsmoe_status status = forward_router(layer, x, &kept, &s, losses, error);
@@ -183,8 +182,9 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
                                        dsmoe_error *error)
 {
     layer_times times = {0};
-    return layer_forward_train(layer, x, n_sequences, sequence_length, y, saved_memory, saved_size,
-                               losses, workspace, false, &times, error);
+    const layer_batch batch = {n_sequences, sequence_length, NULL, 0};
+    return layer_forward_train(layer, x, &batch, y, saved_memory, saved_size, losses, workspace,
+                               false, &times, error);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
@@ -232,15 +232,16 @@ static void router_backward(const router_job *j, int n_threads)
 static void backward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
                             const train_space *s, float *d_gate, float *dx, bool accumulate)
 {
-    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
-    int64_t n_tokens = n_sequences * length, n_rows = n_tokens * layer->config.num_experts_per_tok;
+    const layer_batch *of = &kept->header->batch;
+    int64_t n_tokens = of->n_sequences * of->sequence_length;
+    int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
     int n_threads = s->experts.n_threads;
     for (int64_t r = 0; r < n_rows; r++)
         s->d_topk_weight[kept->dispatch.row_slot[r]] = s->d_weight[r];
-    balance_batch batch = {&layer->config, kept->routing, n_sequences, length};
+    balance_batch batch = {&layer->config, kept->routing, *of};
     balance_gradient(&batch, s->d_scores, s->balance);
-    gate_backward(layer, n_tokens, kept->routing, s->d_topk_weight, s->d_scores, length,
-                  s->d_logits, n_threads);
+    gate_backward(layer, n_tokens, kept->routing, s->d_topk_weight, s->d_scores,
+                  balance_tokens_per_row(of), s->d_logits, n_threads);
     router_job router = {layer, x, s->d_logits, n_tokens, d_gate, dx, accumulate, s->threads};
     router_backward(&router, n_threads);
 }
@@ -258,7 +259,7 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
         return status_fail(
             error, DSMOE_ERROR_ARGUMENT,
             "backward needs the activations of a forward pass that it has not used yet");
-    int64_t n_tokens = kept.header->n_sequences * kept.header->sequence_length;
+    int64_t n_tokens = kept.header->batch.n_sequences * kept.header->batch.sequence_length;
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));

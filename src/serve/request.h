@@ -28,6 +28,7 @@ typedef enum request_kind {
 /* What requests are read against. */
 typedef struct request_limits {
     const dsmoe_tokenizer *tokenizer; /* NULL: the model has none, and requests are made of ids */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
     int64_t vocab_size, n_ctx;        /* of the model, of a sequence */
     const char *model;                /* its name */
     dsmoe_sampler_options sampling;   /* where a request says nothing */

@@ -16,7 +16,7 @@ struct scheduler {
     scheduler_options o;
     dsmoe_engine *engine;
     text_setting setting;
-    int32_t eos[9];
+    int32_t eos[10];
     pthread_t thread;
 
     pthread_mutex_t lock;
@@ -419,6 +419,7 @@ static void list_eos(scheduler *s)
         s->eos[n++] = (int32_t)dsmoe_model_config(s->o.model)->eos_token_id;
         if (s->o.tokenizer) s->eos[n++] = dsmoe_tokenizer_eos(s->o.tokenizer);
     }
+    if (s->o.tokenizer) s->eos[n++] = dsmoe_chat_form_end(s->o.tokenizer, s->o.chat_form);
     s->setting.eos = s->eos;
     s->setting.n_eos = n;
 }

@@ -14,6 +14,7 @@ typedef struct scheduler scheduler;
 typedef struct scheduler_options {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
     dsmoe_engine_options engine;      /* n_sequences texts at a time; stop is the scheduler's own */
     int64_t max_waiting;              /* requests that wait for a place */
     double max_seconds;               /* from a request to the end of its answer */

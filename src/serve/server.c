@@ -309,6 +309,7 @@ dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error
     engine.n_adapters = model->adapters.n_adapters;
     const scheduler_options o = {.model = model->model,
                                  .tokenizer = model->tokenizer,
+                                 .chat_form = model->chat_form,
                                  .engine = engine,
                                  .max_waiting = s->o.max_waiting,
                                  .max_seconds = s->o.max_seconds,
@@ -318,6 +319,7 @@ dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error
     STATUS_TRY(scheduler_create(&o, &s->scheduler, error));
     s->served = *model;
     s->limits = (request_limits){.tokenizer = model->tokenizer,
+                                 .chat_form = model->chat_form,
                                  .vocab_size = dsmoe_model_config(model->model)->vocab_size,
                                  .n_ctx = scheduler_look(s->scheduler).n_ctx,
                                  .model = s->name,

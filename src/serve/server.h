@@ -37,6 +37,8 @@ dsmoe_status server_start(const server_options *options, server **s, dsmoe_error
 typedef struct server_model {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
+    bool converses;                   /* the page talks to the model instead of continuing texts */
     dsmoe_sampler_options sampling;   /* where a request says nothing */
     dsmoe_engine_options adapters;    /* only its adapters and their scales count */
 } server_model;

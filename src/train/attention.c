@@ -1,11 +1,11 @@
-/* attention.c - causal attention of whole sequences:
+/* attention.c - causal attention of whole conversations:
  *
- *   p = softmax(q·kᵀ), each query seeing the keys up to its own;  heads = p·v;  y = o_proj(heads)
+ *   p = softmax(q·kᵀ), each query seeing the keys of its conversation up to its own;  heads = p·v;  y = o_proj(heads)
  *   dv = pᵀ·do;  dp = do·vᵀ;  ds = p·(dp - Σ do·o);  dq = ds·k;  dk = dsᵀ·q
  *
  * Queries go in blocks of QUERIES, for which p exists for a moment only: forward does not keep it,
- * backward makes it again. A block looks at the keys up to its last query, the rest being zeros, so
- * half of the square is never computed. */
+ * backward makes it again. A block looks at the keys from the first one that its first query sees up to its
+ * last query, the rest being zeros, so half of the square is never computed. */
 #include "train/attention.h"
 
 #include <math.h>
@@ -156,7 +156,7 @@ static void turn_task(void *context, int64_t token, int thread)
     (void)thread;
     const attention_job *j = context;
     const dsmoe_config *c = j->batch->config;
-    int64_t dim = j->key_dim, half = dim / 2, place = token % j->batch->sequence_length;
+    int64_t dim = j->key_dim, half = dim / 2, place = attention_position(j->batch, token);
     const float *cosines = j->batch->cos + place * half, *sines = j->sin + place * half;
     float *q = j->q + token * j->q_row, *k = j->k + token * j->k_row;
     rope_turn_fn *rope = j->batch->rope_pairs ? rope_turn_pairs : rope_turn;
@@ -175,42 +175,67 @@ static void turn(attention_job *j, float *q, float *k, const float *sin)
 
 /* ---- one block of queries -------------------------------------------------------------------- */
 
-/* Queries [first, end) of a head in a sequence, with the keys [0, end). Where its first query and the sequence's
- * first key lie, in what is kept and in its gradient. */
+/* Queries [first, end) of a head in a sequence, which begins with token `row`, and the n_keys keys up to `end`
+ * that they may see. Where its first query and its first key lie, in what is kept and in its gradient. */
 typedef struct query_block {
-    int64_t first, end;
+    int64_t row, first, end;
+    int64_t n_keys;
     int64_t q, heads;
     int64_t k, v;
 } query_block;
+
+/* The first place in the sequence that a query sees. */
+static int64_t first_visible(const attention_batch *b, int64_t row, int64_t place)
+{
+    return b->positions ? place - attention_position(b, row + place) : 0;
+}
+
+/* The keys of a block that its query number `r` sees: from *from to before the end of the row of p. */
+static int64_t visible_end(const attention_batch *b, const query_block *q, int64_t r, int64_t *from)
+{
+    int64_t skipped = q->end - q->n_keys; /* places before the block's first key */
+    *from = first_visible(b, q->row, q->first + r) - skipped;
+    return q->first + r + 1 - skipped;
+}
 
 static query_block block_of(const attention_job *j, int64_t sequence, int64_t head, int64_t block)
 {
     const attention_batch *b = j->batch;
     int64_t first = b->sequence_length * block / j->n_blocks, row = sequence * b->sequence_length;
-    int64_t key_head = head / j->group;
+    int64_t key_head = head / j->group, end = b->sequence_length * (block + 1) / j->n_blocks;
+    int64_t key = first_visible(b, row, first);
     return (query_block){
+        .row = row,
         .first = first,
-        .end = b->sequence_length * (block + 1) / j->n_blocks,
+        .end = end,
+        .n_keys = end - key,
         .q = (row + first) * j->q_row + head * j->key_dim,
         .heads = (row + first) * j->heads_row + head * j->value_dim,
-        .k = row * j->k_row + key_head * j->key_dim,
-        .v = row * j->v_row + key_head * j->value_dim,
+        .k = (row + key) * j->k_row + key_head * j->key_dim,
+        .v = (row + key) * j->v_row + key_head * j->value_dim,
     };
 }
 
-/* p [queries, end] of a block. */
+/* What a query does not see. */
+static void clear_hidden(float *row, int64_t from, int64_t end, int64_t n_keys)
+{
+    memset(row, 0, (size_t)from * sizeof *row);
+    memset(row + end, 0, (size_t)(n_keys - end) * sizeof *row);
+}
+
+/* p [queries, n_keys] of a block. */
 static void weigh(const attention_job *j, query_block b, gemm *g, float *p)
 {
     const kernels *kn = j->batch->kernels;
     int64_t n = b.end - b.first;
     gemm_nt_load(g, (rows){j->saved.q + b.q, j->q_row, NULL}, n, j->key_dim);
-    gemm_nt(g, matrix_f32(j->saved.k + b.k, j->k_row), b.end, p, b.end);
+    gemm_nt(g, matrix_f32(j->saved.k + b.k, j->k_row), b.n_keys, p, b.n_keys);
     for (int64_t r = 0; r < n; r++) {
-        float *row = p + r * b.end, max = -INFINITY, sum = 0.0f;
-        int64_t visible = b.first + r + 1;
-        kn->softmax_part(visible, row, &max, &sum);
-        kn->scale(visible, 1.0f / sum, row);
-        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
+        float *row = p + r * b.n_keys, max = -INFINITY, sum = 0.0f;
+        int64_t from, end = visible_end(j->batch, &b, r, &from);
+        kn->softmax_part(end - from, row + from, &max, &sum);
+        kn->scale(end - from, 1.0f / sum, row + from);
+        clear_hidden(row, from, end, b.n_keys);
     }
 }
 
@@ -225,8 +250,8 @@ static void attend_task(void *context, int64_t task, int thread)
     float *p = j->space.p + thread * QUERIES * j->batch->sequence_length;
     gemm *g = &j->space.threads[thread].gemm;
     weigh(j, b, g, p);
-    gemm_nn(g, (rows){p, b.end, NULL}, b.end - b.first, (rows){j->saved.v + b.v, j->v_row, NULL},
-            b.end, j->value_dim, j->saved.heads + b.heads, j->heads_row, false);
+    gemm_nn(g, (rows){p, b.n_keys, NULL}, b.end - b.first, (rows){j->saved.v + b.v, j->v_row, NULL},
+            b.n_keys, j->value_dim, j->saved.heads + b.heads, j->heads_row, false);
 }
 
 /* Queries, keys and values, as backward needs them. */
@@ -270,16 +295,17 @@ static void d_weigh(const attention_job *j, query_block b, gemm *g, const float 
 {
     int64_t n = b.end - b.first;
     gemm_nt_load(g, (rows){j->space.d.heads + b.heads, j->heads_row, NULL}, n, j->value_dim);
-    gemm_nt(g, matrix_f32(j->saved.v + b.v, j->v_row), b.end, ds, b.end);
+    gemm_nt(g, matrix_f32(j->saved.v + b.v, j->v_row), b.n_keys, ds, b.n_keys);
     for (int64_t r = 0; r < n; r++) {
         const float *o = j->saved.heads + b.heads + r * j->heads_row;
         const float *d = j->space.d.heads + b.heads + r * j->heads_row;
         float mean = 0.0f; /* Σ do·o is Σ p·dp */
         for (int64_t i = 0; i < j->value_dim; i++) mean += o[i] * d[i];
-        int64_t visible = b.first + r + 1;
-        float *row = ds + r * b.end;
-        j->batch->kernels->softmax_backward(visible, p + r * b.end, row, mean, row);
-        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
+        int64_t from, end = visible_end(j->batch, &b, r, &from);
+        float *row = ds + r * b.n_keys;
+        j->batch->kernels->softmax_backward(end - from, p + r * b.n_keys + from, row + from, mean,
+                                            row + from);
+        clear_hidden(row, from, end, b.n_keys);
     }
 }
 
@@ -292,11 +318,11 @@ static void d_block(const attention_job *j, query_block b, int thread)
     gemm *g = &j->space.threads[thread].gemm;
     weigh(j, b, g, p);
     d_weigh(j, b, g, p, ds);
-    gemm_tn(g, (rows){p, b.end, NULL}, b.end, (rows){d->heads + b.heads, j->heads_row, NULL},
+    gemm_tn(g, (rows){p, b.n_keys, NULL}, b.n_keys, (rows){d->heads + b.heads, j->heads_row, NULL},
             j->value_dim, n, d->v + b.v, j->v_row, true);
-    gemm_tn(g, (rows){ds, b.end, NULL}, b.end, (rows){j->saved.q + b.q, j->q_row, NULL}, j->key_dim,
-            n, d->k + b.k, j->k_row, true);
-    gemm_nn(g, (rows){ds, b.end, NULL}, n, (rows){j->saved.k + b.k, j->k_row, NULL}, b.end,
+    gemm_tn(g, (rows){ds, b.n_keys, NULL}, b.n_keys, (rows){j->saved.q + b.q, j->q_row, NULL},
+            j->key_dim, n, d->k + b.k, j->k_row, true);
+    gemm_nn(g, (rows){ds, b.n_keys, NULL}, n, (rows){j->saved.k + b.k, j->k_row, NULL}, b.n_keys,
             j->key_dim, d->q + b.q, j->q_row, false);
 }
 

@@ -73,7 +73,7 @@ static void join_task(void *context, int64_t token, int thread)
     const latent_job *j = context;
     const dsmoe_config *c = j->batch->config;
     int64_t nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, v = c->v_head_dim;
-    int64_t at = token % j->batch->sequence_length * (rope / 2);
+    int64_t at = attention_position(j->batch, token) * (rope / 2);
     const float *cosines = j->batch->cos + at, *sines = j->batch->sin + at;
     float *k_rope = j->space->k_rope + token * rope;
     turn_queries(j, token, cosines, sines);
@@ -95,7 +95,7 @@ static void part_task(void *context, int64_t token, int thread)
     const latent_job *j = context;
     const dsmoe_config *c = j->batch->config;
     int64_t nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, v = c->v_head_dim;
-    int64_t at = token % j->batch->sequence_length * (rope / 2);
+    int64_t at = attention_position(j->batch, token) * (rope / 2);
     const float *cosines = j->batch->cos + at, *sines = j->batch->sin_back + at;
     float *k_rope = j->space->k_rope + token * rope;
     turn_queries(j, token, cosines, sines);

@@ -48,7 +48,8 @@ static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
         STATUS_TRY(dsmoe_dataset_check(r->dataset, error));
         r->state.sequences += n * r->settings.batch;
         dsmoe_error why;
-        dsmoe_status status = team_backward(r->trainer, (int)n, r->tokens, r->targets, &why);
+        const dsmoe_batch batch = {.tokens = r->tokens, .targets = r->targets};
+        dsmoe_status status = team_backward(r->trainer, (int)n, &batch, &why);
         if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE)
             return status_fail(error, status, "%s", why.message);
         if (status != DSMOE_OK && !reason->status) *reason = why;

@@ -107,7 +107,8 @@ static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *o
     STATUS_TRY(share_memory(options->peers, &memory, error));
     f->tokens = malloc(size);
     f->targets = malloc(size);
-    if (!f->tokens || !f->targets)
+    f->positions = malloc(size);
+    if (!f->tokens || !f->targets || !f->positions)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
     return dsmoe_trainer_create(&terms->config, &o, &f->trainer, error);
 }
@@ -128,5 +129,6 @@ dsmoe_status run_follow(const dsmoe_run_options *options, dsmoe_error *error)
     dsmoe_trainer_free(f.trainer);
     free(f.tokens);
     free(f.targets);
+    free(f.positions);
     return status;
 }

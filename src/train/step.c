@@ -209,8 +209,7 @@ static dsmoe_status name_layer(dsmoe_status status, int64_t layer, const dsmoe_e
     return status_fail(error, status, "layer %lld: %s", (long long)layer, why->message);
 }
 
-/* n_sequences of them: a rank without a batch has none. */
-static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_sequences, bool again,
+static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, bool again,
                                 dsmoe_layer_losses *losses, dsmoe_error *error)
 {
     step_space *s = t->space;
@@ -218,9 +217,9 @@ static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_seque
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     dsmoe_error why;
     layer_times times = {0};
-    dsmoe_status status = layer_forward_train(
-        t->model->layers[layer], s->normed, n_sequences, t->options.sequence_length, s->y,
-        kept->moe, kept->moe_size, losses, &workspace, again, &times, &why);
+    dsmoe_status status =
+        layer_forward_train(t->model->layers[layer], s->normed, &s->experts, s->y, kept->moe,
+                            kept->moe_size, losses, &workspace, again, &times, &why);
     add_times(t, &times);
     return name_layer(status, layer, &why, error);
 }
@@ -229,8 +228,7 @@ static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, bool again,
                                 dsmoe_layer_losses *losses, dsmoe_error *error)
 {
     step_space *s = t->space;
-    if (t->model->layers[layer])
-        return moe_forward(t, layer, t->options.n_sequences, again, losses, error);
+    if (t->model->layers[layer]) return moe_forward(t, layer, again, losses, error);
     dense_space dense = dense_experts(t, layer, &s->layers[layer], s->y);
     if (trainer_low_rank(t))
         scratch_adapt(dense.experts.threads, t->options.n_threads, &dense.ranges);
@@ -347,18 +345,19 @@ static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
         t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
 }
 
-double step_predict(dsmoe_trainer *t, const int32_t *targets)
+double step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
     step_space *s = t->space;
     const model_weights *gradients = t->fold.into->slots;
     const float *weight = t->weight_slots->norm;
     head_job head = head_of(t);
+    head.n_targets = batch->n_targets;
     double loss, last = clock_seconds();
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
     lap(t, &t->times.rest, &last);
-    loss = head_loss(&head, s->normed, targets, s->d_normed, (float *)gradients->lm_head.data,
-                     s->phase);
+    loss = head_loss(&head, s->normed, batch->targets, s->d_normed,
+                     (float *)gradients->lm_head.data, s->phase);
     lap(t, &t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
     norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
@@ -373,8 +372,10 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
     const dsmoe_config *c = &t->config;
     dsmoe_routing routing =
         dsmoe_layer_saved_routing(t->model->layers[layer], t->space->layers[layer].moe);
-    for (int64_t i = 0; i < t->space->n_tokens * c->num_experts_per_tok; i++)
-        load[routing.topk_idx[i]]++;
+    const int32_t *positions = t->space->experts.positions;
+    int64_t k = c->num_experts_per_tok;
+    for (int64_t i = 0; i < t->space->n_tokens * k; i++)
+        load[routing.topk_idx[i]] += !positions || positions[i / k] >= 0;
 }
 
 /* Without a batch: the experts that live here still work for others. */
@@ -383,20 +384,32 @@ static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
     STATUS_TRY(arrival_finish(t, error));
     double last = clock_seconds();
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
-        if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, false, NULL, error));
+        if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, false, NULL, error));
     lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
-dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+/* What attention and experts are to know of it; a rank without one has no sequence. */
+static void take_batch(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
-    if (!tokens) return serve_forward(t, error);
+    step_space *s = t->space;
+    s->attention.positions = batch ? batch->positions : NULL;
+    s->experts = (layer_batch){.n_sequences = batch ? t->options.n_sequences : 0,
+                               .sequence_length = t->options.sequence_length,
+                               .positions = s->attention.positions,
+                               .n_tokens = batch ? batch->n_tokens : 0};
+}
+
+dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
+{
+    take_batch(t, batch);
+    if (!batch) return serve_forward(t, error);
     int rank = peers_rank(t->options.peers);
     dsmoe_layer_losses *losses = units_layers(t, rank);
     int32_t *load = units_load(t, rank);
     double last = clock_seconds();
     STATUS_TRY(arrival_await(t, 0, error));
-    embed(t, tokens);
+    embed(t, batch->tokens);
     lap(t, &t->times.rest, &last);
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
@@ -413,23 +426,23 @@ static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error 
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
     double last = clock_seconds();
-    if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, 0, true, NULL, error));
+    if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, true, NULL, error));
     STATUS_TRY(ffn_backward(t, layer, error));
     lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
-dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+dsmoe_status step_backward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
 {
     int64_t n_layers = t->config.num_hidden_layers;
     STATUS_TRY(fold_section(t, n_layers + 1, error));
     for (int64_t i = n_layers - 1; i >= 0; i--) {
         if (i >= t->lowest)
-            STATUS_TRY(tokens ? layer_run_back(t, i, error) : serve_backward(t, i, error));
+            STATUS_TRY(batch ? layer_run_back(t, i, error) : serve_backward(t, i, error));
         STATUS_TRY(fold_section(t, i + 1, error));
     }
     double last = clock_seconds();
-    if (tokens) embed_back(t, tokens);
+    if (batch) embed_back(t, batch->tokens);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(fold_section(t, 0, error));
     return fold_end(t, error);
