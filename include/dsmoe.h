@@ -1198,6 +1198,25 @@ typedef struct dsmoe_tuning {
     const char *targets;
 } dsmoe_tuning;
 
+/* ESFT: which routed experts a text uses. An expert's score in a layer is the mean over tokens of its gate value, 0
+ * where it is not chosen, or of chosen / num_experts_per_tok. Tables are [num_hidden_layers, n_routed_experts]. */
+typedef enum dsmoe_expert_score {
+    DSMOE_EXPERT_SCORE_GATE = 0,
+    DSMOE_EXPERT_SCORE_TOKEN = 1,
+} dsmoe_expert_score;
+/* By its name, "gate" or "token"; false if there is none. */
+DSMOE_API bool dsmoe_expert_score_find(const char *name, dsmoe_expert_score *score);
+/* The paper's share: 0.1 of gate scores, 0.2 of token scores. */
+DSMOE_API double dsmoe_expert_share_default(dsmoe_expert_score score);
+/* The best of each layer, until their scores sum up to `share`: 1 in chosen, else 0. */
+DSMOE_API void dsmoe_experts_choose(const dsmoe_config *config, const double *scores, double share,
+                                    unsigned char *chosen);
+/* ESFT's expert_cfg.json. */
+DSMOE_API dsmoe_status dsmoe_experts_read(const char *path, const dsmoe_config *config,
+                                          unsigned char *chosen, dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_experts_write(const char *path, const dsmoe_config *config,
+                                           const unsigned char *chosen, dsmoe_error *error);
+
 /* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. Weights, gradients and
  * moments are those of what is trained alone.
  *
@@ -1392,6 +1411,15 @@ typedef struct dsmoe_run_settings {
     double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
     double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
+    char train[16]; /* what of `init` is trained: "all", "experts" or "lora" (dsmoe_train_what) */
+    int64_t rank;   /* of low-rank additions, and the rest of dsmoe_tuning */
+    double alpha;
+    bool rslora;
+    char targets[512];
+    char expert_score[8]; /* "gate" or "token": how experts are chosen, */
+    double expert_share;  /* and up to which sum; -1: the paper's; */
+    char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
+    double memory;            /* GB that training a part may take; 0: what can be had */
     int64_t seed;
     double held_out;
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */

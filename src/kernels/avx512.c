@@ -57,6 +57,13 @@ void kernels_add_avx512(kernels *set)
     add_type(&set->dtypes[DSMOE_BF16], pack_bf16_avx512, few_rows_bf16_avx512);
     for (int t = 0; t < N_DTYPES; t++)
         if (set->dtypes[t].blocks) set->dtypes[t].blocks = &blocks_avx512[t];
+    set->dtypes[DSMOE_Q4_0].widen = widen_q4_0_avx512;
+    set->dtypes[DSMOE_Q5_0].widen = widen_q5_0_avx512;
+    set->dtypes[DSMOE_Q5_1].widen = widen_q5_1_avx512;
+    set->dtypes[DSMOE_Q8_0].widen = widen_q8_0_avx512;
+    set->dtypes[DSMOE_Q4_K].widen = widen_q4_k_avx512;
+    set->dtypes[DSMOE_Q5_K].widen = widen_q5_k_avx512;
+    set->dtypes[DSMOE_Q6_K].widen = widen_q6_k_avx512;
     set->quantize = quantize_avx512;
     set->probe_fma = probe_fma;
     set->probe_read = probe_read;

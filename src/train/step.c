@@ -107,8 +107,9 @@ static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch
     }
     *a = furthest;
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
-        float *x = arena_take(a, n_tokens * t->config.hidden_size, sizeof(float));
-        if (layers) layers[i].x = x;
+        bool is_kept = i == 0 || i >= t->lowest; /* backward does not come to the others */
+        float *x = is_kept ? arena_take(a, n_tokens * t->config.hidden_size, sizeof(float)) : NULL;
+        if (layers) layers[i].x = is_kept ? x : layers[0].x;
     }
 }
 

@@ -32,6 +32,7 @@ static word module_of(const weight_spec *spec)
     const char *at = spec->name + strlen(before);
     word none = {NULL, 0};
     if (spec->role != WEIGHT_LINEAR || strncmp(spec->name, before, strlen(before))) return none;
+    if (strstr(spec->name, ".kv_b_proj.")) return none;
     at += strspn(at, "0123456789") + 1;
     return (word){at, strlen(at) - strlen(".weight")};
 }

@@ -1,6 +1,7 @@
 /* targets.h - which matrices of a model get low-rank additions: words between commas, each a kind (attention, shared,
  * dense, routed) or the name of a module, or its end, as in PEFT's target_modules ("q_proj", "shared_experts.up_proj").
- * Only matrices of layers can have one, and not the router. */
+ * Only matrices of layers can have one, and neither the router nor kv_b_proj, which inference multiplies into the
+ * queries. */
 #ifndef DSMOE_TRAIN_TARGETS_H
 #define DSMOE_TRAIN_TARGETS_H
 

@@ -216,6 +216,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
         if (p->section <= t->lowest) t->lowest = p->section > 0 ? p->section - 1 : 0;
     }
     tuning_place(t);
+    if (trainer_low_rank(t)) t->model->adapter = &t->low.adapter;
     weights_each(&t->config, t->weight_slots, form_visit, t, NULL);
     t->n_sharing = t->options.recompute ? t->config.num_hidden_layers : 0;
     return DSMOE_OK;
