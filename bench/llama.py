@@ -56,10 +56,13 @@ def tokens(folder, file, text):
     return json.loads(ask(folder, "tokens", file, text=text))
 
 
-def scores(folder, file, prompts, threads):
-    """Logits of all prompts, row after row."""
+def scores(folder, file, prompts, threads, lora=None):
+    """Logits of all prompts, row after row; with the GGUF adapter `lora`, if there is one."""
     lines = "\n".join(" ".join(map(str, ids)) for ids in prompts)
-    return array.array("f", ask(folder, "scores", file, dict(threads=threads), lines + "\n"))
+    options = dict(threads=threads)
+    if lora:
+        options["lora"] = os.path.abspath(lora)
+    return array.array("f", ask(folder, "scores", file, options, lines + "\n"))
 
 
 # ---- the library itself -------------------------------------------------------------------------------
