@@ -315,8 +315,8 @@ typedef struct dsmoe_config {
 /* Reads and checks a config.json; the message names the file and the offending key. */
 DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
                                          dsmoe_error *error);
-/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's).
- */
+/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's),
+ * "tiny-v2" and "tiny-v3" (tiny with the attention and the gates of V2 and V3), "v2-lite", "moonlight". */
 DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
                                            dsmoe_error *error);
 /* Sizes of a model that differ from those of a configuration; -1: as it says. */
@@ -326,6 +326,8 @@ typedef struct dsmoe_model_sizes {
     int64_t moe_intermediate_size, intermediate_size;
     int64_t n_routed_experts, n_shared_experts, num_experts_per_tok; /* no routed ones: dense */
     int64_t first_k_dense_replace;
+    /* Of latent attention; q_lora_rank 0: queries are not compressed. */
+    int64_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 } dsmoe_model_sizes;
 DSMOE_API dsmoe_model_sizes dsmoe_model_sizes_default(void); /* all -1 */
 /* Gives a configuration other sizes. What cannot be is an error that names the key, and leaves it. */
@@ -1024,19 +1026,32 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
  * What is held out is never trained on. Which documents that are follows from the documents, their order
  * and the share alone, whatever the seed, the sequence_length or the tokenizer: whole documents, of every
  * kind of text, in a fixed random order; and where a document is larger than what is still wanted, a
- * stretch at its end. They make a row of their own, so that no sequence has both. */
+ * stretch at its end. They make a row of their own, so that no sequence has both.
+ *
+ * Conversations are not cut into a row: whole ones are packed into sequences, best fit, each to be learnt with its own
+ * attention and positions, and the rest of a sequence is padding. Texts beside them are packed with them, in parts if
+ * they are longer than a sequence. Held-out conversations have a sequence each. */
 typedef struct dsmoe_dataset dsmoe_dataset;
 typedef struct dsmoe_dataset_options {
-    const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
-                                 "output") on its lines, a shard of tokens (.bin), or a folder with
-                                 such files, looked through in the order of their names.
+    const char *const
+        *paths;  /* each a text file, a .jsonl file with a text or a conversation on each
+                                 line (docs/tune.md lists the forms), a shard of tokens (.bin), or a
+                                 folder with such files, looked through in the order of their names.
                                  Links are followed; a file that is reached twice is read once */
     int n_paths; /* 0: the cache file as it is; an error if it is damaged, or was made with
                                  another vocab_size or held_out */
+    const char *const
+        *eval_paths; /* text to hold out, in the place of a share; held_out must be 0 */
+    int n_eval_paths;
     dsmoe_bad_bytes bad_bytes;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
-    const char *cache;                /* the folder for the cache file */
-    int64_t vocab_size;               /* every token is below it */
+    /* Of conversations: */
+    const char *chat_form; /* the name of their form; NULL: that of the tokenizer's model */
+    bool learns_all;       /* questions and frame too, rather than the answers */
+    bool drops_long;       /* leaves out what is too long for a sequence, rather than to cut it */
+    bool packs_nothing;    /* each has a sequence of its own */
+    const char *cache;     /* the folder for the cache file */
+    int64_t vocab_size;    /* every token is below it */
     int64_t sequence_length;
     double held_out; /* share of the text that is never trained on; 0: none */
     uint64_t seed;   /* of the order */
@@ -1058,6 +1073,13 @@ typedef struct dsmoe_dataset_info {
     uint64_t hash;    /* of all tokens and the way they are cut: another number, other data */
     bool cache_built; /* this time, rather than found */
     int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
+    /* Where there are conversations: */
+    bool is_packed;
+    int64_t n_conversations; /* in the training sequences, parts of texts included */
+    int64_t n_packed_tokens,
+        n_targets;            /* of the training sequences: without padding, and to be learnt */
+    int64_t n_cut, n_dropped; /* conversations that are too long for a sequence */
+    int64_t n_unanswered;     /* that were left out, as there is nothing in them to learn */
 } dsmoe_dataset_info;
 DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
 /* What was found at the paths; lives as long as the data. */
@@ -1065,26 +1087,31 @@ DSMOE_API const dsmoe_data_files *dsmoe_dataset_files(const dsmoe_dataset *datas
 DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind);
 
 /* n training sequences from number `first` on, an endless row: every n_train of them are a new random
- * order of all. tokens and targets are [n, sequence_length]; the target of a token is the one after
- * it. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
+ * order of all. The arrays are [n, sequence_length], as dsmoe_batch has them; the target of a token is the one
+ * after it; positions may be NULL, which where info.is_packed leaves something out. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
  * is negative or the row would go beyond INT64_MAX. */
 DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                      int32_t *tokens, int32_t *targets);
+                                      int32_t *tokens, int32_t *targets, int32_t *positions);
+/* How many targets and tokens, padding apart, those sequences have. */
+DSMOE_API void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                   int64_t *n_targets, int64_t *n_tokens);
 /* The same for the held-out sequences from `first` on, in a fixed random order; `kinds` (may be NULL)
  * receives the kind of text that each begins in. Returns how many there are: fewer than n where
  * n_held_out is reached, and 0 from there on or if a number is negative. */
 DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                         int32_t *tokens, int32_t *targets, int *kinds);
+                                         int32_t *tokens, int32_t *targets, int32_t *positions,
+                                         int *kinds);
 /* Fails once the cache file changed while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 
 /* Mean -log probability of the targets of the first n held-out sequences under a model (all of them
- * if n is 0 or larger), and where to look: `watch` sees the routing of sequence after sequence. */
+ * if n is 0 or larger), all targets together, and where to look: `watch` sees the routing of sequence after sequence. */
 typedef struct dsmoe_held_out_options {
     int64_t n;
     int n_threads;               /* 0: all processors */
     double *losses;              /* [n] may be NULL: those of each sequence */
+    int64_t *n_targets;          /* [n] may be NULL: of how many targets that is the mean */
     dsmoe_routing_fn *watch;     /* may be NULL; `first` counts tokens from the first sequence on */
     dsmoe_progress_fn *progress; /* may be NULL; counts sequences */
     void *context;
@@ -1122,7 +1149,7 @@ typedef struct dsmoe_peers {
                                    const dsmoe_bytes *receive, dsmoe_error *error);
     dsmoe_status (*exchange_end)(void *context, dsmoe_error *error);
     /* Called now and then between the two, so that bytes travel while this rank computes. */
-    void (*poll)(void *context);
+    void (*poll)(void *context); /* may be NULL */
 } dsmoe_peers;
 
 /* A model that no machine holds: the routed experts of every layer are divided over the ranks, in ranges. Rank 0 alone
@@ -1391,9 +1418,13 @@ enum { DSMOE_MAX_DATA = 16 };
  *   checkpoints/step-00000200/   a model folder, with training.safetensors beside the weights
  *   latest, best                 links to checkpoints */
 typedef struct dsmoe_run_settings {
-    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" after the last */
+    char data[DSMOE_MAX_DATA][DSMOE_PATH];      /* "" after the last */
+    char eval_data[DSMOE_MAX_DATA][DSMOE_PATH]; /* held out, in the place of a share of the data */
     char out[DSMOE_PATH];
     char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
+    char chat_form[32];         /* of conversations; "": the model's own */
+    char train_on[16];          /* of conversations: "answers", "all" */
+    char too_long[16];          /* conversations: "cut", "drop" */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
@@ -1421,7 +1452,7 @@ typedef struct dsmoe_run_settings {
     char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
     double memory;            /* GB that training a part may take; 0: what can be had */
     int64_t seed;
-    double held_out;
+    double held_out;                    /* not looked at if there are eval_data */
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */
     int64_t patience; /* ends when so many evaluations in a row were not better; 0: never */
     int64_t sample_every, sample_tokens; /* 0: never */
@@ -1446,7 +1477,16 @@ typedef enum dsmoe_run_event_kind {
     DSMOE_RUN_CHECKPOINT, /* path */
     DSMOE_RUN_SKIP,       /* a step was skipped: text says why */
     DSMOE_RUN_MESSAGE,    /* text for the user */
+    DSMOE_RUN_SEQUENCE,   /* one of the first training sequences, in `sequence` */
 } dsmoe_run_event_kind;
+
+/* What show_data asks for. */
+typedef struct dsmoe_run_sequence {
+    const dsmoe_tokenizer *tokenizer; /* NULL: the data are tokens */
+    const dsmoe_batch *batch;         /* this sequence alone */
+    int64_t length;                   /* places in it */
+    int64_t number, total;            /* of those that are shown, from 1 on */
+} dsmoe_run_sequence;
 
 typedef struct dsmoe_run_event {
     dsmoe_run_event_kind kind;
@@ -1465,18 +1505,23 @@ typedef struct dsmoe_run_event {
     double tokens_per_s, seconds_left; /* of the last few steps */
     int64_t n_skipped;
     double held_out_loss, best_loss;
+    const dsmoe_run_sequence *sequence;
 } dsmoe_run_event;
 
 typedef struct dsmoe_run_options {
     const char *resume; /* a run's folder to go on with, with the settings it has; or NULL */
     /* With resume: keys of the settings (as in settings.json) that the caller gives and that hold from
      * now on; the others are not looked at. What decides the model's shape and the order of the data
-     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out) cannot change:
+     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out, chat_form, train_on,
+     * too_long) cannot change:
      * another value is refused. */
     const char *const *given;
     int n_given;
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
     const char *(*setting_name)(const char *key);
+    int64_t
+        show_data; /* not 0: tells so many of the first training sequences, and ends; nothing is trained, and a new
+                           run's folder is as it was before */
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     double
         time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the

@@ -59,10 +59,14 @@ echo "the plugin passes on 1 to 4 ranks"
 limit=20
 for n in 2 3 4; do
     fails 137 "signal 9" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" kill
+    fails 1 "rank $((n - 1)) on .* has given no sign of life for 3 seconds, and rank [0-9]* on .* waits" "$n" \
+        "$build/tests/test_mpi" "$build/dsmoe_mpi.so" stop
     fails 1 "is out of step" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" step
     fails 1 "has ended while" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" leave
 done
-echo "a rank that dies, leaves or is out of step ends the job"
+passes 3 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" long
+passes 3 "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" long
+echo "a rank that dies, is stopped, leaves or is out of step ends the job; one that only takes long does not"
 
 # ---- a command that joins ranks ----------------------------------------------------------------
 prints() { # the whole standard output
@@ -113,9 +117,9 @@ fails_once 1 "^dsmoe generate: $model: there is no tokenizer" 3 "$build/dsmoe" g
 fails_once 1 "^dsmoe generate: the prompt is empty" 3 "$build/dsmoe" generate -m "$model" --ids -p ""
 fails_once 2 "^dsmoe generate: --kv-type must be" 3 "$build/dsmoe" generate -m "$model" --ids -p 1 --kv-type q
 
-rank_pid() { # rank
+rank_pid() { # rank, a word of its command
     for process in /proc/[0-9]*; do
-        tr '\0' '\n' <"$process/cmdline" | grep -qx -- "$model" || continue
+        tr '\0' '\n' <"$process/cmdline" | grep -qx -- "$2" || continue
         tr '\0' '\n' <"$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "${process#/proc/}"
     done 2>/dev/null || true
 }
@@ -125,8 +129,8 @@ interrupted() { # signal, rank or mpirun, exit code that is expected
         echo "$status" >"$scratch/status") &
     job=$!
     until [ -s "$scratch/out" ]; do sleep 0.1; done
-    pid=$(rank_pid "${2#mpirun}")
-    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0)/stat")
+    pid=$(rank_pid "${2#mpirun}" "$model")
+    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0 "$model")/stat")
     kill "-$1" "$pid"
     wait "$job"
     what="generate, $1 to $2,"
@@ -192,3 +196,22 @@ if [ -f "$scratch/killed/settings.json" ]; then
     same killed
 fi
 echo "a killed rank costs nothing"
+
+# So does one that is stopped, within the time that it is given, whichever it is. The others tell it once.
+for rank in 0 2; do
+    # shellcheck disable=SC2086
+    (run 3 "$build/dsmoe" train $shape --steps 100000 --keep 2 --out "$scratch/stopped" --peer-timeout 3
+        echo "$status" >"$scratch/status") &
+    job=$!
+    until [ -e "$scratch/stopped/latest" ]; do sleep 0.1; done
+    kill -STOP "$(rank_pid $rank "$scratch/stopped")"
+    wait "$job"
+    what="training with rank $rank stopped"
+    [ "$(cat "$scratch/status")" = 1 ] || fail "$what ended with $(cat "$scratch/status") instead of 1"
+    [ "$(grep -c "^dsmoe" "$scratch/err")" = 1 ] || fail "$what has no or several messages"
+    grep -q "^dsmoe train: rank $rank on .* has given no sign of life for 3 seconds" "$scratch/err" ||
+        fail "$what does not tell"
+    passes 2 "$build/dsmoe" train --resume "$scratch/stopped" --stop-after 1 --quiet
+    rm -rf "$scratch/stopped"
+done
+echo "a stopped rank ends the job"

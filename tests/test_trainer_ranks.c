@@ -211,6 +211,19 @@ static void test_latent(void **state)
     compare(&s, 3, NULL);
 }
 
+/* The biases of all ranks follow the load of all batches, but not of a step that is skipped. */
+static void test_correction(void **state)
+{
+    (void)state;
+    for (int spoilt = 0; spoilt < 2; spoilt++) {
+        story s = story_make(4);
+        s.config = made_v3_config();
+        s.options.bias_speed = 0.01;
+        if (spoilt) s.spoilt_step = s.spoilt_unit = 1;
+        compare(&s, 4, NULL);
+    }
+}
+
 /* One rank's unit has no loss: nobody updates, and training goes on together. */
 static void test_spoilt(void **state)
 {
@@ -245,7 +258,8 @@ static void test_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_models), cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_ranks),  cmocka_unit_test(test_models),
+        cmocka_unit_test(test_latent), cmocka_unit_test(test_correction),
         cmocka_unit_test(test_spoilt), cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

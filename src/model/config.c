@@ -177,7 +177,8 @@ static dsmoe_status check_latent(const dsmoe_config *config, dsmoe_error *error)
 
 static dsmoe_status check_groups(const dsmoe_config *c, dsmoe_error *error)
 {
-    if (c->topk_method == DSMOE_TOPK_GREEDY || c->n_group <= 1) return DSMOE_OK;
+    bool in_groups = c->topk_method != DSMOE_TOPK_GREEDY && c->n_group > 1;
+    if (!in_groups || c->n_routed_experts == 0) return DSMOE_OK;
     if (c->n_routed_experts % c->n_group)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "n_group %" PRId64 " does not divide n_routed_experts %" PRId64,

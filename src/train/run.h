@@ -9,6 +9,7 @@
  *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
+ *   run_show.c     the data, for those who want to see them first
  *   run_log.c      events and metrics
  *
  * What a run computes is a function of its settings and the data alone: the data of a step and its
@@ -81,6 +82,7 @@ typedef struct run {
     int n_skipped_in_row;
 
     int32_t *tokens, *targets;        /* [n_ranks, batch, seq] */
+    int32_t *positions;               /* the same, where the data are packed; else NULL */
     dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
     dsmoe_batch_losses losses;        /* the same */
     run_interval interval;
@@ -182,6 +184,9 @@ bool run_asks_stop(run *r);
  * chose whom. `measured` is false if the caller wants an end meanwhile. */
 dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error *error);
 dsmoe_status run_sample(run *r, dsmoe_error *error);
+
+/* The first sequences to learn from, one event each. */
+dsmoe_status run_show_data(run *r, dsmoe_error *error);
 
 /* ---- telling --------------------------------------------------------------------------------- */
 

@@ -33,6 +33,9 @@ static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_er
     if (run_is_given(r, "data"))
         for (int i = 0; i < DSMOE_MAX_DATA && *given->data[i]; i++)
             STATUS_TRY(run_make_absolute(r, given->data[i], "data", error));
+    if (run_is_given(r, "eval_data"))
+        for (int i = 0; i < DSMOE_MAX_DATA && *given->eval_data[i]; i++)
+            STATUS_TRY(run_make_absolute(r, given->eval_data[i], "eval_data", error));
     return DSMOE_OK;
 }
 

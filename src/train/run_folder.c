@@ -66,19 +66,21 @@ static dsmoe_status make_inputs_absolute(run *r, dsmoe_error *error)
     STATUS_TRY(run_make_absolute(r, s->experts, "experts", error));
     for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++)
         STATUS_TRY(run_make_absolute(r, s->data[i], "data", error));
+    for (int i = 0; i < DSMOE_MAX_DATA && *s->eval_data[i]; i++)
+        STATUS_TRY(run_make_absolute(r, s->eval_data[i], "eval_data", error));
     return DSMOE_OK;
 }
 
 /* A folder of data with the run in it would change with every step. */
-static dsmoe_status check_outside(const dsmoe_run_settings *s, dsmoe_error *error)
+static dsmoe_status check_outside(const char *out, const char data[][DSMOE_PATH],
+                                  dsmoe_error *error)
 {
-    for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++) {
-        size_t length = strlen(s->data[i]);
-        if (s->data[i][length - 1] == '/') length--; /* all there is */
-        if (!strncmp(s->out, s->data[i], length) && (s->out[length] == '/' || !s->out[length]))
+    for (int i = 0; i < DSMOE_MAX_DATA && *data[i]; i++) {
+        size_t length = strlen(data[i]);
+        if (data[i][length - 1] == '/') length--; /* all there is */
+        if (!strncmp(out, data[i], length) && (out[length] == '/' || !out[length]))
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: lies in the data, %s; choose a folder beside it", s->out,
-                               s->data[i]);
+                               "%s: lies in the data, %s; choose a folder beside it", out, data[i]);
     }
     return DSMOE_OK;
 }
@@ -218,7 +220,8 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
     r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));
-    STATUS_TRY(check_outside(s, error));
+    STATUS_TRY(check_outside(s->out, s->data, error));
+    STATUS_TRY(check_outside(s->out, s->eval_data, error));
     STATUS_TRY(lock_folder(r, error));
     STATUS_TRY(check_folder(r, error));
     return mark_folder(r, error);

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/pulse.h"
 #include "base/threads.h"
 #include "formats/json_write.h"
 #include "train/run.h"
@@ -73,6 +74,7 @@ bool run_asks_stop(run *r)
 bool run_show_progress(void *context, double done, double total)
 {
     const run_progress *p = context;
+    pulse();
     dsmoe_run_event event = run_event(p->run, DSMOE_RUN_PROGRESS);
     event.what = p->what;
     event.done = done;
@@ -134,6 +136,14 @@ static void put_data(FILE *text, const run *r)
     put_integer(text, "n_train", d->n_train);
     put_integer(text, "n_held_out", d->n_held_out);
     put_integer(text, "sequence_length", d->sequence_length);
+    if (d->is_packed) {
+        put_integer(text, "n_conversations", d->n_conversations);
+        put_integer(text, "n_packed_tokens", d->n_packed_tokens);
+        put_integer(text, "n_targets", d->n_targets);
+        put_integer(text, "n_cut", d->n_cut);
+        put_integer(text, "n_dropped", d->n_dropped);
+        put_integer(text, "n_unanswered", d->n_unanswered);
+    }
     fprintf(text, ",\"hash\":\"%016" PRIx64 "\"}", d->hash);
 }
 

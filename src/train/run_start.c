@@ -217,9 +217,12 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     size_t n = (size_t)(peers_size(r->peers) * r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);
     r->targets = malloc(n * sizeof *r->targets);
+    if (r->data.is_packed) r->positions = malloc(n * sizeof *r->positions);
     r->layer_losses = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
     r->interval.layers = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
-    if (r->tokens && r->targets && r->layer_losses && r->interval.layers) return DSMOE_OK;
+    if (r->tokens && r->targets && (r->positions || !r->data.is_packed) && r->layer_losses &&
+        r->interval.layers)
+        return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
 }
 
