@@ -72,18 +72,32 @@ typedef struct scoring {
     expert_scores scores;
 } scoring;
 
+/* The texts of a sequence one after the other; padding has no part in it. */
+static dsmoe_status score_texts(scoring *s, dsmoe_sequence *sequence, const int32_t *tokens,
+                                const int32_t *positions, dsmoe_error *error)
+{
+    int64_t length = s->run->settings.seq;
+    for (int64_t first = 0, end; first < length; first = end) {
+        end = first + 1;
+        while (end < length && positions[end] > 0) end++;
+        if (positions[first] < 0) continue;
+        STATUS_TRY(dsmoe_sequence_rewind(sequence, 0, error));
+        STATUS_TRY(dsmoe_sequence_append(sequence, tokens + first, end - first, NULL, error));
+        s->scores.n_tokens += end - first;
+    }
+    return DSMOE_OK;
+}
+
 static dsmoe_status score_sequences(scoring *s, dsmoe_sequence *sequence, int32_t *tokens,
                                     int64_t n, dsmoe_error *error)
 {
     run *r = s->run;
-    int64_t length = r->settings.seq;
+    int32_t *targets = tokens + r->settings.seq, *positions = targets + r->settings.seq;
     for (int64_t i = 0; i < n; i++) {
         run_progress progress = {r, "scoring the experts"};
         if (!run_show_progress(&progress, (double)i, (double)n)) return DSMOE_ERROR_STOPPED;
-        dsmoe_dataset_train(r->dataset, i, 1, tokens, tokens + length);
-        STATUS_TRY(dsmoe_sequence_rewind(sequence, 0, error));
-        STATUS_TRY(dsmoe_sequence_append(sequence, tokens, length, NULL, error));
-        s->scores.n_tokens += length;
+        dsmoe_dataset_train(r->dataset, i, 1, tokens, targets, positions);
+        STATUS_TRY(score_texts(s, sequence, tokens, positions, error));
     }
     return DSMOE_OK;
 }
@@ -123,7 +137,7 @@ static dsmoe_status choose_by_score(run *r, dsmoe_error *error)
     if (share < 0) share = dsmoe_expert_share_default(s.scores.kind);
     s.scores.sums =
         calloc((size_t)(c->num_hidden_layers * c->n_routed_experts) + 1, sizeof *s.scores.sums);
-    int32_t *tokens = malloc(2 * (size_t)r->settings.seq * sizeof *tokens); /* and targets */
+    int32_t *tokens = malloc(3 * (size_t)r->settings.seq * sizeof *tokens); /* targets, positions */
     dsmoe_status status = DSMOE_OK;
     if (!s.scores.sums || !tokens)
         status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory to score experts");
