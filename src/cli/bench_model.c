@@ -266,21 +266,14 @@ static dsmoe_status run_rounds(bench_state *s, bench_result *r, dsmoe_error *err
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
 
+/* A third of what training takes, which is forward and backward; tokens see half of the square, and only the last one
+ * reaches the head. */
 static double prefill_flops(const dsmoe_config *c, int64_t n_tokens)
 {
-    double hidden = (double)c->hidden_size, n = (double)n_tokens, weights = 0;
-    double kv = hidden / (double)c->num_attention_heads * (double)c->num_key_value_heads;
-    double active = (double)(c->num_experts_per_tok + c->n_shared_experts);
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        weights += hidden * (2 * hidden + 2 * kv);
-        if (dsmoe_config_layer_is_moe(c, i))
-            weights += hidden * ((double)c->n_routed_experts +
-                                 3 * active * (double)c->moe_intermediate_size);
-        else
-            weights += 3 * hidden * (double)c->intermediate_size;
-    }
-    double pairs = n * n / 2 * (double)c->num_hidden_layers;
-    return 2 * weights * n + 2 * hidden * (double)c->vocab_size + 4 * hidden * pairs;
+    dsmoe_model_plan plan;
+    if (dsmoe_model_plan_make(c, n_tokens, &plan, NULL) != DSMOE_OK) return 0;
+    double head = 2 * (double)c->hidden_size * (double)c->vocab_size;
+    return plan.matmul_flops / 3 + plan.attention_flops / 6 - head * (double)(n_tokens - 1);
 }
 
 /* The numbers that are shown. */

@@ -137,6 +137,9 @@ static void print_extras(const inspection *it)
 
 static void print_model(const inspection *it)
 {
+    static const char *const scalings[] = {[DSMOE_ROPE_LINEAR] = "linear",
+                                           [DSMOE_ROPE_DYNAMIC] = "dynamic",
+                                           [DSMOE_ROPE_YARN] = "YaRN"};
     const dsmoe_config *config = &it->view.config;
     char context[TABLE_CELL];
     printf("%s\n\n", it->options->model);
@@ -144,9 +147,7 @@ static void print_model(const inspection *it)
     printf("context       made for %s tokens",
            number_group(config->max_position_embeddings, context));
     if (config->rope_scaling != DSMOE_ROPE_NONE)
-        printf(", %s scaling by %g",
-               config->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "dynamic",
-               config->rope_scaling_factor);
+        printf(", %s scaling by %g", scalings[config->rope_scaling], config->rope_scaling_factor);
     fputs("\n\n", stdout);
     model_view_print_parts(&it->view, false);
     putchar('\n');
@@ -169,9 +170,18 @@ static void print_json_config(const dsmoe_config *config)
                    {"n_shared_experts", config->n_shared_experts},
                    {"n_routed_experts", config->n_routed_experts},
                    {"num_experts_per_tok", config->num_experts_per_tok},
-                   {"max_position_embeddings", config->max_position_embeddings}};
+                   {"max_position_embeddings", config->max_position_embeddings},
+                   {"kv_lora_rank", config->kv_lora_rank},
+                   {"q_lora_rank", config->q_lora_rank},
+                   {"qk_nope_head_dim", config->qk_nope_head_dim},
+                   {"qk_rope_head_dim", config->qk_rope_head_dim},
+                   {"v_head_dim", config->v_head_dim},
+                   {"n_group", config->n_group},
+                   {"topk_group", config->topk_group}};
+    const size_t n_all = sizeof numbers / sizeof *numbers, n_latent = 7;
+    size_t n = config->kv_lora_rank ? n_all : n_all - n_latent; /* the last belong to V2 and V3 */
     fputs(" \"config\": {", stdout);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (size_t i = 0; i < n; i++)
         printf("%s\"%s\": %" PRId64, i ? ", " : "", numbers[i].key, numbers[i].value);
     fputs("},\n", stdout);
 }

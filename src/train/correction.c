@@ -52,15 +52,14 @@ void correction_update(dsmoe_trainer *t, bool skipped)
     memset(t->step_load, 0, (size_t)(t->n_moe_layers * n) * sizeof *t->step_load);
 }
 
-void correction_ranges(const dsmoe_trainer *t, correction_range *ranges)
+void correction_ranges(const dsmoe_trainer *t, metrics_range *ranges)
 {
     int64_t layer = 0;
     for (const float *bias; (bias = next_bias(t, &layer)); ranges++) {
-        float low = bias[0], high = bias[0];
+        *ranges = (metrics_range){bias[0], bias[0]};
         for (int64_t i = 1; i < t->config.n_routed_experts; i++) {
-            low = fminf(low, bias[i]);
-            high = fmaxf(high, bias[i]);
+            ranges->low = fminf(ranges->low, bias[i]);
+            ranges->high = fmaxf(ranges->high, bias[i]);
         }
-        *ranges = (correction_range){fmaxf(fabsf(low), fabsf(high)), high - low};
     }
 }

@@ -240,7 +240,7 @@ static void count_time(dsmoe_trainer *t, double start)
 dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 {
     if (t->fold.into == &t->fold.direct) return DSMOE_OK;
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_status status = end_exchange(t, error);
     if (status == DSMOE_OK && t->options.peers) status = begin_exchange(t, index, error);
     if (status == DSMOE_OK && trainer_divides_experts(t)) /* whose rows travel next */
@@ -252,7 +252,7 @@ dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 
 dsmoe_status fold_end(dsmoe_trainer *t, dsmoe_error *error)
 {
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_status status = end_exchange(t, error);
     count_time(t, start);
     return status;

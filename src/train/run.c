@@ -90,11 +90,16 @@ static dsmoe_status count_skip(run *r, const dsmoe_error *reason, dsmoe_error *e
 static dsmoe_status run_step(run *r, dsmoe_error *error)
 {
     double start = clock_seconds();
-    dsmoe_error reason = {0};
+    dsmoe_error reason = {0}, stop;
     dsmoe_update update = {0};
+    timed_peers_take(&r->trainer->timed); /* of what came between, which is not the step's */
     r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
     STATUS_TRY(run_batches(r, &reason, error));
-    STATUS_TRY(team_update(r->trainer, r->lr, &update, &r->stopped, error));
+    STATUS_TRY(team_update(r->trainer, r->lr, &update, &stop, error));
+    if (stop.status != DSMOE_OK) { /* another rank */
+        r->stopped = true;
+        run_message(r, "%s", stop.message);
+    }
     r->grad_norm = update.grad_norm;
     r->state.step++;
     r->state.loss = update.skipped ? NAN : r->losses.loss;

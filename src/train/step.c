@@ -280,7 +280,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer];
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     STATUS_TRY(arrival_await(t, layer + 1, error));
     take_over(t, layer, again);
     lap(t, &t->times.rest, &last);
@@ -304,7 +304,7 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     const layer_weights *w = &t->weight_slots->layers[layer],
                         *g = &t->fold.into->slots->layers[layer];
     if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
@@ -353,7 +353,7 @@ double step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
     const float *weight = t->weight_slots->norm;
     head_job head = head_of(t);
     head.n_targets = batch->n_targets;
-    double loss, last = clock_seconds();
+    double loss, last = trainer_start_lap(t);
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
     lap(t, &t->times.rest, &last);
@@ -383,7 +383,7 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
     STATUS_TRY(arrival_finish(t, error));
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
         if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, false, NULL, error));
     lap(t, &t->times.experts, &last);
@@ -408,7 +408,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_erro
     int rank = peers_rank(t->options.peers);
     dsmoe_layer_losses *losses = units_layers(t, rank);
     int32_t *load = units_load(t, rank);
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     STATUS_TRY(arrival_await(t, 0, error));
     embed(t, batch->tokens);
     lap(t, &t->times.rest, &last);
@@ -426,7 +426,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_erro
 static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, true, NULL, error));
     STATUS_TRY(ffn_backward(t, layer, error));
     lap(t, &t->times.experts, &last);
@@ -442,7 +442,7 @@ dsmoe_status step_backward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_err
             STATUS_TRY(batch ? layer_run_back(t, i, error) : serve_backward(t, i, error));
         STATUS_TRY(fold_section(t, i + 1, error));
     }
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     if (batch) embed_back(t, batch->tokens);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(fold_section(t, 0, error));

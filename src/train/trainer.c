@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/init.h"
@@ -520,7 +521,9 @@ dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_updat
                                   dsmoe_error *error)
 {
     STATUS_TRY(trainer_update(trainer, lr, update, error));
-    return arrival_finish(trainer, error);
+    STATUS_TRY(arrival_finish(trainer, error));
+    trainer_start_lap(trainer); /* the sending of this step, not of the next */
+    return DSMOE_OK;
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */
@@ -551,6 +554,12 @@ double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer)
         if (sum > 0.0 && most * (double)n / sum > worst) worst = most * (double)n / sum;
     }
     return worst;
+}
+
+double trainer_start_lap(dsmoe_trainer *t)
+{
+    t->times.sending += timed_peers_take(&t->timed);
+    return clock_seconds();
 }
 
 dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer)

@@ -95,4 +95,7 @@ dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_
 /* Whether so much memory can be had; the message has the figures. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);
 
+/* The time now, from which on a part of a step is measured. What was spent on other ranks before counts as sending. */
+double trainer_start_lap(dsmoe_trainer *trainer);
+
 #endif
