@@ -9,7 +9,8 @@
 
 bool correction_is_used(const dsmoe_trainer *t)
 {
-    return t->n_moe_layers > 0 && t->config.topk_method == DSMOE_TOPK_NOAUX_TC;
+    return !t->options.tuning && t->n_moe_layers > 0 &&
+           t->config.topk_method == DSMOE_TOPK_NOAUX_TC;
 }
 
 void correction_clear(const dsmoe_trainer *t, int64_t layer, model_weights *gradients)
@@ -46,6 +47,7 @@ void correction_update(dsmoe_trainer *t, bool skipped)
 {
     int64_t n = t->config.n_routed_experts, layer = 0;
     const int64_t *load = t->step_load;
+    if (!correction_is_used(t)) skipped = true; /* a frozen one stays */
     for (float *bias; !skipped && (bias = next_bias(t, &layer)); load += n) move(t, load, bias);
     memset(t->step_load, 0, (size_t)(t->n_moe_layers * n) * sizeof *t->step_load);
 }

@@ -162,7 +162,8 @@ static void refresh_report(run *r)
 static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
 {
     checkpoint_state *s = &r->state;
-    const checkpoint_options options = {.tokenizer = r->tokenizer ? r->folder : NULL,
+    const checkpoint_options options = {.base = r->tuning.base ? r->settings.init : NULL,
+                                        .tokenizer = r->tokenizer ? r->folder : NULL,
                                         .dtype = settings_dtype(&r->settings),
                                         .interval_layers = r->interval.layers,
                                         .n_interval_layers = r->plan.n_moe_layers};
@@ -324,6 +325,7 @@ static void close_run(run *r)
 {
     metrics_close(r->metrics);
     dsmoe_trainer_free(r->trainer);
+    tune_close(&r->tuning);
     dsmoe_dataset_free(r->dataset);
     dsmoe_tokenizer_free(r->tokenizer);
     free(r->made);
