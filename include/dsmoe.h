@@ -1029,19 +1029,32 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
  * What is held out is never trained on. Which documents that are follows from the documents, their order
  * and the share alone, whatever the seed, the sequence_length or the tokenizer: whole documents, of every
  * kind of text, in a fixed random order; and where a document is larger than what is still wanted, a
- * stretch at its end. They make a row of their own, so that no sequence has both. */
+ * stretch at its end. They make a row of their own, so that no sequence has both.
+ *
+ * Conversations are not cut into a row: whole ones are packed into sequences, best fit, each to be learnt with its own
+ * attention and positions, and the rest of a sequence is padding. Texts beside them are packed with them, in parts if
+ * they are longer than a sequence. Held-out conversations have a sequence each. */
 typedef struct dsmoe_dataset dsmoe_dataset;
 typedef struct dsmoe_dataset_options {
-    const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
-                                 "output") on its lines, a shard of tokens (.bin), or a folder with
-                                 such files, looked through in the order of their names.
+    const char *const
+        *paths;  /* each a text file, a .jsonl file with a text or a conversation on each
+                                 line (docs/tune.md lists the forms), a shard of tokens (.bin), or a
+                                 folder with such files, looked through in the order of their names.
                                  Links are followed; a file that is reached twice is read once */
     int n_paths; /* 0: the cache file as it is; an error if it is damaged, or was made with
                                  another vocab_size or held_out */
+    const char *const
+        *eval_paths; /* text to hold out, in the place of a share; held_out must be 0 */
+    int n_eval_paths;
     dsmoe_bad_bytes bad_bytes;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
-    const char *cache;                /* the folder for the cache file */
-    int64_t vocab_size;               /* every token is below it */
+    /* Of conversations: */
+    const char *chat_form; /* the name of their form; NULL: that of the tokenizer's model */
+    bool learns_all;       /* questions and frame too, rather than the answers */
+    bool drops_long;       /* leaves out what is too long for a sequence, rather than to cut it */
+    bool packs_nothing;    /* each has a sequence of its own */
+    const char *cache;     /* the folder for the cache file */
+    int64_t vocab_size;    /* every token is below it */
     int64_t sequence_length;
     double held_out; /* share of the text that is never trained on; 0: none */
     uint64_t seed;   /* of the order */
@@ -1063,6 +1076,13 @@ typedef struct dsmoe_dataset_info {
     uint64_t hash;    /* of all tokens and the way they are cut: another number, other data */
     bool cache_built; /* this time, rather than found */
     int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
+    /* Where there are conversations: */
+    bool is_packed;
+    int64_t n_conversations; /* in the training sequences, parts of texts included */
+    int64_t n_packed_tokens,
+        n_targets;            /* of the training sequences: without padding, and to be learnt */
+    int64_t n_cut, n_dropped; /* conversations that are too long for a sequence */
+    int64_t n_unanswered;     /* that were left out, as there is nothing in them to learn */
 } dsmoe_dataset_info;
 DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
 /* What was found at the paths; lives as long as the data. */
@@ -1070,26 +1090,31 @@ DSMOE_API const dsmoe_data_files *dsmoe_dataset_files(const dsmoe_dataset *datas
 DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind);
 
 /* n training sequences from number `first` on, an endless row: every n_train of them are a new random
- * order of all. tokens and targets are [n, sequence_length]; the target of a token is the one after
- * it. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
+ * order of all. The arrays are [n, sequence_length], as dsmoe_batch has them; the target of a token is the one
+ * after it; positions may be NULL, which where info.is_packed leaves something out. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
  * is negative or the row would go beyond INT64_MAX. */
 DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                      int32_t *tokens, int32_t *targets);
+                                      int32_t *tokens, int32_t *targets, int32_t *positions);
+/* How many targets and tokens, padding apart, those sequences have. */
+DSMOE_API void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                   int64_t *n_targets, int64_t *n_tokens);
 /* The same for the held-out sequences from `first` on, in a fixed random order; `kinds` (may be NULL)
  * receives the kind of text that each begins in. Returns how many there are: fewer than n where
  * n_held_out is reached, and 0 from there on or if a number is negative. */
 DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                         int32_t *tokens, int32_t *targets, int *kinds);
+                                         int32_t *tokens, int32_t *targets, int32_t *positions,
+                                         int *kinds);
 /* Fails once the cache file changed while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 
 /* Mean -log probability of the targets of the first n held-out sequences under a model (all of them
- * if n is 0 or larger), and where to look: `watch` sees the routing of sequence after sequence. */
+ * if n is 0 or larger), all targets together, and where to look: `watch` sees the routing of sequence after sequence. */
 typedef struct dsmoe_held_out_options {
     int64_t n;
     int n_threads;               /* 0: all processors */
     double *losses;              /* [n] may be NULL: those of each sequence */
+    int64_t *n_targets;          /* [n] may be NULL: of how many targets that is the mean */
     dsmoe_routing_fn *watch;     /* may be NULL; `first` counts tokens from the first sequence on */
     dsmoe_progress_fn *progress; /* may be NULL; counts sequences */
     void *context;
@@ -1183,7 +1208,47 @@ typedef enum dsmoe_parallel {
     DSMOE_PARALLEL_EXPERTS = 1, /* the routed experts of every layer, in ranges */
 } dsmoe_parallel;
 
-/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch.
+/* What of a model is trained. */
+typedef enum dsmoe_train_what {
+    DSMOE_TRAIN_ALL = 0,
+    DSMOE_TRAIN_EXPERTS = 1, /* some routed experts (ESFT, arXiv 2407.01906) */
+    DSMOE_TRAIN_LORA = 2,    /* low-rank additions: y = W·x + scale·B·(A·x) */
+} dsmoe_train_what;
+
+/* Training a part of a model. The rest stays as it is, in the type that it has, mapped and shared. */
+typedef struct dsmoe_tuning {
+    const dsmoe_model *base; /* it must outlive the trainer */
+    dsmoe_train_what train;
+    const unsigned char *experts; /* [num_hidden_layers, n_routed_experts] 1: is trained */
+    /* Of low-rank additions: */
+    int64_t rank;
+    double alpha;  /* scale = alpha / rank, */
+    bool rslora;   /* or with this alpha / √rank */
+    /* Words between commas: attention, shared, dense, routed, or names of modules as in PEFT's target_modules. */
+    const char *targets;
+} dsmoe_tuning;
+
+/* ESFT: which routed experts a text uses. An expert's score in a layer is the mean over tokens of its gate value, 0
+ * where it is not chosen, or of chosen / num_experts_per_tok. Tables are [num_hidden_layers, n_routed_experts]. */
+typedef enum dsmoe_expert_score {
+    DSMOE_EXPERT_SCORE_GATE = 0,
+    DSMOE_EXPERT_SCORE_TOKEN = 1,
+} dsmoe_expert_score;
+/* By its name, "gate" or "token"; false if there is none. */
+DSMOE_API bool dsmoe_expert_score_find(const char *name, dsmoe_expert_score *score);
+/* The paper's share: 0.1 of gate scores, 0.2 of token scores. */
+DSMOE_API double dsmoe_expert_share_default(dsmoe_expert_score score);
+/* The best of each layer, until their scores sum up to `share`: 1 in chosen, else 0. */
+DSMOE_API void dsmoe_experts_choose(const dsmoe_config *config, const double *scores, double share,
+                                    unsigned char *chosen);
+/* ESFT's expert_cfg.json. */
+DSMOE_API dsmoe_status dsmoe_experts_read(const char *path, const dsmoe_config *config,
+                                          unsigned char *chosen, dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_experts_write(const char *path, const dsmoe_config *config,
+                                           const unsigned char *chosen, dsmoe_error *error);
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. Weights, gradients and
+ * moments are those of what is trained alone.
  *
  * Ranks that train together have a trainer each, and make the same calls in the same order. What they
  * compute has the same bits as one rank's work on all batches. */
@@ -1199,6 +1264,10 @@ typedef struct dsmoe_trainer_options {
     double
         bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
+    const dsmoe_tuning *tuning; /* NULL: all of the model is trained; it must outlive the trainer */
+    /* With tuning: bytes that all of it may take, the base included, 0: what can be had. As many layers as fit
+     * keep what backward needs; the first ones are run once more. */
+    size_t most_memory;
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
@@ -1209,6 +1278,7 @@ DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
 typedef struct dsmoe_trainer_memory {
     size_t weights, gradients, moments, activations, workspace;
+    size_t base; /* of tuning: the frozen tensors, mapped */
 } dsmoe_trainer_memory;
 DSMOE_API dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
                                                          const dsmoe_trainer_options *options);
@@ -1274,7 +1344,11 @@ DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
 /* The worst layer's largest load over its mean. */
 DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
 
-/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index); NULL where another rank has them. */
+/* What is trained. All of a model: the tensors of dsmoe_model_tensor(dsmoe_trainer_model(…), index). Low-rank additions
+ * have the names that PEFT gives them. */
+DSMOE_API size_t dsmoe_trainer_parameter_count(const dsmoe_trainer *trainer);
+DSMOE_API dsmoe_tensor_info dsmoe_trainer_parameter(const dsmoe_trainer *trainer, size_t index);
+/* Their numbers; NULL where another rank has them. */
 DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
 DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
 
@@ -1347,9 +1421,13 @@ enum { DSMOE_MAX_DATA = 16 };
  *   checkpoints/step-00000200/   a model folder, with training.safetensors beside the weights
  *   latest, best                 links to checkpoints */
 typedef struct dsmoe_run_settings {
-    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" after the last */
+    char data[DSMOE_MAX_DATA][DSMOE_PATH];      /* "" after the last */
+    char eval_data[DSMOE_MAX_DATA][DSMOE_PATH]; /* held out, in the place of a share of the data */
     char out[DSMOE_PATH];
     char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
+    char chat_form[32];         /* of conversations; "": the model's own */
+    char train_on[16];          /* of conversations: "answers", "all" */
+    char too_long[16];          /* conversations: "cut", "drop" */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
@@ -1367,8 +1445,17 @@ typedef struct dsmoe_run_settings {
     double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
     double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
+    char train[16]; /* what of `init` is trained: "all", "experts" or "lora" (dsmoe_train_what) */
+    int64_t rank;   /* of low-rank additions, and the rest of dsmoe_tuning */
+    double alpha;
+    bool rslora;
+    char targets[512];
+    char expert_score[8]; /* "gate" or "token": how experts are chosen, */
+    double expert_share;  /* and up to which sum; -1: the paper's; */
+    char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
+    double memory;            /* GB that training a part may take; 0: what can be had */
     int64_t seed;
-    double held_out;
+    double held_out;                    /* not looked at if there are eval_data */
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */
     int64_t patience; /* ends when so many evaluations in a row were not better; 0: never */
     int64_t sample_every, sample_tokens; /* 0: never */
@@ -1393,7 +1480,16 @@ typedef enum dsmoe_run_event_kind {
     DSMOE_RUN_CHECKPOINT, /* path */
     DSMOE_RUN_SKIP,       /* a step was skipped: text says why */
     DSMOE_RUN_MESSAGE,    /* text for the user */
+    DSMOE_RUN_SEQUENCE,   /* one of the first training sequences, in `sequence` */
 } dsmoe_run_event_kind;
+
+/* What show_data asks for. */
+typedef struct dsmoe_run_sequence {
+    const dsmoe_tokenizer *tokenizer; /* NULL: the data are tokens */
+    const dsmoe_batch *batch;         /* this sequence alone */
+    int64_t length;                   /* places in it */
+    int64_t number, total;            /* of those that are shown, from 1 on */
+} dsmoe_run_sequence;
 
 typedef struct dsmoe_run_event {
     dsmoe_run_event_kind kind;
@@ -1412,18 +1508,23 @@ typedef struct dsmoe_run_event {
     double tokens_per_s, seconds_left; /* of the last few steps */
     int64_t n_skipped;
     double held_out_loss, best_loss;
+    const dsmoe_run_sequence *sequence;
 } dsmoe_run_event;
 
 typedef struct dsmoe_run_options {
     const char *resume; /* a run's folder to go on with, with the settings it has; or NULL */
     /* With resume: keys of the settings (as in settings.json) that the caller gives and that hold from
      * now on; the others are not looked at. What decides the model's shape and the order of the data
-     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out) cannot change:
+     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out, chat_form, train_on,
+     * too_long) cannot change:
      * another value is refused. */
     const char *const *given;
     int n_given;
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
     const char *(*setting_name)(const char *key);
+    int64_t
+        show_data; /* not 0: tells so many of the first training sequences, and ends; nothing is trained, and a new
+                           run's folder is as it was before */
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     double
         time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the

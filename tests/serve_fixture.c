@@ -68,7 +68,11 @@ server *start_server(const server_options *options)
     dsmoe_error error;
     must(server_start(options, &s, &error), &error);
     server_model served = {
-        .model = model, .tokenizer = tokenizer, .sampling = dsmoe_sampler_options_default()};
+        .model = model,
+        .tokenizer = tokenizer,
+        .sampling = dsmoe_sampler_options_default(),
+        .adapters = with_adapters,
+    };
     if (tokenizer) must(dsmoe_chat_form_find(tokenizer, NULL, &served.chat_form, &error), &error);
     /* Byte 0 is text for the model, but not for the reader of JSON here. */
     static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};

@@ -44,12 +44,12 @@ static const char help[] =
     "uses, of the embedding one row; and the keys and values of all tokens before.\n"
     "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
-    "for the last token only, and a layer's queries with keys and values for each pair of tokens\n"
-    "of which one sees the other: 4·hidden_size, or with latent attention 2·(qk_nope_head_dim +\n"
-    "qk_rope_head_dim + v_head_dim) for each head. Peak memory is that of a prompt and decoding, mapped weights\n"
-    "included. Sequences that are decoded together read an expert once, however many of them chose\n"
-    "it: their share of reading counts the experts that were really chosen. Attention's share of\n"
-    "the time is what queries spend with keys and values, or latents, of the tokens before.\n"
+    "for the last token only, and 4·hidden_size a layer (with latent attention 2·heads times the\n"
+    "widths of a key and a value) for each pair of tokens of which one sees the other.\n"
+    "Peak memory is that of a prompt and decoding, mapped weights included. Sequences that\n"
+    "are decoded together read an expert once, however many of them chose it: their share of\n"
+    "reading counts the experts that were really chosen. Attention's share of the time is what\n"
+    "queries spend with keys and values, or latents, of the tokens before.\n"
     "\n"
     "examples:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n"
@@ -305,42 +305,16 @@ static dsmoe_status run_rounds(bench_state *s, bench_result *r, dsmoe_error *err
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
 
-/* Weights of a layer's attention, and multiplications of a query with a key and a value. */
-typedef struct attention_work {
-    double weights, pair;
-} attention_work;
-
-static attention_work attention_of(const dsmoe_config *c)
-{
-    double hidden = (double)c->hidden_size, heads = (double)c->num_attention_heads;
-    if (c->kv_lora_rank == 0) {
-        double kv = hidden / heads * (double)c->num_key_value_heads;
-        return (attention_work){hidden * (2 * hidden + 2 * kv), 2 * hidden};
-    }
-    double nope = (double)c->qk_nope_head_dim, rope = (double)c->qk_rope_head_dim;
-    double value = (double)c->v_head_dim, rank = (double)c->kv_lora_rank;
-    double queries = c->q_lora_rank > 0 ? (double)c->q_lora_rank * (hidden + heads * (nope + rope))
-                                        : hidden * heads * (nope + rope);
-    return (attention_work){queries + hidden * (rank + rope) + rank * heads * (nope + value) +
-                                heads * value * hidden,
-                            heads * (nope + rope + value)};
-}
-
+/* A third of what training takes, which is forward and backward; tokens see what is before them and half of the square,
+ * and only the last one reaches the head. */
 static double prefill_flops(const dsmoe_config *c, int64_t n_before, int64_t n_tokens)
 {
-    double hidden = (double)c->hidden_size, n = (double)n_tokens, weights = 0;
-    attention_work attention = attention_of(c);
-    double active = (double)(c->num_experts_per_tok + c->n_shared_experts);
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        weights += attention.weights;
-        if (dsmoe_config_layer_is_moe(c, i))
-            weights += hidden * ((double)c->n_routed_experts +
-                                 3 * active * (double)c->moe_intermediate_size);
-        else
-            weights += 3 * hidden * (double)c->intermediate_size;
-    }
-    double pairs = n * ((double)n_before + n / 2) * (double)c->num_hidden_layers;
-    return 2 * (weights * n + hidden * (double)c->vocab_size + attention.pair * pairs);
+    dsmoe_model_plan plan;
+    if (dsmoe_model_plan_make(c, n_tokens, &plan, NULL) != DSMOE_OK) return 0;
+    double head = 2 * (double)c->hidden_size * (double)c->vocab_size;
+    double half_square = plan.attention_flops / 6;
+    return plan.matmul_flops / 3 + half_square * (1 + 2 * (double)n_before / (double)n_tokens) -
+           head * (double)(n_tokens - 1);
 }
 
 /* The numbers that are shown. */

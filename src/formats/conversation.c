@@ -342,7 +342,9 @@ dsmoe_status conversation_read(const json_node *node, conversation_line *line, d
     if (!form->read) {
         string text;
         STATUS_TRY(read_string(node, "text", &text, error));
-        line->text = text.text ? text.text : "";
+        if (!text.text)
+            return wrong_kind("text", "a string", json_node_member(node, "text"), error);
+        line->text = text.text;
         line->length = text.length;
         return DSMOE_OK;
     }

@@ -110,6 +110,9 @@ dsmoe_status document_split_each(const document_split *split, const document_lis
                                  document_visit_fn *visit, void *context, dsmoe_error *error)
 {
     const document_source *s = &list->sources[source];
+    if (list->has_eval)
+        return s->is_eval == (part == DOCUMENT_HELD_OUT) ? document_each(s, visit, context, error)
+                                                         : DSMOE_OK;
     if (split->n_held == 0)
         return part == DOCUMENT_TRAIN ? document_each(s, visit, context, error) : DSMOE_OK;
     uint64_t first = split->first[source], end = split->first[source + 1];

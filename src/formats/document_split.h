@@ -31,7 +31,8 @@ typedef struct document_watch {
     double total;
 } document_watch;
 
-/* Reads the lines of JSON once, to know how long the documents are. 0 <= share < 1. */
+/* Reads the lines of JSON once, to know how long the documents are. 0 <= share < 1. Where the list has sources to be
+ * held out, those are, and nothing else. */
 dsmoe_status document_split_make(document_split *split, const document_list *list, double share,
                                  const document_watch *watch, dsmoe_error *error);
 void document_split_free(document_split *split); /* allowed on zeros */

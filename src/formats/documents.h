@@ -26,6 +26,7 @@ typedef struct document_source {
     size_t size;  /* bytes of the file */
     int kind;     /* index into `kinds` */
     bool replace; /* it has bad bytes, and they become U+FFFD */
+    bool is_eval; /* given to be held out */
 } document_source;
 
 /* Kinds of text: the entries of the folder given (a file `c/list.c` in it is of kind "c"), or, where
@@ -37,6 +38,7 @@ typedef struct document_list {
     document_source *sources;
     size_t n_sources;
     dsmoe_data_files files;
+    bool has_eval; /* some sources are to be held out; they come last */
     char *kinds[DOCUMENT_MAX_KINDS];
     int n_kinds;
 } document_list;
@@ -45,6 +47,11 @@ typedef struct document_list {
  * name them. */
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
                                 document_list *list, dsmoe_error *error);
+/* The same with files to be held out after them, none of which may be among the others. */
+dsmoe_status document_list_open_with_eval(const char *const *paths, int n_paths,
+                                          const char *const *eval_paths, int n_eval_paths,
+                                          dsmoe_bad_bytes bad_bytes, document_list *list,
+                                          dsmoe_error *error);
 void document_list_close(document_list *list); /* allowed on zeros */
 
 /* One document: a text, a conversation or the tokens of a shard; the other two are NULL. Valid during the

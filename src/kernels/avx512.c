@@ -64,6 +64,13 @@ void kernels_add_avx512(kernels *set)
     memcpy(latents, set->latents, sizeof latents);
     latents_add_avx512(latents);
     set->latents = latents;
+    set->dtypes[DSMOE_Q4_0].widen = widen_q4_0_avx512;
+    set->dtypes[DSMOE_Q5_0].widen = widen_q5_0_avx512;
+    set->dtypes[DSMOE_Q5_1].widen = widen_q5_1_avx512;
+    set->dtypes[DSMOE_Q8_0].widen = widen_q8_0_avx512;
+    set->dtypes[DSMOE_Q4_K].widen = widen_q4_k_avx512;
+    set->dtypes[DSMOE_Q5_K].widen = widen_q5_k_avx512;
+    set->dtypes[DSMOE_Q6_K].widen = widen_q6_k_avx512;
     set->quantize = quantize_avx512;
     set->probe_fma = probe_fma;
     set->probe_read = probe_read;

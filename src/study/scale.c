@@ -8,7 +8,7 @@
  * from the moment when the last rank has come to it. Each rank goes on when it has computed what it has to compute
  * meanwhile and the exchange is done: so what is longer hides what is shorter. Every rank has a clock; what it
  * stands still is waiting until the last rank comes, and sending after that. Ranks that have nothing to send or
- * receive do not stop. docs/scale.md compares it with a simulation of the messages themselves. */
+ * receive do not stop. docs/machines.md compares it with a simulation of the messages themselves. */
 #include <math.h>
 #include <stdlib.h>
 
