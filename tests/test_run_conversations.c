@@ -45,7 +45,7 @@ static dsmoe_run_settings talk_settings(const char *name)
 {
     dsmoe_run_settings s = tiny_settings(directory, name);
     snprintf(s.data[0], sizeof s.data[0], "%s/talk.jsonl", directory);
-    s.vocab_size = 280;
+    s.vocab_size = 258;
     s.seq = 48;
     s.accumulate = 3;
     s.held_out = 0.1;
