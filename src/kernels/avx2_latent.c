@@ -18,12 +18,15 @@ static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_Q
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
+static void load_floats(int64_t n, const float *from, int64_t stride, int64_t width, float *panel)
+{
+    for (int64_t j = 0; j < n; j++)
+        memcpy(panel + j * padded(width), from + j * stride, (size_t)width * sizeof *from);
+}
+
 static void load_f32(int64_t n, const void *src, int64_t width, float *panel)
 {
-    const int64_t row = width * (int64_t)sizeof(float);
-    for (int64_t j = 0; j < n; j++) {
-        memcpy(panel + j * padded(width), (const char *)src + j * row, (size_t)row);
-    }
+    load_floats(n, src, width, width, panel);
 }
 
 static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
@@ -182,7 +185,7 @@ static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const fl
 }
 
 const latent_kernels latents_avx2[N_DTYPES] = {
-    [DSMOE_F32] = {load_f32, pack, score, add},
-    [DSMOE_F16] = {load_f16, pack, score, add},
-    [DSMOE_Q8_0] = {load_q8_0, pack, score, add},
+    [DSMOE_F32] = {load_f32, load_floats, pack, score, add},
+    [DSMOE_F16] = {load_f16, load_floats, pack, score, add},
+    [DSMOE_Q8_0] = {load_q8_0, load_floats, pack, score, add},
 };

@@ -41,6 +41,12 @@ static word_panel panel_at(const float *panel, int64_t width)
     return (word_panel){words, words + size, (float *)(words + 2 * size)};
 }
 
+/* The first n lanes; none below 1, all from 16 on. */
+INLINE __mmask16 lanes(int64_t n)
+{
+    return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
+}
+
 /* 32 numbers as words: float 16·half + 4·i + j becomes word 8·i + 4·half + j. */
 INLINE __m512i to_words(__m512 low, __m512 high, __m512 factor)
 {
@@ -82,9 +88,34 @@ INLINE float scale_of(float largest, float most, float *factor)
 /* 32 columns of a row of float16, of which n are there. */
 INLINE __m512i words_f16(const unsigned char *at, int64_t n, float factor)
 {
-    __m512i halves = load_halves(at, n);
-    return to_words(_mm512_cvtph_ps(_mm512_castsi512_si256(halves)),
-                    _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)), _mm512_set1_ps(factor));
+    __m256i low, high;
+    if (n >= STEP) { /* straight from memory */
+        low = _mm256_loadu_si256((const __m256i *)at);
+        high = _mm256_loadu_si256((const __m256i *)(at + 2 * WIDE));
+    } else {
+        low = _mm256_maskz_loadu_epi16(lanes(n), at);
+        high = _mm256_maskz_loadu_epi16(lanes(n - WIDE), at + 2 * WIDE);
+    }
+    return to_words(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high), _mm512_set1_ps(factor));
+}
+
+/* The largest magnitude of n floats, or something that is not a finite number. */
+INLINE float largest_float(const float *x, int64_t n)
+{
+    __m512 most = _mm512_setzero_ps(), check = _mm512_setzero_ps();
+    for (int64_t k = 0; k < n; k += WIDE) {
+        const __m512 v = _mm512_maskz_loadu_ps(lanes(n - k), x + k);
+        most = _mm512_max_ps(most, _mm512_abs_ps(v));
+        check = _mm512_add_ps(check, _mm512_sub_ps(v, v)); /* 0, or NaN */
+    }
+    return _mm512_reduce_max_ps(most) + _mm512_reduce_add_ps(check);
+}
+
+/* 32 columns of float32, of which n are there. */
+INLINE __m512i words_f32(const float *at, int64_t n, float factor)
+{
+    return to_words(_mm512_maskz_loadu_ps(lanes(n), at),
+                    _mm512_maskz_loadu_ps(lanes(n - WIDE), at + WIDE), _mm512_set1_ps(factor));
 }
 
 /* What the blocks of a row of Q8_0 need: the factor of each in a stretch, 0 to FINE_FACTOR. */
@@ -148,6 +179,25 @@ static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
     }
 }
 
+static void load_floats(int64_t n, const float *from, int64_t apart, int64_t width, float *panel)
+{
+    const int64_t stride = padded(width);
+    const word_panel to = panel_at(panel, width);
+    for (int64_t j = 0; j < n; j += 2) {
+        const float *a = from + j * apart, *b = j + 1 < n ? a + apart : a;
+        for (int64_t s = 0; s < stretches(width); s++) {
+            int64_t first = s * BLOCK_STRETCH;
+            int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
+            float *scale = to.scale + s * LATENT_KEYS + j, fa, fb;
+            scale[0] = scale_of(largest_float(a + first, end - first), ROW_MOST, &fa);
+            scale[1] = scale_of(largest_float(b + first, end - first), ROW_MOST, &fb);
+            for (int64_t k = first; k < end; k += STEP)
+                put_pair(to, j, k, stride, words_f32(a + k, end - k, fa),
+                         words_f32(b + k, end - k, fb));
+        }
+    }
+}
+
 static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
 {
     const int64_t row = dtype_bytes(DSMOE_Q8_0, width), stride = padded(width);
@@ -204,23 +254,6 @@ INLINE void transpose(__m512 r[WIDE])
         r[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
         r[i + 12] = _mm512_shuffle_f32x4(c, d, 0xdd);
     }
-}
-
-INLINE __mmask16 lanes(int64_t n)
-{
-    return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
-}
-
-/* The largest magnitude of n floats, or something that is not a finite number. */
-INLINE float largest_float(const float *x, int64_t n)
-{
-    __m512 most = _mm512_setzero_ps(), check = _mm512_setzero_ps();
-    for (int64_t k = 0; k < n; k += WIDE) {
-        const __m512 v = _mm512_maskz_loadu_ps(lanes(n - k), x + k);
-        most = _mm512_max_ps(most, _mm512_abs_ps(v));
-        check = _mm512_add_ps(check, _mm512_sub_ps(v, v)); /* 0, or NaN */
-    }
-    return _mm512_reduce_max_ps(most) + _mm512_reduce_add_ps(check);
 }
 
 /* m ≤ LATENT_QUERIES queries, columns first … end - 1 of one stretch. */
@@ -408,6 +441,6 @@ static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const fl
 
 void latents_add_avx512(latent_kernels *latents)
 {
-    latents[DSMOE_F16] = (latent_kernels){load_f16, pack, score, add};
-    latents[DSMOE_Q8_0] = (latent_kernels){load_q8_0, pack, score, add};
+    latents[DSMOE_F16] = (latent_kernels){load_f16, load_floats, pack, score, add};
+    latents[DSMOE_Q8_0] = (latent_kernels){load_q8_0, load_floats, pack, score, add};
 }

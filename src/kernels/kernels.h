@@ -241,6 +241,8 @@ typedef struct latent_next {
 typedef struct latent_kernels {
     /* n ≤ LATENT_KEYS rows. */
     void (*load)(int64_t n, const void *rows, int64_t width, float *panel);
+    /* The same with rows of float32, `stride` floats apart. */
+    void (*load_floats)(int64_t n, const float *rows, int64_t stride, int64_t width, float *panel);
     /* m rows of queries, one after the other. */
     void (*pack)(int64_t m, const float *q, int64_t width, float *packed);
     /* scores[i·ld + j] = q_i · row_j for m packed queries and the n rows of a panel; ld ≥ LATENT_KEYS, and scores of

@@ -17,6 +17,12 @@ static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
     kernels_scalar.dtypes[DSMOE_Q8_0].widen(n * width, src, panel);
 }
 
+static void load_floats(int64_t n, const float *from, int64_t stride, int64_t width, float *panel)
+{
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t k = 0; k < width; k++) panel[j * width + k] = from[j * stride + k];
+}
+
 static void pack(int64_t m, const float *q, int64_t width, float *packed)
 {
     for (int64_t i = 0; i < m * width; i++) packed[i] = q[i];
@@ -46,7 +52,7 @@ static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const fl
 }
 
 const latent_kernels latents_scalar[N_DTYPES] = {
-    [DSMOE_F32] = {load_f32, pack, score, add},
-    [DSMOE_F16] = {load_f16, pack, score, add},
-    [DSMOE_Q8_0] = {load_q8_0, pack, score, add},
+    [DSMOE_F32] = {load_f32, load_floats, pack, score, add},
+    [DSMOE_F16] = {load_f16, load_floats, pack, score, add},
+    [DSMOE_Q8_0] = {load_q8_0, load_floats, pack, score, add},
 };
