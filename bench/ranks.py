@@ -28,7 +28,7 @@ def free_port():
 
 
 def launch(n_ranks, gbit, words):
-    """Runs the words under mpirun; the JSON lines that rank 0 prints."""
+    """Runs the words under mpirun; the JSON objects that rank 0 prints."""
     where = dict(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(n_ranks)]
     if gbit:
@@ -43,7 +43,12 @@ def launch(n_ranks, gbit, words):
     done = subprocess.run(command + words, env=dict(os.environ, **where), stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(words)} ended with {done.returncode}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    found, text = [], done.stdout
+    while "{" in text:
+        text = text[text.index("{"):]
+        result, end = json.JSONDecoder().raw_decode(text)
+        found, text = found + [result], text[end:]
+    return found
 
 
 def measure(a, layout):

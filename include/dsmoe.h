@@ -682,6 +682,9 @@ typedef struct dsmoe_engine_info {
     int64_t n_pages_shared;  /* that several sequences use */
     int64_t n_pages_kept;    /* that nobody uses, but whose text may come again */
     int64_t n_tokens_reused; /* that dsmoe_sequence_begin found in pages, so far */
+    /* That queries spent with keys and values of the context so far; with latent attention this counts the products
+     * with kv_b_proj too. */
+    double attention_seconds;
 } dsmoe_engine_info;
 DSMOE_API dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine);
 
@@ -1205,7 +1208,47 @@ typedef enum dsmoe_parallel {
     DSMOE_PARALLEL_EXPERTS = 1, /* the routed experts of every layer, in ranges */
 } dsmoe_parallel;
 
-/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch.
+/* What of a model is trained. */
+typedef enum dsmoe_train_what {
+    DSMOE_TRAIN_ALL = 0,
+    DSMOE_TRAIN_EXPERTS = 1, /* some routed experts (ESFT, arXiv 2407.01906) */
+    DSMOE_TRAIN_LORA = 2,    /* low-rank additions: y = W·x + scale·B·(A·x) */
+} dsmoe_train_what;
+
+/* Training a part of a model. The rest stays as it is, in the type that it has, mapped and shared. */
+typedef struct dsmoe_tuning {
+    const dsmoe_model *base; /* it must outlive the trainer */
+    dsmoe_train_what train;
+    const unsigned char *experts; /* [num_hidden_layers, n_routed_experts] 1: is trained */
+    /* Of low-rank additions: */
+    int64_t rank;
+    double alpha;  /* scale = alpha / rank, */
+    bool rslora;   /* or with this alpha / √rank */
+    /* Words between commas: attention, shared, dense, routed, or names of modules as in PEFT's target_modules. */
+    const char *targets;
+} dsmoe_tuning;
+
+/* ESFT: which routed experts a text uses. An expert's score in a layer is the mean over tokens of its gate value, 0
+ * where it is not chosen, or of chosen / num_experts_per_tok. Tables are [num_hidden_layers, n_routed_experts]. */
+typedef enum dsmoe_expert_score {
+    DSMOE_EXPERT_SCORE_GATE = 0,
+    DSMOE_EXPERT_SCORE_TOKEN = 1,
+} dsmoe_expert_score;
+/* By its name, "gate" or "token"; false if there is none. */
+DSMOE_API bool dsmoe_expert_score_find(const char *name, dsmoe_expert_score *score);
+/* The paper's share: 0.1 of gate scores, 0.2 of token scores. */
+DSMOE_API double dsmoe_expert_share_default(dsmoe_expert_score score);
+/* The best of each layer, until their scores sum up to `share`: 1 in chosen, else 0. */
+DSMOE_API void dsmoe_experts_choose(const dsmoe_config *config, const double *scores, double share,
+                                    unsigned char *chosen);
+/* ESFT's expert_cfg.json. */
+DSMOE_API dsmoe_status dsmoe_experts_read(const char *path, const dsmoe_config *config,
+                                          unsigned char *chosen, dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_experts_write(const char *path, const dsmoe_config *config,
+                                           const unsigned char *chosen, dsmoe_error *error);
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. Weights, gradients and
+ * moments are those of what is trained alone.
  *
  * Ranks that train together have a trainer each, and make the same calls in the same order. What they
  * compute has the same bits as one rank's work on all batches. */
@@ -1221,6 +1264,10 @@ typedef struct dsmoe_trainer_options {
     double
         bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
+    const dsmoe_tuning *tuning; /* NULL: all of the model is trained; it must outlive the trainer */
+    /* With tuning: bytes that all of it may take, the base included, 0: what can be had. As many layers as fit
+     * keep what backward needs; the first ones are run once more. */
+    size_t most_memory;
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
@@ -1231,6 +1278,7 @@ DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
 typedef struct dsmoe_trainer_memory {
     size_t weights, gradients, moments, activations, workspace;
+    size_t base; /* of tuning: the frozen tensors, mapped */
 } dsmoe_trainer_memory;
 DSMOE_API dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
                                                          const dsmoe_trainer_options *options);
@@ -1296,7 +1344,11 @@ DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
 /* The worst layer's largest load over its mean. */
 DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
 
-/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index); NULL where another rank has them. */
+/* What is trained. All of a model: the tensors of dsmoe_model_tensor(dsmoe_trainer_model(…), index). Low-rank additions
+ * have the names that PEFT gives them. */
+DSMOE_API size_t dsmoe_trainer_parameter_count(const dsmoe_trainer *trainer);
+DSMOE_API dsmoe_tensor_info dsmoe_trainer_parameter(const dsmoe_trainer *trainer, size_t index);
+/* Their numbers; NULL where another rank has them. */
 DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
 DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
 
@@ -1393,6 +1445,15 @@ typedef struct dsmoe_run_settings {
     double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
     double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
+    char train[16]; /* what of `init` is trained: "all", "experts" or "lora" (dsmoe_train_what) */
+    int64_t rank;   /* of low-rank additions, and the rest of dsmoe_tuning */
+    double alpha;
+    bool rslora;
+    char targets[512];
+    char expert_score[8]; /* "gate" or "token": how experts are chosen, */
+    double expert_share;  /* and up to which sum; -1: the paper's; */
+    char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
+    double memory;            /* GB that training a part may take; 0: what can be had */
     int64_t seed;
     double held_out;                    /* not looked at if there are eval_data */
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */

@@ -150,9 +150,27 @@ static void assert_same_log(const char *a, const char *b)
     free(y);
 }
 
+/* Seconds of a step that the log divides among computing, sending and waiting. */
+static void assert_times(const char *name, bool expected)
+{
+    static const char *const parts[] = {"\"computing\":", "\"sending\":", "\"waiting\":"};
+    size_t size;
+    char *log = tiny_read(tiny_path(run_folder(name), "metrics.jsonl"), &size);
+    for (int i = 0; i < 3; i++) {
+        int n = 0;
+        for (const char *at = log; (at = strstr(at, parts[i])); n++) {
+            at += strlen(parts[i]);
+            if (!(strtod(at, NULL) >= 0)) fail_msg("%s%.12s", parts[i], at);
+        }
+        assert_int_equal(n > 0, expected);
+    }
+    free(log);
+}
+
 static void compare(story *s, int n_ranks, const char *name)
 {
     run_ranks(s, n_ranks);
+    assert_times(name, n_ranks > 1);
     assert_same_end("alone", name);
     assert_same_log("alone", name);
     tiny_remove(run_folder(name));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "made_trainer.h"
 #include "socket_peers.h"
 #include "train/spread.h"
@@ -132,6 +133,22 @@ static void compare_rows(const story *s, dsmoe_trainer *t)
     free(piece);
 }
 
+/* No second counts twice, and none is taken from a part that does not have it. */
+static void check_times(dsmoe_trainer *t, double start)
+{
+    const double passed = clock_seconds() - start, none = -1e-6;
+    dsmoe_trainer_times s = dsmoe_trainer_take_times(t);
+    /* Bytes that move while a router computes are counted there as well, at the cost of the experts. */
+    const double parts[] = {
+        s.attention, s.experts + s.router, s.head, s.optimizer, s.rest, s.sending, s.waiting};
+    double sum = 0;
+    for (int i = 0; i < 7; i++) {
+        if (parts[i] < none) fail_msg("part %d took %g s", i, parts[i]);
+        sum += parts[i];
+    }
+    if (sum > passed - none) fail_msg("%g s of %g s", sum, passed);
+}
+
 static int train(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
@@ -140,6 +157,7 @@ static int train(const dsmoe_peers *peers, void *context)
     options.peers = peers;
     dsmoe_trainer *t = fresh_trainer(&s->config, &options, 5);
     for (int step = 0; step < STEPS; step++) {
+        double start = clock_seconds();
         for (int first = 0; first < s->n_units; first += peers->size) run_wave(s, t, step, first);
         dsmoe_update update;
         dsmoe_status status = dsmoe_trainer_update(t, 1e-2, &update, &error);
@@ -148,6 +166,7 @@ static int train(const dsmoe_peers *peers, void *context)
         assert_int_equal(update.skipped, s->skipped[step]);
         if (!update.skipped)
             assert_memory_equal(&update.grad_norm, &s->norms[step], sizeof(double));
+        check_times(t, start);
     }
     compare_rows(s, t);
     if (s->spoilt_step < 0)

@@ -52,6 +52,7 @@ static bool says_nothing(const json_node *node)
 {
     if (!node) return true;
     switch (json_node_kind(node)) {
+    case JSON_KIND_NULL: return true;
     case JSON_KIND_BOOL: return !json_node_bool(node);
     case JSON_KIND_ARRAY:
     case JSON_KIND_OBJECT: return json_node_count(node) == 0;

@@ -154,12 +154,15 @@ int command_train(int argc, char **argv)
                                  .event = train_view_event,
                                  .stop = wants_end,
                                  .context = &view};
+    if (peers && !c.quiet)
+        fprintf(stderr, "ranks   %d of %d threads, which divide %s\n", peers->size,
+                options.n_threads, c.parallel == DSMOE_PARALLEL_EXPERTS ? "experts" : "data");
     dsmoe_run_result result = {0};
     dsmoe_error error;
     dsmoe_status status = dsmoe_run(&c.settings, &options, &result, &error);
     train_view_finish(&view);
     if (status != DSMOE_OK) return cli_failure("train", "%s", error.message);
-    if (c.show_data > 0) return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
+    if (ranks_follows() || c.show_data > 0) return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
     const char *folder = c.resume ? c.resume : c.settings.out;
     if (result.finished || result.end == DSMOE_RUN_OUT_OF_PATIENCE)
         print_result(folder, &result, &c.settings);

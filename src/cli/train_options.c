@@ -58,6 +58,21 @@ static const char help[] =
     "      --init-std X           spread of the first weights (the configuration's)\n"
     "\n"
     "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP "\n"
+    "what of --init is trained:\n"
+    "      --train WHAT           all (default); experts, some of the routed ones; or lora, low-rank\n"
+    "                             additions. The rest stays as it is, in any type of a .gguf file\n"
+    "      --rank N               of low-rank additions (16)\n"
+    "      --alpha X              their scale is alpha / rank (32),\n"
+    "      --rslora               or with this alpha / the root of rank\n"
+    "      --targets WORDS        what gets them: attention, shared, dense, routed, or names such as\n"
+    "                             q_proj, with commas (attention,shared,dense)\n"
+    "      --expert-score NAME    experts are chosen on a sample of the data by gate (default) or token\n"
+    "                             score, the best of each layer\n"
+    "      --expert-share X       up to this sum (0.1 for gate, 0.2 for token)\n"
+    "      --experts FILE         or by a file as dsmoe inspect --experts-out writes it\n"
+    "      --memory GB            that all this may take, the model included (what can be had): layers\n"
+    "                             whose activations do not fit are run once more\n"
+    "\n"
     "learning:\n"
     "      --steps N              steps in all (1000)\n"
     "      --batch N              sequences of a batch (8)\n"
@@ -166,6 +181,15 @@ static const option_row own_rows[] = {
     {"--bias-speed", NULL, OPTION_NUMBER, SETTING(bias_speed), 0, 10},
     {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
     {"--no-recompute", NULL, OPTION_OFF, SETTING(recompute), 0, 0},
+    {"--train", NULL, NAME(train)},
+    {"--rank", NULL, OPTION_INTEGER, SETTING(rank), 1, 256},
+    {"--alpha", NULL, OPTION_NUMBER, SETTING(alpha), 1e-6, 1e6},
+    {"--rslora", NULL, OPTION_FLAG, SETTING(rslora), 0, 0},
+    {"--targets", NULL, FIELD(targets)},
+    {"--expert-score", NULL, NAME(expert_score)},
+    {"--expert-share", NULL, OPTION_NUMBER, SETTING(expert_share), 0, 1},
+    {"--experts", NULL, PATH(experts)},
+    {"--memory", NULL, OPTION_NUMBER, SETTING(memory), 0, 1e6},
     {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},
     {"--held-out", NULL, OPTION_NUMBER, SETTING(held_out), 0, 0.9},
     {"--eval-every", NULL, OPTION_INTEGER, SETTING(eval_every), 0, MANY},
@@ -194,6 +218,8 @@ static const option_rule rules[] = {
     {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
     {"--vocab-size", OPTION_EXCLUDES, "--init"},
     {"--init-std", OPTION_EXCLUDES, "--init"},
+    {"--experts", OPTION_EXCLUDES, "--expert-score"},
+    {"--experts", OPTION_EXCLUDES, "--expert-share"},
     {"--layers", OPTION_EXCLUDES, "--init"},
     {"--hidden", OPTION_EXCLUDES, "--init"},
     {"--heads", OPTION_EXCLUDES, "--init"},
@@ -314,12 +340,41 @@ static int set_paths(const char *option, const option_words *given, char paths[]
     return -1;
 }
 
+/* Options of a part of a model that is trained have no effect where another part is. */
+static int check_part(const bool given[N_ROWS])
+{
+    static const char *const parts[] = {"all", "experts", "lora"}, *const scores[] = {"gate",
+                                                                                      "token"};
+    static const struct {
+        const char *option, *part;
+    } needs[] = {
+        {"--rank", "lora"},      {"--alpha", "lora"},           {"--rslora", "lora"},
+        {"--targets", "lora"},   {"--expert-score", "experts"}, {"--expert-share", "experts"},
+        {"--experts", "experts"}};
+    const dsmoe_run_settings *s = &line.options.settings;
+    if (suggest_choice("train", "--train", s->train, parts, 3) < 0 ||
+        suggest_choice("train", "--expert-score", s->expert_score, scores, 2) < 0)
+        return CLI_USAGE;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (is_given(given, needs[i].option) && strcmp(s->train, needs[i].part))
+            return cli_usage("train", "%s has no effect without --train %s", needs[i].option,
+                             needs[i].part);
+    if (is_given(given, "--memory") && !strcmp(s->train, "all"))
+        return cli_usage("train", "--memory has no effect without --train experts or lora");
+    if (strcmp(s->train, "all") && !*s->init && !line.options.resume)
+        return cli_usage("train", "--train %s trains a part of a model: --init names the model",
+                         s->train);
+    return -1;
+}
+
 static int check(const bool given[N_ROWS])
 {
     const dsmoe_run_settings *s = &line.options.settings;
     int exit_code = options_check("train", rows, N_ROWS, given, rules, N_RULES);
     if (exit_code >= 0) return exit_code;
     if (names_check_schedule("train", s->schedule) != CLI_OK) return CLI_USAGE;
+    exit_code = check_part(given);
+    if (exit_code >= 0) return exit_code;
     if (is_given(given, "--preset") && names_check_preset("train", s->preset) != CLI_OK)
         return CLI_USAGE;
     static const char *const dtypes[] = {"f32", "f16", "bf16"};

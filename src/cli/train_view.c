@@ -163,10 +163,16 @@ static void show_data(const dsmoe_run_event *e)
 static void show_memory(const dsmoe_run_event *e)
 {
     const dsmoe_trainer_memory *m = e->memory;
-    char all[CLI_BYTES], weights[CLI_BYTES], rest[CLI_BYTES], kept[CLI_BYTES];
+    char all[CLI_BYTES], weights[CLI_BYTES], rest[CLI_BYTES], kept[CLI_BYTES], base[CLI_BYTES];
     double weights_all = (double)m->weights + (double)m->gradients + (double)m->moments;
-    fprintf(stderr, "memory  %s: weights, gradients and moments %s, activations %s, workspace %s\n",
-            cli_format_bytes(weights_all + (double)m->activations + (double)m->workspace, all),
+    fprintf(stderr, "memory  %s: ",
+            cli_format_bytes(weights_all + (double)m->activations + (double)m->workspace +
+                                 (double)m->base,
+                             all));
+    if (m->base > 0)
+        fprintf(stderr, "the model %s, of what is trained ",
+                cli_format_bytes((double)m->base, base));
+    fprintf(stderr, "weights, gradients and moments %s, activations %s, workspace %s\n",
             cli_format_bytes(weights_all, weights), cli_format_bytes((double)m->activations, kept),
             cli_format_bytes((double)m->workspace, rest));
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "adapt/adapter.h"
+#include "model/model.h"
 
 /* Products of the head have other rows than the pass; kv_b_proj of latent attention is multiplied into the queries. */
 static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
@@ -37,6 +38,9 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
     if (o->n_adapters < 0 || o->n_adapters > DSMOE_ADAPTERS_MAX || (o->n_adapters && !o->adapters))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "adapters of an engine are 0 to %d, not %d",
                            DSMOE_ADAPTERS_MAX, o->n_adapters);
+    if (o->n_adapters > 0 && model->adapter)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a model whose adapter is being trained takes no others");
     if (o->n_adapters > 0 && model->peers)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "adapters cannot be used where ranks share the experts");
@@ -51,9 +55,14 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
                              : DSMOE_OK;
 }
 
-adapted_engine adapted_open(const dsmoe_engine_options *o)
+adapted_engine adapted_open(const dsmoe_model *model, const dsmoe_engine_options *o)
 {
     adapted_engine e = {.n = o->n_adapters};
+    if (model->adapter) {
+        e.tables[0] = model->adapter;
+        e.first.scales[0] = 1.0f;
+        e.n = 1;
+    }
     for (int i = 0; i < o->n_adapters; i++) {
         e.tables[i] = &o->adapters[i]->table;
         e.first.scales[i] = o->adapter_scales ? (float)o->adapter_scales[i] : 1.0f;

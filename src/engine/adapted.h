@@ -31,7 +31,7 @@ dsmoe_status adapted_check(const dsmoe_model *model, const dsmoe_engine_options 
                            dsmoe_error *error);
 dsmoe_status adapted_check_scales(const double *scales, int64_t n, dsmoe_error *error);
 /* Of checked options. */
-adapted_engine adapted_open(const dsmoe_engine_options *options);
+adapted_engine adapted_open(const dsmoe_model *model, const dsmoe_engine_options *options);
 /* What a sequence with these (checked) scales meets; NULL: the engine's. */
 adapted_text adapted_begin(adapted_engine *engine, const double *scales, page_pool *pool);
 

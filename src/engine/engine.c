@@ -105,7 +105,7 @@ dsmoe_engine_memory dsmoe_engine_memory_size(const dsmoe_model *model,
     dsmoe_engine_options o = options_complete(model, options);
     if (options_check(model, &o, NULL) != DSMOE_OK || page_count(&o) == 0) return none;
     arena measure = arena_over(NULL);
-    adapted_engine adapted = adapted_open(&o);
+    adapted_engine adapted = adapted_open(model, &o);
     engine_space_place(&measure, model, &o, &adapted);
     sequences_place(&measure, &o);
     dsmoe_engine_memory size = {kv_pages_size(&model->config, o.kv_type, page_count(&o)),
@@ -150,7 +150,8 @@ dsmoe_status dsmoe_engine_create(const dsmoe_model *model, const dsmoe_engine_op
                            (long long)o.n_sequences, (long long)o.n_ctx, (long long)o.n_batch,
                            o.n_threads);
     dsmoe_engine *made = calloc(1, sizeof *made);
-    if (made) *made = (dsmoe_engine){.model = model, .options = o, .adapted = adapted_open(&o)};
+    if (made)
+        *made = (dsmoe_engine){.model = model, .options = o, .adapted = adapted_open(model, &o)};
     if (made && open_memory(made)) {
         *engine = made;
         return DSMOE_OK;
@@ -190,7 +191,8 @@ dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine)
                               .n_pages_used = pool->pages.n_pages - pool->n_unused,
                               .n_pages_shared = pool->n_shared,
                               .n_pages_kept = pool->n_known_unused,
-                              .n_tokens_reused = engine->n_reused};
+                              .n_tokens_reused = engine->n_reused,
+                              .attention_seconds = engine->attention_seconds};
     for (int64_t i = 0; i < engine->options.n_sequences; i++)
         info.n_sequences_used += engine->sequences[i].engine != NULL;
     return info;

@@ -60,6 +60,12 @@ void gemm_nt_add(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,
              bool accumulate);
 
+/* The same for weights of any type, columns from `column` on, a multiple of GEMM_WIDE: they are widened block by block
+ * for all rows of a. Block types end with a whole block. */
+enum { GEMM_WIDE = 256 };
+void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,
+                    int64_t n, float *c, int64_t ldc, bool accumulate);
+
 /* c[i·ldc + j] (+)= Σ_r a_r[i]·b_r[j] for k rows of a and b, m columns of a, n columns of b. */
 void gemm_tn(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, float *c, int64_t ldc,
              bool accumulate);

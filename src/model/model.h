@@ -6,6 +6,7 @@
 #include "formats/shards.h"
 #include "model/octet_stores.h"
 #include "model/weights.h"
+#include "moe/low_rank.h"
 
 struct dsmoe_model {
     dsmoe_config config;
@@ -21,6 +22,7 @@ struct dsmoe_model {
     dsmoe_tensor_info *tensors; /* [n_tensors] in the order of the walk */
     size_t *extras;             /* [n_extras] what of the files the walk did not come by */
     size_t n_tensors, n_extras;
+    const adapter *adapter; /* that every row meets in an engine: a trainer's; NULL: none */
     const dsmoe_peers
         *peers; /* that hold some of its routed experts (see division.h); NULL: none do */
 };

@@ -44,19 +44,6 @@ static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer
     return DSMOE_OK;
 }
 
-static bool expert_is_f32(const moe_expert *e)
-{
-    return e->gate_proj.type == DSMOE_F32 && e->up_proj.type == DSMOE_F32 &&
-           e->down_proj.type == DSMOE_F32;
-}
-
-static bool weights_are_f32(const dsmoe_layer_config *c, const moe_weights *w)
-{
-    bool f32 = w->gate.type == DSMOE_F32;
-    for (int64_t i = 0; i < c->n_routed_experts; i++) f32 = f32 && expert_is_f32(&w->experts[i]);
-    return f32 && (c->n_shared_experts == 0 || expert_is_f32(&w->shared_experts));
-}
-
 static unsigned weights_forms(const dsmoe_layer_config *c, const moe_weights *w)
 {
     const kernels *kn = kernels_get();
@@ -81,7 +68,6 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
     *made = (dsmoe_layer){.config = moe_config_own(config),
                           .kernels = kn,
                           .weights = *weights,
-                          .is_f32 = weights_are_f32(config, weights),
                           .x_forms = weights_forms(config, weights),
                           .held = {0, config->n_routed_experts}};
     made->weights.experts = table;
@@ -151,9 +137,7 @@ thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size
     return threads;
 }
 
-/* What rows of x take in integers, and later, in the same place, those that they become: the tokens of this rank,
- * and after them guests. */
-static size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests)
+size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests)
 {
     const dsmoe_layer_config *c = &layer->config;
     unsigned forms = layer->x_forms;

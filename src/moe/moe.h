@@ -19,6 +19,8 @@ typedef struct moe_weights {
     moe_expert shared_experts;
 } moe_weights;
 
+typedef struct low_rank_training low_rank_training; /* low_rank_backward.h */
+
 /* Experts first … end-1. */
 typedef struct expert_range {
     int64_t first, end;
@@ -28,7 +30,6 @@ struct dsmoe_layer {
     dsmoe_layer_config config;
     const kernels *kernels;
     moe_weights weights; /* `experts` is the layer's own copy of the table */
-    bool is_f32;         /* all weights are float32, so that it can be trained */
     unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
@@ -36,6 +37,7 @@ struct dsmoe_layer {
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */
     int64_t low_rank_width;   /* of the adapters that a pass may meet: see low_rank.h; 0: none */
+    const low_rank_training *low_rank; /* what training adapts; NULL: nothing */
 };
 
 /* What the words of a checked configuration mean. */
@@ -74,8 +76,9 @@ typedef struct layer_manner {
      * but gets the first experts with gate values that are not numbers. */
     void (*spoilt)(void *context, int64_t token);
     void *context;
-    const input_watch *inputs;      /* of the experts */
-    const adapter_ranges *adapters; /* by token of the call; without t, the layer's own room is used */
+    const input_watch *inputs; /* of the experts */
+    const adapter_ranges
+        *adapters;  /* by token of the call; without t, the layer's own room is used */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
     bool
         is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */
@@ -103,11 +106,13 @@ typedef struct layer_batch {
         n_tokens; /* with positions: what sums over tokens are divided by; 0: the number that is no padding */
 } layer_batch;
 
-/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. */
+/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. Weights may have any type:
+ * gradients are made of those that have a place for them, which must be float32, and of low-rank additions. `again`:
+ * forward is run once more for what it keeps alone; y may then be anything. */
 dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
                                  float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 layer_times *times, dsmoe_error *error);
+                                 bool again, layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
                             float *dx, dsmoe_layer_weights *gradients, bool accumulate,
                             const dsmoe_workspace *workspace, layer_times *times,

@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
+#include "moe/ints.h"
 #include "train/latent_attention.h"
 #include "train/linear_backward.h"
 
@@ -27,6 +28,7 @@ typedef struct attention_space {
     float *p, *ds;     /* [n_threads, QUERIES, sequence_length] */
     attention_saved d; /* gradients */
     latent_space latent;
+    float *t; /* of low-rank additions */
 } attention_space;
 
 /* Numbers of a token's queries, keys, values, and of what its heads give. */
@@ -88,7 +90,10 @@ static attention_space space_place(arena *a, const attention_batch *b)
     int64_t block = b->n_threads * QUERIES * b->sequence_length;
     attention_space s = {
         .d = attention_saved_place(a, b),
-        .threads = scratch_place(a, b->kernels, longest(b->config), 0, b->n_threads),
+        .threads =
+            scratch_place(a, b->kernels, longest(b->config),
+                          ints_size(b->x_forms, count_tokens(b), longest(b->config)), b->n_threads),
+        .t = arena_take(a, linear_backward_floats(b->low_rank, count_tokens(b)), sizeof(float)),
         .p = arena_take(a, block, sizeof(float)),
         .ds = arena_take(a, block, sizeof(float)),
     };
@@ -116,6 +121,7 @@ typedef struct attention_job {
     int64_t n_blocks; /* of queries in a sequence */
     float *q, *k;     /* what turn_task turns, */
     const float *sin; /* and which way */
+    adapter_ranges ranges;
 } attention_job;
 
 static attention_job make_job(const attention_batch *b, attention_saved saved, void *workspace)
@@ -135,6 +141,15 @@ static attention_job make_job(const attention_batch *b, attention_saved saved, v
                            .n_blocks = moe_parts(b->sequence_length, QUERIES)};
 }
 
+/* From now on products of the job meet the adapter that is trained. */
+static void adapt(attention_job *j)
+{
+    const attention_batch *b = j->batch;
+    if (!b->low_rank) return;
+    j->ranges = low_rank_ranges(b->low_rank, j->space.t);
+    scratch_adapt(j->space.threads, b->n_threads, &j->ranges);
+}
+
 /* One token: its queries are turned and scaled, its keys turned; or back, for their gradients. */
 static void turn_task(void *context, int64_t token, int thread)
 {
@@ -144,11 +159,10 @@ static void turn_task(void *context, int64_t token, int thread)
     int64_t dim = j->key_dim, half = dim / 2, place = attention_position(j->batch, token);
     const float *cosines = j->batch->cos + place * half, *sines = j->sin + place * half;
     float *q = j->q + token * j->q_row, *k = j->k + token * j->k_row;
-    for (int64_t h = 0; h < c->num_attention_heads; h++)
-        rope_turn(dim, cosines, sines, q + h * dim);
+    rope_turn_fn *rope = j->batch->rope_pairs ? rope_turn_pairs : rope_turn;
+    for (int64_t h = 0; h < c->num_attention_heads; h++) rope(dim, cosines, sines, q + h * dim);
     j->batch->kernels->scale(j->q_row, 1.0f / sqrtf((float)dim), q);
-    for (int64_t h = 0; h < c->num_key_value_heads; h++)
-        rope_turn(dim, cosines, sines, k + h * dim);
+    for (int64_t h = 0; h < c->num_key_value_heads; h++) rope(dim, cosines, sines, k + h * dim);
 }
 
 static void turn(attention_job *j, float *q, float *k, const float *sin)
@@ -264,6 +278,7 @@ void attention_train_forward(const attention_batch *b, const layer_weights *w, c
 {
     const dsmoe_config *c = b->config;
     attention_job j = make_job(b, saved, workspace);
+    adapt(&j);
     project(&j, w, x);
     threads_for(b->n_threads, b->n_sequences * c->num_attention_heads * j.n_blocks, attend_task,
                 &j);
@@ -339,7 +354,8 @@ static void d_project(attention_job *j, const layer_weights *w, const float *x, 
     const attention_batch *b = j->batch;
     const attention_saved *d = &j->space.d;
     if (config_is_latent(b->config)) {
-        latent_backward(b, w, x, &j->saved, d, dx, gradients, &j->space.latent, j->space.threads);
+        latent_backward(b, w, x, &j->saved, d, dx, gradients, &j->space.latent, j->space.threads,
+                        j->space.t);
         return;
     }
     turn(j, d->q, d->k, b->sin_back);
@@ -355,7 +371,9 @@ static void d_project(attention_job *j, const layer_weights *w, const float *x, 
                                            .n_layers = 3,
                                            .dx = dx,
                                            .threads = j->space.threads,
-                                           .n_threads = b->n_threads});
+                                           .n_threads = b->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = j->space.t});
 }
 
 void attention_train_backward(const attention_batch *b, const layer_weights *w, const float *x,
@@ -372,7 +390,9 @@ void attention_train_backward(const attention_batch *b, const layer_weights *w, 
                                            .n_layers = 1,
                                            .dx = j.space.d.heads,
                                            .threads = j.space.threads,
-                                           .n_threads = b->n_threads});
+                                           .n_threads = b->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = j.space.t});
     threads_for(b->n_threads, b->n_sequences * c->num_key_value_heads, d_attend_task, &j);
     d_project(&j, w, x, dx, gradients);
 }

@@ -3,6 +3,7 @@
 #define DSMOE_TRAIN_ATTENTION_H
 
 #include "model/weights.h"
+#include "moe/low_rank_backward.h"
 
 /* What backward needs of forward, or its gradient, [n_tokens, …]. */
 typedef struct attention_saved {
@@ -23,6 +24,9 @@ typedef struct attention_batch {
     const float *sin_back;    /* -sin: turns gradients back */
     const int32_t *positions; /* as dsmoe_batch has them; NULL: one conversation */
     int n_threads;
+    bool rope_pairs;  /* rows of q_proj and k_proj lie as in GGUF files: see rope_turn_pairs */
+    unsigned x_forms; /* that weights want of x: see ints.h */
+    const low_rank_training *low_rank; /* NULL: nothing is adapted */
 } attention_batch;
 
 /* Of a token, by which it is turned. Padding has the first one. */
@@ -39,7 +43,7 @@ size_t attention_train_size(const attention_batch *batch);
 /* y = Attention(x) */
 void attention_train_forward(const attention_batch *batch, const layer_weights *w, const float *x,
                              attention_saved saved, float *y, void *workspace);
-/* dx = gradient by x of sum(y·dy); those of the weights are written too. */
+/* dx = gradient by x of sum(y·dy); those of the weights are written too, where they have a place. */
 void attention_train_backward(const attention_batch *batch, const layer_weights *w, const float *x,
                               attention_saved saved, const float *dy, float *dx,
                               const layer_weights *gradients, void *workspace);

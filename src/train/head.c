@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "model/linear.h"
+#include "moe/ints.h"
 #include "train/linear_backward.h"
 
 enum {
@@ -31,7 +32,10 @@ static int64_t stretch_of(const head_job *job)
 static head_space space_place(arena *a, const head_job *job)
 {
     return (head_space){
-        .threads = scratch_place(a, job->kernels, job->hidden_size, 0, job->n_threads),
+        .threads = scratch_place(
+            a, job->kernels, job->hidden_size,
+            ints_size(ints_forms(job->kernels, job->weight), stretch_of(job), job->hidden_size),
+            job->n_threads),
         .logits = arena_take(a, stretch_of(job) * job->vocab_size, sizeof(float)),
         .losses = arena_take(a, job->n_tokens, sizeof(double)),
     };

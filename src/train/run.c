@@ -90,11 +90,16 @@ static dsmoe_status count_skip(run *r, const dsmoe_error *reason, dsmoe_error *e
 static dsmoe_status run_step(run *r, dsmoe_error *error)
 {
     double start = clock_seconds();
-    dsmoe_error reason = {0};
+    dsmoe_error reason = {0}, stop;
     dsmoe_update update = {0};
+    timed_peers_take(&r->trainer->timed); /* of what came between, which is not the step's */
     r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
     STATUS_TRY(run_batches(r, &reason, error));
-    STATUS_TRY(team_update(r->trainer, r->lr, &update, &r->stopped, error));
+    STATUS_TRY(team_update(r->trainer, r->lr, &update, &stop, error));
+    if (stop.status != DSMOE_OK) { /* another rank */
+        r->stopped = true;
+        run_message(r, "%s", stop.message);
+    }
     r->grad_norm = update.grad_norm;
     r->state.step++;
     r->state.loss = update.skipped ? NAN : r->losses.loss;
@@ -157,7 +162,8 @@ static void refresh_report(run *r)
 static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
 {
     checkpoint_state *s = &r->state;
-    const checkpoint_options options = {.tokenizer = r->tokenizer ? r->folder : NULL,
+    const checkpoint_options options = {.base = r->tuning.base ? r->settings.init : NULL,
+                                        .tokenizer = r->tokenizer ? r->folder : NULL,
                                         .dtype = settings_dtype(&r->settings),
                                         .interval_layers = r->interval.layers,
                                         .n_interval_layers = r->plan.n_moe_layers};
@@ -319,6 +325,7 @@ static void close_run(run *r)
 {
     metrics_close(r->metrics);
     dsmoe_trainer_free(r->trainer);
+    tune_close(&r->tuning);
     dsmoe_dataset_free(r->dataset);
     dsmoe_tokenizer_free(r->tokenizer);
     free(r->made);

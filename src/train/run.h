@@ -4,6 +4,7 @@
  *   run_prepare.c  the tokenizer, the configuration, the data
  *   run_change.c   other settings for a run that has begun
  *   run_start.c    the checkpoint to go on from, the trainer
+ *   run_tune.c     the base, where a part of a model is trained
  *   run_ranks.c    the other ranks: what they are told, and what they do
  *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
@@ -36,6 +37,13 @@ typedef struct run_interval {
     dsmoe_layer_losses *layers; /* [n_moe_layers] */
 } run_interval;
 
+/* A part of a model is trained. */
+typedef struct run_tuning {
+    dsmoe_model *base; /* NULL: all of it is */
+    dsmoe_tuning words;
+    unsigned char *chosen; /* [num_hidden_layers, n_routed_experts] experts that are trained */
+} run_tuning;
+
 typedef struct run {
     dsmoe_run_settings settings, before; /* `before`: as a resumed run had them until now */
     dsmoe_run_options options;
@@ -57,6 +65,8 @@ typedef struct run {
     dsmoe_trainer_options trainer_options;
     dsmoe_trainer_memory memory;
     dsmoe_trainer *trainer;
+    run_tuning tuning;
+    uint64_t base_hash; /* of tuning's base; 0: there is none */
     metrics *metrics;
     bool metrics_failed; /* a line could not be written, which has been said */
     dsmoe_schedule schedule;
@@ -119,6 +129,20 @@ dsmoe_status run_find_checkpoint(run *r, dsmoe_error *error);
 dsmoe_status run_plan(run *r, dsmoe_error *error);
 /* The trainer with its weights, and the files that say that this is a run. */
 dsmoe_status run_start(run *r, dsmoe_error *error);
+
+/* ---- a part of a model ------------------------------------------------------------------------- */
+
+/* The model of `init`, unless all of it is trained. */
+dsmoe_status run_open_base(run *r, dsmoe_error *error);
+/* Which experts are trained, if some are. By their scores they can be chosen once the data is there. */
+bool run_scores_experts(const run *r);
+dsmoe_status run_choose_experts(run *r, dsmoe_error *error);
+/* The same for a rank that follows: the words of another rank, whose pointers mean nothing here, but for targets. */
+dsmoe_status tune_open(const char *base, const dsmoe_tuning *words, run_tuning *tuning,
+                       dsmoe_error *error);
+void tune_close(run_tuning *tuning);
+/* Rank 0's choice of experts becomes everybody's. */
+dsmoe_status tune_tell(const dsmoe_peers *peers, run_tuning *tuning, dsmoe_error *error);
 
 /* ---- other ranks ------------------------------------------------------------------------------- */
 

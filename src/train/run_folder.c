@@ -63,6 +63,7 @@ static dsmoe_status make_inputs_absolute(run *r, dsmoe_error *error)
     STATUS_TRY(run_make_absolute(r, s->tokenizer, "tokenizer", error));
     STATUS_TRY(run_make_absolute(r, s->config, "config", error));
     STATUS_TRY(run_make_absolute(r, s->init, "init", error));
+    STATUS_TRY(run_make_absolute(r, s->experts, "experts", error));
     for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++)
         STATUS_TRY(run_make_absolute(r, s->data[i], "data", error));
     for (int i = 0; i < DSMOE_MAX_DATA && *s->eval_data[i]; i++)
@@ -130,9 +131,15 @@ static dsmoe_status remove_leftovers(const run *r, dsmoe_error *error)
 /* Nothing that is there is replaced. */
 static dsmoe_status check_folder(const run *r, dsmoe_error *error)
 {
-    static const char *const names[] = {
-        "tokenizer.json", "tokenizer_config.json", "data.cache", "metrics.jsonl",
-        "report.html",    "checkpoints",           "latest",     "best"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "data.cache",
+                                        "expert_cfg.json",
+                                        "metrics.jsonl",
+                                        "report.html",
+                                        "checkpoints",
+                                        "latest",
+                                        "best"};
     if (run_has(r, "settings.json"))
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: already holds a run; resume it, or choose another folder",
@@ -167,7 +174,7 @@ static dsmoe_status mark_folder(run *r, dsmoe_error *error)
 static void remove_made_files(const run *r)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "data.cache",
-                                        PREPARING};
+                                        "expert_cfg.json", PREPARING};
     char path[CHECKPOINT_PATH];
     for (size_t i = run_has_own_tokenizer(r) ? 2 : 0; i < sizeof names / sizeof *names; i++)
         if (run_path(r->folder, names[i], path, NULL) == DSMOE_OK) unlink(path);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 #include "base/pulse.h"
 #include "base/threads.h"
 #include "formats/json_write.h"
+#include "train/correction.h"
 #include "train/run.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -230,6 +232,23 @@ static void measure_imbalance(run *r)
         r->imbalance = dsmoe_trainer_imbalance(r->trainer);
 }
 
+/* Where the load has moved the biases of the gates, if they have any. */
+static void put_bias(run *r)
+{
+    if (!correction_is_used(r->trainer)) return;
+    dsmoe_error error;
+    dsmoe_status status = DSMOE_ERROR_MEMORY;
+    metrics_range *ranges = calloc((size_t)r->plan.n_moe_layers, sizeof *ranges);
+    if (ranges) {
+        correction_ranges(r->trainer, ranges);
+        status = metrics_put_bias(r->metrics, r->state.step, ranges, r->plan.n_moe_layers, &error);
+    } else {
+        status_fail(&error, status, "out of memory");
+    }
+    run_log_result(r, status, &error);
+    free(ranges);
+}
+
 static void put_load(run *r)
 {
     int64_t step = r->state.step;
@@ -240,6 +259,7 @@ static void put_load(run *r)
         metrics_put_load(r->metrics, step, dsmoe_trainer_expert_load(r->trainer),
                          r->plan.n_moe_layers, r->config.n_routed_experts, &error);
     run_log_result(r, status, &error);
+    put_bias(r);
     dsmoe_trainer_reset_load(r->trainer);
     r->n_load_steps = 0;
 }

@@ -146,7 +146,8 @@ static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
-    if (r->saved_step >= 0) return run_path(r->checkpoint, "config.json", path, error);
+    if (r->saved_step >= 0 && settings_train(s) == DSMOE_TRAIN_ALL)
+        return run_path(r->checkpoint, "config.json", path, error);
     const char *source = *s->init ? s->init : s->config;
     struct stat info;
     if (*source && stat(source, &info) == 0 && S_ISDIR(info.st_mode))
@@ -259,7 +260,8 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
     const dsmoe_run_settings *s = &r->settings;
     dsmoe_config *c = &r->config;
     if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
-    if (r->saved_step >= 0) return DSMOE_OK; /* the rest has been done */
+    if (r->saved_step >= 0 && settings_train(s) == DSMOE_TRAIN_ALL)
+        return DSMOE_OK; /* the rest has been done */
     STATUS_TRY(fit_vocabulary(r, error));
     /* A fresh model has seen no position beyond those it is trained on. */
     if (!*s->init || c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
@@ -425,6 +427,13 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
     STATUS_TRY(prepare_tokenizer(r, error));
     STATUS_TRY(check_text(r, error));
     STATUS_TRY(fit_config(r, error));
+    STATUS_TRY(run_open_base(r, error));
+    if (run_scores_experts(r)) { /* what is trained depends on the data */
+        STATUS_TRY(prepare_data(r, error));
+        STATUS_TRY(run_choose_experts(r, error));
+        return run_plan(r, error);
+    }
+    STATUS_TRY(run_choose_experts(r, error));
     STATUS_TRY(run_plan(r, error));
     return prepare_data(r, error);
 }

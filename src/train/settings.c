@@ -91,6 +91,15 @@ const setting settings_table[] = {
     NUMBER(bias_speed, 0, 10, CHANGES),
     {AT(init_std), SETTING_NUMBER, 0, 10, 0, 0, true, FIXED},
     FLAG(recompute, CHANGES),
+    TEXT(train, FIXED),
+    INTEGER(rank, 1, 256, FIXED),
+    NUMBER(alpha, 1e-6, 1e6, FIXED),
+    FLAG(rslora, FIXED),
+    TEXT(targets, FIXED),
+    TEXT(expert_score, FIXED),
+    {AT(expert_share), SETTING_NUMBER, 0, 1, 0, 0, true, FIXED},
+    TEXT(experts, FIXED),
+    NUMBER(memory, 0, 1e6, CHANGES),
     INTEGER(seed, 0, 0x1p53, FIXED),
     NUMBER(held_out, 0, 0.9, FIXED),
     INTEGER(eval_every, 0, 1000000000, CHANGES),
@@ -114,6 +123,13 @@ static const char *const schedules[] = {
     [DSMOE_SCHEDULE_CONSTANT] = "constant",
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
+
+static const char *const trains[] = {
+    [DSMOE_TRAIN_ALL] = "all",
+    [DSMOE_TRAIN_EXPERTS] = "experts",
+    [DSMOE_TRAIN_LORA] = "lora",
+};
+enum { N_TRAINS = sizeof trains / sizeof *trains };
 
 dsmoe_run_settings dsmoe_run_settings_default(void)
 {
@@ -139,6 +155,12 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
         .device_loss_alpha = 0.05,
         .bias_speed = trainer.bias_speed,
         .init_std = -1,
+        .train = "all",
+        .rank = 16,
+        .alpha = 32,
+        .targets = "attention,shared,dense",
+        .expert_score = "gate",
+        .expert_share = -1,
         .held_out = 0.05,
         .eval_every = 100,
         .eval_sequences = 64,
@@ -213,6 +235,18 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: schedule is '%s', not step, cosine or constant", source,
                            s->schedule);
+    int train = 0;
+    while (train < N_TRAINS && strcmp(s->train, trains[train])) train++;
+    if (train == N_TRAINS)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: train is '%s', not all, experts or lora",
+                           source, s->train);
+    if (train != DSMOE_TRAIN_ALL && !*s->init)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: train is %s, which needs a model to train: init", source, s->train);
+    dsmoe_expert_score score;
+    if (!dsmoe_expert_score_find(s->expert_score, &score))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: expert_score is '%s', not gate or token",
+                           source, s->expert_score);
     dsmoe_dtype dtype;
     if (!dtype_from_name(s->dtype, &dtype) || dtype_is_block(dtype))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: dtype is '%s', not f32, f16 or bf16",
@@ -438,4 +472,11 @@ dsmoe_dtype settings_dtype(const dsmoe_run_settings *s)
     dsmoe_dtype dtype = DSMOE_F32;
     dtype_from_name(s->dtype, &dtype);
     return dtype;
+}
+
+dsmoe_train_what settings_train(const dsmoe_run_settings *s)
+{
+    for (int i = 0; i < N_TRAINS; i++)
+        if (!strcmp(s->train, trains[i])) return (dsmoe_train_what)i;
+    return DSMOE_TRAIN_ALL;
 }

@@ -137,18 +137,22 @@ dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const dsmoe_batch *b, 
     return dsmoe_trainer_backward(t, b, NULL, error);
 }
 
-static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+/* `stop` says whether this rank wants an end, and then who does. */
+static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                                dsmoe_error *error)
 {
     dsmoe_status status = trainer_update(t, lr, update, error);
     if (status == DSMOE_ERROR_PEER) return status;
     STATUS_TRY(peers_agree(t->options.peers, status, error));
-    return peers_any(t->options.peers, *stop, stop, error);
+    status = peers_agree(t->options.peers, stop->status, stop);
+    t->times.waiting += timed_peers_take(&t->timed);
+    return status == DSMOE_ERROR_PEER ? status_fail(error, status, "%s", stop->message) : DSMOE_OK;
 }
 
-dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error)
 {
+    *stop = (dsmoe_error){0};
     STATUS_TRY(
         send_order(t, (order){.kind = ORDER_UPDATE, .lr = lr, .n_updates = t->n_updates}, error));
     return update_all(t, lr, update, stop, error);
@@ -206,7 +210,9 @@ static dsmoe_status follow_backward(const team_follower *f, order o, dsmoe_error
 
 static dsmoe_status follow_update(const team_follower *f, order o, dsmoe_error *error)
 {
-    bool stop = f->stop && f->stop(f->context);
+    dsmoe_error stop = {0};
+    if (f->stop && f->stop(f->context))
+        status_fail(&stop, DSMOE_ERROR_STOPPED, "it was told to stop");
     f->trainer->n_updates = o.n_updates;
     return update_all(f->trainer, o.lr, NULL, &stop, error);
 }

@@ -24,8 +24,8 @@ dsmoe_status team_fill(dsmoe_trainer *trainer, trainer_row row, team_fill_fn *gi
 /* n_units batches, at most one for each rank, their arrays one after the other. */
 dsmoe_status team_backward(dsmoe_trainer *trainer, int n_units, const dsmoe_batch *batches,
                            dsmoe_error *error);
-/* An update; *stop is set if some rank wants an end. */
-dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, bool *stop,
+/* An update; if a rank that follows wants an end, *stop is DSMOE_ERROR_STOPPED and names it, else DSMOE_OK. */
+dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error);
 
 /* From one to the other rank 0 runs the model for itself, and the others their experts for it. */

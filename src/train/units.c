@@ -47,7 +47,7 @@ dsmoe_batch_losses units_losses(const dsmoe_trainer *t, int rank)
 static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
 {
     if (!t->options.peers) return DSMOE_OK;
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_bytes *parts = t->fold.lists;
     for (int r = 0; r < t->options.peers->size; r++)
         parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
