@@ -36,7 +36,7 @@ chat : -m
 chat -m M --temp warm : --temp
 train : --data
 train --data T : --out
-train --data T --out x --preset huge : --preset tiny, 2b or 16b
+train --data T --out x --preset huge : --preset tiny, 2b, 16b, tiny-v2, tiny-v3, v2-lite or moonlight
 train --data T --out x --schedule linear : --schedule step, cosine or constant
 train --data T --out x --init M --config M : --config
 train --resume= : --resume
@@ -88,7 +88,7 @@ init : --preset
 init --preset tiny : folder .gguf
 init --config= x : --config empty
 init --preset tiny --tokenizer= x : --tokenizer empty
-init --preset huge x : --preset tiny, 2b or 16b
+init --preset huge x : --preset tiny, 2b, 16b, tiny-v2, tiny-v3, v2-lite or moonlight
 init --preset tiny --type q8 x.gguf : --type q8_0
 init --preset tiny --type q8_0 x : --type f32, f16 or bf16
 convert : SRC DST

@@ -163,9 +163,8 @@ static void run_step(const story *s, dsmoe_trainer *t)
     for (int first = 0; first < s->n_units; first += p->size) {
         bool is_there = first + p->rank < s->n_units;
         made_batch b = made_batch_create(&s->config, &s->options, (uint64_t)(first + p->rank));
-        must(dsmoe_trainer_backward(t, is_there ? b.tokens : NULL, is_there ? b.targets : NULL,
-                                    NULL, &error),
-             &error, "a batch");
+        const dsmoe_batch batch = {.tokens = b.tokens, .targets = b.targets};
+        must(dsmoe_trainer_backward(t, is_there ? &batch : NULL, NULL, &error), &error, "a batch");
         made_batch_free(&b);
     }
     must((s->waits ? dsmoe_trainer_update : trainer_update)(t, 1e-2, NULL, &error), &error,

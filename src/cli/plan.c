@@ -216,7 +216,9 @@ static const option_rule rules[] = {
     {"--layers", OPTION_NEEDS, "--ranks"},       {"--heads", OPTION_NEEDS, "--ranks"},
     {"--kv-heads", OPTION_NEEDS, "--ranks"},     {"--moe", OPTION_NEEDS, "--ranks"},
     {"--routed", OPTION_NEEDS, "--ranks"},       {"--k", OPTION_NEEDS, "--ranks"},
-    {"--dense-layers", OPTION_NEEDS, "--ranks"},
+    {"--dense-layers", OPTION_NEEDS, "--ranks"}, {"--kv-rank", OPTION_NEEDS, "--ranks"},
+    {"--q-rank", OPTION_NEEDS, "--ranks"},       {"--nope", OPTION_NEEDS, "--ranks"},
+    {"--rope", OPTION_NEEDS, "--ranks"},         {"--v-dim", OPTION_NEEDS, "--ranks"},
 };
 
 static int parse(plan_options *o, int argc, char **argv)

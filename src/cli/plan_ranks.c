@@ -36,8 +36,8 @@ static int find_model(ranks_view *v, char **path)
     dsmoe_error error;
     int exit_code = CLI_OK;
     if (!o->config && !o->preset)
-        return cli_usage("plan",
-                         "which model? --preset names one (tiny, 2b, 16b), --config a file");
+        return cli_usage(
+            "plan", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
     if (o->config)
         exit_code = plan_config_read(o->config, &v->config, path);
     else if (names_check_preset("plan", o->preset) != CLI_OK)

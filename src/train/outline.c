@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "moe/travel.h"
 #include "train/units.h"
 
@@ -46,7 +47,8 @@ static dsmoe_status attention(const walk *k, int64_t layer, double times)
     const dsmoe_model_plan *p = &k->o->plan;
     double seen = (double)k->o->small->options.sequence_length / 2;
     double flops = 2.0 * (double)p->attention / (double)c->num_hidden_layers +
-                   4.0 * seen * (double)c->hidden_size;
+                   2.0 * seen * (double)c->num_attention_heads *
+                       (double)(config_head_dim(c) + config_value_dim(c));
     if (k->o->small->model->layers[layer])
         flops += 2.0 * (double)c->hidden_size * (double)c->n_routed_experts;
     return compute(k, OUTLINE_ATTENTION, times * n_tokens(k) * flops);
