@@ -682,6 +682,9 @@ typedef struct dsmoe_engine_info {
     int64_t n_pages_shared;  /* that several sequences use */
     int64_t n_pages_kept;    /* that nobody uses, but whose text may come again */
     int64_t n_tokens_reused; /* that dsmoe_sequence_begin found in pages, so far */
+    /* That queries spent with keys and values of the context so far; with latent attention this counts the products
+     * with kv_b_proj too. */
+    double attention_seconds;
 } dsmoe_engine_info;
 DSMOE_API dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine);
 

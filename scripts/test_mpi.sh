@@ -189,6 +189,23 @@ passes 4 "$build/dsmoe" train --resume "$scratch/parts" --quiet
 same parts
 echo "1 to 4 ranks, data or experts divided, stopped and resumed: the same checkpoints"
 
+# Ranks that do not fit together, and one that has too little memory: a line, and nothing that is left.
+refused() { # what it must tell, options of the first rank's mpirun or "", what the other rank runs first, the options
+    first=$2 before=$3 words=$1
+    shift 3
+    # shellcheck disable=SC2086
+    fails_once 1 "$words" 1 $first "$build/dsmoe" train "$@" --out "$scratch/refused" : \
+        -np 1 sh -c "$before"' exec "$@"' sh "$build/dsmoe" train "$@" --out "$scratch/refused"
+    [ ! -e "$scratch/refused" ] || fail "$what leaves a run"
+}
+if ! "$build/dsmoe" --version | grep -q scalar; then
+    # shellcheck disable=SC2086
+    refused "rank 1 on .* uses .* kernels, rank 0 on .* uses scalar" "-x DSMOE_KERNELS=scalar" "" $shape
+fi
+# shellcheck disable=SC2086
+refused "^dsmoe train: rank 1 on .* memory" "" "ulimit -v 500000;" $shape --hidden 512 --moe 512 --layers 6 --routed 16 -t 1
+echo "ranks that do not fit together are refused"
+
 # A rank that is killed ends the job, whose run goes on to the same bits.
 # shellcheck disable=SC2086
 (sleep 1; pkill -9 -f "$scratch/killed" -n || true) &

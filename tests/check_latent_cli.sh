@@ -44,7 +44,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 inspect -m "$work" --json
     is_json
     shows '"kv_lora_rank": 24' '"v_head_dim": 12'
-    run 0 inspect -m "$work" --routing "$text" --html "$scratch/routing.html" -t 1
+    run 0 inspect -m "$work" --routing "$text" --html "$scratch/routing.html" --force -t 1
     run 0 plan --config "$work"
     shows "6 x layers x heads x (nope + rope + v)"
     run 0 plan --config "$work" --ranks 2 --network 1 --gflops 10 --json
@@ -69,7 +69,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 generate -m "$scratch/m.gguf" -p "the red" -n 8 --temp 0 -t 2
     cmp -s "$out" "$scratch/greedy" || complain "another text from the GGUF file"
     run 0 generate -m "$scratch/q4.gguf" -p "the red" -n 8 -s 1 -t 1
-    run 0 bench model -m "$scratch/q8.gguf" --prompt 16 --generate 4 --seconds 0 --json -t 1
+    run 0 bench model -m "$scratch/q8.gguf" -p 16 -n 4 --seconds 0 --json -t 1
     is_json
     # shellcheck disable=SC2086
     run 0 bench train --preset $kind $sizes --vocab-size 64 --batch 1 --seq 16 --seconds 0 --json -t 1

@@ -32,9 +32,9 @@ static char *latest(const char *run, const char *name)
 {
     static char paths[4][2 * TINY_PATH];
     static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/latest/%s", run_folder(run), name);
-    return path;
+    char *at = paths[next++ % 4];
+    snprintf(at, sizeof paths[0], "%s/latest/%s", run_folder(run), name);
+    return at;
 }
 
 static bool has(const char *run, const char *name) { return tiny_exists(latest(run, name)); }

@@ -159,7 +159,7 @@ static void the_oldest_turns_make_room(void **state)
     assert_has(fake_server_request(s, 3), "{\"role\": \"system\", \"content\": \"brief\"}");
     assert_lacks(fake_server_request(s, 3), "question 1");
     assert_has(fake_server_request(s, 3), "{\"role\": \"user\", \"content\": \"question 2\"}");
-    conversation_release(&talk);
+    conversation_free(&talk);
     stream_free(&out);
     voice_close(o.v);
     fake_server_free(s);
@@ -190,7 +190,7 @@ static voice_result answer_with(const char *reply, char *limit, char *text, bool
     o.v->kind->report(o.v);
     listen_end();
     snprintf(text, 64, "%.*s", (int)out.length, out.length ? out.text : "");
-    conversation_release(&talk);
+    conversation_free(&talk);
     stream_free(&out);
     voice_close(o.v);
     fake_server_free(s);

@@ -60,6 +60,7 @@ static dsmoe_status measure(ranks_view *v, dsmoe_error *error)
     one.config.num_hidden_layers = 1;
     one.config.first_k_dense_replace = 0;
     if (one.config.vocab_size > SMALL_VOCABULARY) one.config.vocab_size = SMALL_VOCABULARY;
+    one.config.bos_token_id = one.config.eos_token_id = -1; /* which may lie outside it */
     if (one.options.n_threads == 0) one.options.n_threads = dsmoe_machine_threads();
     dsmoe_status status = train_speed_measure(&one, &speed, error);
     if (status != DSMOE_OK) return status;

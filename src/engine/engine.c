@@ -191,7 +191,8 @@ dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine)
                               .n_pages_used = pool->pages.n_pages - pool->n_unused,
                               .n_pages_shared = pool->n_shared,
                               .n_pages_kept = pool->n_known_unused,
-                              .n_tokens_reused = engine->n_reused};
+                              .n_tokens_reused = engine->n_reused,
+                              .attention_seconds = engine->attention_seconds};
     for (int64_t i = 0; i < engine->options.n_sequences; i++)
         info.n_sequences_used += engine->sequences[i].engine != NULL;
     return info;

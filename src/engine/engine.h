@@ -25,6 +25,7 @@ struct dsmoe_engine {
     page_pool pool;
     dsmoe_sequence *sequences; /* [n_sequences] */
     int64_t n_reused;          /* tokens that sequences found in pages, so far */
+    double attention_seconds;  /* of all passes */
     adapted_engine adapted;
     latent_keys latent_keys;
     void *workspace;

@@ -147,6 +147,8 @@ static dsmoe_status run_layers(call *c, dsmoe_error *error)
             return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         STATUS_TRY(pass_layer(&c->space.pass, layer, error));
     }
+    c->engine->attention_seconds += c->space.pass.attention_seconds;
+    c->space.pass.attention_seconds = 0;
     return model_intact(model, error);
 }
 

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/latent_attention.h"
@@ -374,7 +375,9 @@ static void plain_forward(pass *p, int64_t layer)
         cut_runs(&job);
     }
     job.n_parts = parts_of_group(&job);
+    double start = clock_seconds();
     threads_for(p->n_threads, job.n_runs * c->num_key_value_heads * job.n_parts, attend_task, &job);
+    p->attention_seconds += clock_seconds() - start;
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
                          w->o_proj.bias, hidden,    p->y};
     linear_show(&out, 1, p->inputs);

@@ -2,6 +2,7 @@
  * choice between the forms. */
 #include "model/latent_attention.h"
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/latent.h"
 #include "model/linear.h"
@@ -220,8 +221,10 @@ void latent_attention_forward(pass *p, int64_t layer)
         linear_run(&in[1], 1, s.products, p->n_threads);
     }
     finish_queries(&r);
+    double start = clock_seconds();
     absorbed_forward(&job, s.absorbed);
     expanded_forward(&job, s.expanded);
+    p->attention_seconds += clock_seconds() - start;
     int64_t out_size = job.shape.heads * job.shape.value;
     const product out = {{s.answers, out_size, NULL},
                          p->n_rows,

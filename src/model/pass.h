@@ -40,6 +40,7 @@ typedef struct pass {
     void *phase;                    /* memory of one step, free for the next */
     size_t phase_size;
     bool same_bits;            /* of float weights too: see gemm.same_order */
+    double attention_seconds;  /* that queries spent with keys and values, or latents, so far */
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
     const adapter *const
         *adapters; /* [n_adapters] that rows may meet, by the scales of their span */

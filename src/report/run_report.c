@@ -256,8 +256,6 @@ static void put_bias(FILE *html, const run_history *run)
     chart c = make_chart(run, "Bias of the gates", "bias");
     c.lines = lines;
     c.n_lines = 2;
-    c.level_name = "no bias";
-    c.level = 0;
     page_card_open(html, "Bias of the gates",
                    "Goes up for experts that are chosen less than the mean, down for others; the"
                    " highest and the lowest of all layers.");
