@@ -100,6 +100,12 @@ quantize M x --type q8_0 : .gguf
 quantize M x.gguf --type q4km : --type q4_k_m
 quantize M x.gguf --type f16 --imatrix G : --imatrix
 quantize M x.gguf --type q8_0 --imatrix= : --imatrix empty
+merge : BASE ADAPTER OUT
+merge M G x --type q9 : --type
+merge M G x --scale much : --scale
+eval -m M --tasks= : --tasks empty
+generate -m M -p a --lora= : --lora empty
+generate -m M -p a --lora x:y : --lora number
 imatrix : -m
 imatrix -m M : -f
 imatrix -m M -f T : -o
@@ -225,7 +231,7 @@ usage "'help'"
 
 # ---- every help has an example, fits a terminal and is written in plain words
 for command in demo generate chat train report eval ablate inspect tokenize detokenize tokenizer \
-    "tokenizer train" init convert quantize imatrix plan verify bench "bench layer" "bench model" \
+    "tokenizer train" init convert merge quantize imatrix plan verify bench "bench layer" "bench model" \
     "bench train"; do
     # shellcheck disable=SC2086  # several arguments
     run 0 help $command

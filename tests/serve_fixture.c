@@ -10,6 +10,7 @@
 
 static dsmoe_model *model;
 static dsmoe_tokenizer *tokenizer;
+static dsmoe_engine_options with_adapters;
 
 static void must(dsmoe_status status, const dsmoe_error *error)
 {
@@ -49,6 +50,13 @@ int remove_served_model(void **state)
     dsmoe_tokenizer_free(tokenizer);
     dsmoe_model_free(model);
     return remove_directory(state);
+}
+
+const dsmoe_model *served_model(void) { return model; }
+
+void serve_adapters(const dsmoe_adapter *const *adapters, int n)
+{
+    with_adapters = (dsmoe_engine_options){.adapters = adapters, .n_adapters = n};
 }
 
 server_options served_options(void)

@@ -151,7 +151,7 @@ static void test_refused_tensors(void **state)
     made_adapter_write(&made, in_directory(folder), NULL);
     remove(in_directory("adapter/adapter_model.safetensors"));
     assert_not_opened(folder, model, "adapter_model.safetensors");
-    assert_not_opened("base", model, "");
+    assert_not_opened("base", model, "it has no adapter_config.json");
     assert_not_opened("nowhere", model, "nowhere");
     dsmoe_model_free(model);
     made_adapter_free(&made);

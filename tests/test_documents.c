@@ -91,12 +91,12 @@ typedef struct gathered {
 /* "{Us: …|Au: …*}": the beginning of the role's name, and a star after what is to be learnt. */
 static void gather_conversation(gathered *g, const document *d)
 {
-    const conversation *c = d->conversation;
+    const dialogue *c = d->conversation;
     size_t length = 0, at = strlen(g->text);
     assert_true(!d->text && !d->tokens && d->line > 0);
     at += (size_t)snprintf(g->text + at, sizeof g->text - at, "%s{", c->is_plain ? "plain" : "");
     for (size_t i = 0; i < c->n_messages; i++) {
-        const conversation_message *m = &c->messages[i];
+        const dialogue_message *m = &c->messages[i];
         assert_int_equal(strlen(m->text), m->length);
         length += m->length;
         at += (size_t)snprintf(g->text + at, sizeof g->text - at, "%s%.1s: %s%s", i ? "|" : "",

@@ -205,11 +205,11 @@ static void test_sums(void **state)
 static void check_floats(const kernels *set, latent_case *c)
 {
     int64_t apart = c->width + 3;
-    float *rows = aligned_floats(c->n * apart);
+    float *numbers = aligned_floats(c->n * apart);
     for (int64_t j = 0; j < c->n; j++)
-        memcpy(rows + j * apart, c->kept + j * c->width, (size_t)c->width * sizeof *rows);
-    c->lk->load_floats(c->n, rows, apart, c->width, c->panel);
-    free(rows);
+        memcpy(numbers + j * apart, c->kept + j * c->width, (size_t)c->width * sizeof *numbers);
+    c->lk->load_floats(c->n, numbers, apart, c->width, c->panel);
+    free(numbers);
     c->lk->pack(c->m, c->q, c->width, c->packed);
     c->lk->score(c->m, c->packed, c->n, c->panel, c->width, c->scores, LATENT_KEYS,
                  (latent_next){0});

@@ -130,17 +130,17 @@ static void check_product(dsmoe_dtype type)
 {
     enum { THREADS = 3 };
     bench b = bench_make(type, THREADS);
-    floats plain = floats_make(N_ROWS * N_OUT, 0), y = floats_make(N_ROWS * N_OUT, 0);
+    floats bare = floats_make(N_ROWS * N_OUT, 0), y = floats_make(N_ROWS * N_OUT, 0);
     floats again = floats_make(N_ROWS * N_OUT, 0);
-    run(&b, 0, N_ROWS, THREADS, plain.at);
+    run(&b, 0, N_ROWS, THREADS, bare.at);
     bench_adapt(&b, THREADS);
     run(&b, 0, N_ROWS, THREADS, y.at);
     for (int64_t r = 0; r < N_ROWS; r++)
         for (int64_t j = 0; j < N_OUT; j++) {
-            double wanted = plain.at[r * N_OUT + j] + expected_addition(&b.two, b.x.at, r, j);
+            double wanted = bare.at[r * N_OUT + j] + expected_addition(&b.two, b.x.at, r, j);
             assert_true(fabs(y.at[r * N_OUT + j] - wanted) < 1e-3);
         }
-    assert_memory_equal(y.at + 10 * N_OUT, plain.at + 10 * N_OUT, 10 * N_OUT * sizeof(float));
+    assert_memory_equal(y.at + 10 * N_OUT, bare.at + 10 * N_OUT, 10 * N_OUT * sizeof(float));
     run(&b, 0, N_ROWS, 1, again.at);
     assert_memory_equal(y.at, again.at, N_ROWS * N_OUT * sizeof(float));
     if (type != DSMOE_F32) /* whose products keep a row's bits by themselves */
@@ -149,7 +149,7 @@ static void check_product(dsmoe_dtype type)
             run(&b, r, 1, THREADS, again.at);
             assert_memory_equal(y.at + r * N_OUT, again.at, N_OUT * sizeof(float));
         }
-    floats_free(plain);
+    floats_free(bare);
     floats_free(y);
     floats_free(again);
     bench_free(&b);
@@ -168,14 +168,14 @@ static void test_zeros(void **state)
 {
     (void)state;
     bench b = bench_make(DSMOE_Q8_0, 2);
-    floats plain = floats_make(N_ROWS * N_OUT, 0), y = floats_make(N_ROWS * N_OUT, 0);
-    run(&b, 0, N_ROWS, 2, plain.at);
+    floats bare = floats_make(N_ROWS * N_OUT, 0), y = floats_make(N_ROWS * N_OUT, 0);
+    run(&b, 0, N_ROWS, 2, bare.at);
     bench_adapt(&b, 2);
     for (int i = 0; i < 2; i++)
         memset(b.two.b[i].at, 0, (size_t)(N_OUT * ranks[i]) * sizeof(float));
     run(&b, 0, N_ROWS, 2, y.at);
-    assert_memory_equal(y.at, plain.at, N_ROWS * N_OUT * sizeof(float));
-    floats_free(plain);
+    assert_memory_equal(y.at, bare.at, N_ROWS * N_OUT * sizeof(float));
+    floats_free(bare);
     floats_free(y);
     bench_free(&b);
 }
@@ -218,8 +218,8 @@ static void test_layer(void **state)
     dsmoe_layer_config config = small_config(24, 16, 4, 2, 2);
     fixture f = fixture_make(config, 1, 23, 2, 7);
     fixture_infer(&f);
-    floats plain = floats_make(f.n_tokens * 24, 0), y = floats_make(f.n_tokens * 24, 0);
-    memcpy(plain.at, f.y, (size_t)(f.n_tokens * 24) * sizeof(float));
+    floats bare = floats_make(f.n_tokens * 24, 0), y = floats_make(f.n_tokens * 24, 0);
+    memcpy(bare.at, f.y, (size_t)(f.n_tokens * 24) * sizeof(float));
     number_experts(f.layer);
     f.layer->low_rank_width = RANK_HERE;
     low_rank of[TENSORS] = {{0}};
@@ -231,8 +231,8 @@ static void test_layer(void **state)
         of[id] = (low_rank){random_part(RANK_HERE * n_in, id, 1),
                             random_part(n_out * RANK_HERE, id, 2), RANK_HERE, 0.7f};
     }
-    adapter adapter = {of, TENSORS, RANK_HERE};
-    adapter_range range = {&adapter, 1.0f, FIRST, 1000};
+    adapter one = {of, TENSORS, RANK_HERE};
+    adapter_range range = {&one, 1.0f, FIRST, 1000};
     adapter_ranges ranges = {.list = &range, .n = 1, .width = RANK_HERE};
     layer_manner manner = {.adapters = &ranges};
     size_t size = dsmoe_layer_workspace_size(f.layer, f.n_tokens, 2);
@@ -246,17 +246,17 @@ static void test_layer(void **state)
     }
     f.layer->low_rank_width = 0; /* as its workspace was measured */
     fixture_infer(&f);
-    assert_true(worst_distance(y.at, plain.at, FIRST * 24) < 1e-6);
+    assert_true(worst_distance(y.at, bare.at, FIRST * 24) < 1e-6);
     assert_true(worst_distance(y.at + FIRST * 24, f.y + FIRST * 24, (f.n_tokens - FIRST) * 24) <
                 1e-5);
-    assert_true(worst_distance(plain.at + FIRST * 24, f.y + FIRST * 24, (f.n_tokens - FIRST) * 24) >
+    assert_true(worst_distance(bare.at + FIRST * 24, f.y + FIRST * 24, (f.n_tokens - FIRST) * 24) >
                 1e-2);
     for (int id = 1; id < TENSORS; id++) {
         free((void *)of[id].a);
         free((void *)of[id].b);
     }
     free(workspace.memory);
-    floats_free(plain);
+    floats_free(bare);
     floats_free(y);
     fixture_free(&f);
 }

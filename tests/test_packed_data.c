@@ -402,6 +402,7 @@ static void test_damage(void **state)
     (void)state;
     write_text("one.jsonl", two_turns);
     dsmoe_dataset_options o = options_for("one.jsonl");
+    o.sequence_length = 256;
     dsmoe_dataset_free(open_data(&o));
     size_t size;
     unsigned char *bytes = read_data("data.cache", &size);
@@ -428,6 +429,7 @@ static void test_key(void **state)
     (void)state;
     write_text("one.jsonl", two_turns);
     dsmoe_dataset_options o = options_for("one.jsonl");
+    o.sequence_length = 256;
     uint64_t hashes[3];
     for (int i = 0; i < 6; i++) {
         o.learns_all = i / 2 == 1;

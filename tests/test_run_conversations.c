@@ -45,8 +45,8 @@ static dsmoe_run_settings talk_settings(const char *name)
 {
     dsmoe_run_settings s = tiny_settings(directory, name);
     snprintf(s.data[0], sizeof s.data[0], "%s/talk.jsonl", directory);
-    s.vocab_size = 280;
-    s.seq = 48;
+    s.vocab_size = 258;
+    s.seq = 80;
     s.accumulate = 3;
     s.held_out = 0.1;
     return s;
@@ -134,7 +134,7 @@ static void test_ranks(void **state)
 /* The loss of each held-out conversation alone, by an engine of its own. */
 static double measure_plainly(const dsmoe_model *model, const dsmoe_dataset *data, int64_t vocab)
 {
-    enum { LENGTH = 48 };
+    enum { LENGTH = 80 };
     int32_t tokens[LENGTH], targets[LENGTH], positions[LENGTH];
     double sum = 0, n = 0;
     float *logits = malloc((size_t)vocab * sizeof *logits);
@@ -240,15 +240,15 @@ static void test_counts(void **state)
     dsmoe_run_settings s = talk_settings("counted");
     static const char *const given[] = {"too_long"};
     witness w = {0};
-    s.seq = 24;
+    s.seq = 45;
     must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 1}, &w);
-    assert_non_null(strstr(w.message, "longer than seq 24 and cut there"));
+    assert_non_null(strstr(w.message, "longer than seq 45 and cut there"));
     tiny_remove(run_folder("counted"));
     snprintf(s.too_long, sizeof s.too_long, "drop");
     w = (witness){0};
     must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = 1, .given = given, .n_given = 1},
              &w);
-    assert_non_null(strstr(w.message, "left out: longer than seq 24"));
+    assert_non_null(strstr(w.message, "left out: longer than seq 45"));
     tiny_remove(run_folder("counted"));
     snprintf(s.too_long, sizeof s.too_long, "fold");
     must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_CONFIG, "not cut or drop");
@@ -280,7 +280,7 @@ static void see(void *context, const dsmoe_run_event *e)
     assert_true(e->kind != DSMOE_RUN_START && e->kind != DSMOE_RUN_STEP);
     if (e->kind != DSMOE_RUN_SEQUENCE) return;
     const dsmoe_run_sequence *q = e->sequence;
-    assert_true(q->number == ++seen->n && q->total == 2 && q->length == 48 && q->tokenizer);
+    assert_true(q->number == ++seen->n && q->total == 2 && q->length == 80 && q->tokenizer);
     for (int64_t i = 0; i < q->length; i++) {
         seen->n_targets += q->batch->targets[i] >= 0;
         seen->n_texts += q->batch->positions[i] == 0;

@@ -236,15 +236,15 @@ static void check_lora(const dsmoe_config *config, const char *targets, bool rec
 static void test_lora(void **state)
 {
     (void)state;
-    dsmoe_config plain = plain_config(), latent = made_latent_config(), v3 = made_v3_config();
-    check_lora(&plain, all_targets, false, 31);
-    check_lora(&plain, all_targets, true, 32);
-    check_lora(&plain, "layers.2.mlp.experts.1.down_proj,layers.2.self_attn.k_proj", false, 33);
+    dsmoe_config usual = plain_config(), latent = made_latent_config(), v3 = made_v3_config();
+    check_lora(&usual, all_targets, false, 31);
+    check_lora(&usual, all_targets, true, 32);
+    check_lora(&usual, "layers.2.mlp.experts.1.down_proj,layers.2.self_attn.k_proj", false, 33);
     check_lora(&latent, all_targets, false, 34);
     check_lora(&v3, "attention,routed", false, 35);
-    plain.attention_bias = true;
-    plain.tie_word_embeddings = true;
-    check_lora(&plain, "q_proj,gate_proj", false, 36);
+    usual.attention_bias = true;
+    usual.tie_word_embeddings = true;
+    check_lora(&usual, "q_proj,gate_proj", false, 36);
 }
 
 /* ---- chosen experts ---------------------------------------------------------------------------- */
@@ -390,12 +390,12 @@ static void test_rope_pairs(void **state)
     for (size_t i = 1; i < dsmoe_trainer_parameter_count(a.trainer); i += 2) {
         dsmoe_tensor_info p = dsmoe_trainer_parameter(a.trainer, i);
         const float *ours = dsmoe_trainer_gradient(b.trainer, i),
-                    *plain = dsmoe_trainer_gradient(a.trainer, i);
+                    *usual = dsmoe_trainer_gradient(a.trainer, i);
         bool turned = strstr(p.name, "q_proj") || strstr(p.name, "k_proj");
         for (int64_t r = 0; r < p.shape[0]; r++) {
             int64_t from = turned ? gguf_source_row(256 / 4, r) : r;
             for (int64_t j = 0; j < RANK; j++)
-                assert_true(fabsf(ours[r * RANK + j] - plain[from * RANK + j]) < 1e-5f);
+                assert_true(fabsf(ours[r * RANK + j] - usual[from * RANK + j]) < 1e-5f);
         }
     }
     made_batch_free(&batch);

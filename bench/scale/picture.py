@@ -1,6 +1,7 @@
 """picture.py - what scale.py has found, as pictures for docs/machines.md and as a table for tests/test_scale.c."""
 import json
 import pathlib
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -55,8 +56,10 @@ def whole_models(points, depth):
 
 
 def plot():
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ImportError:
+        sys.exit("scale.py: matplotlib is missing: apt-get install python3-matplotlib, and take /usr/bin/python3")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 

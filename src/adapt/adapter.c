@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "adapt/gguf_adapter.h"
@@ -213,6 +214,16 @@ bool dsmoe_adapter_is(const char *path)
     return path && (adapter_is_folder(path) || adapter_is_gguf(path));
 }
 
+static dsmoe_status read_files(dsmoe_adapter *a, dsmoe_error *error)
+{
+    struct stat info;
+    if (adapter_is_folder(a->path)) return peft_read(a, error);
+    if (stat(a->path, &info) == 0 && S_ISDIR(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: this folder is not an adapter: it has no " PEFT_CONFIG, a->path);
+    return gguf_adapter_read(a, error);
+}
+
 dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model, dsmoe_adapter **opened,
                                 dsmoe_error *error)
 {
@@ -225,8 +236,7 @@ dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model, dsmo
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%s: adapters are for whole models, without probes", path);
     STATUS_TRY(adapter_create(model, path, &a, error));
-    dsmoe_status status =
-        adapter_is_folder(path) ? peft_read(a, error) : gguf_adapter_read(a, error);
+    dsmoe_status status = read_files(a, error);
     if (status == DSMOE_OK) status = adapter_finish(a, error);
     if (status == DSMOE_OK)
         *opened = a;

@@ -159,7 +159,7 @@ static int open_chat(chat *c, const voice_order *order, const char *system, bool
 static void close_chat(chat *c)
 {
     line_edit_close(c->lines);
-    conversation_release(&c->talk);
+    conversation_free(&c->talk);
     free(c->saved);
     free(c->input);
     voice_close(c->voice);

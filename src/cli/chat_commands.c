@@ -125,7 +125,7 @@ static int load(chat *c, char *path)
         cli_note("chat", "%s: %s", path, problem);
         return CLI_OK;
     }
-    conversation_release(&c->talk);
+    conversation_free(&c->talk);
     c->talk = loaded;
     cli_note("chat", "%zu messages loaded from %s", c->talk.count, path);
     return c->voice->kind->reseed(c->voice);

@@ -77,7 +77,7 @@ void conversation_print(const conversation *c, FILE *file)
     fputs("\n]\n", file);
 }
 
-void conversation_release(conversation *c)
+void conversation_free(conversation *c)
 {
     remove_messages(c, 0, c->count);
     free(c->messages);

@@ -28,6 +28,6 @@ bool conversation_drop_turn(conversation *c);
 void conversation_reset(conversation *c);
 /* The messages as JSON: [{"role": …, "content": …}, …]. */
 void conversation_print(const conversation *c, FILE *file);
-void conversation_release(conversation *c);
+void conversation_free(conversation *c);
 
 #endif

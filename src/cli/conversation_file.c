@@ -109,6 +109,6 @@ bool conversation_open(const char *path, conversation *c, char problem[CONVERSAT
     r.text = text;
     bool ok = parse(&r, length);
     free(text);
-    if (!ok) conversation_release(c);
+    if (!ok) conversation_free(c);
     return ok;
 }

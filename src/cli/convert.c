@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "cli/conversion.h"
-#include "cli/lora.h"
 #include "cli/model_path.h"
 #include "cli/names.h"
 #include "cli/options.h"
@@ -42,15 +41,15 @@ static const char help[] =
 
 static int convert_adapter(const char *base, const char *from, const char *to, bool replace)
 {
-    model_path found_model;
-    char found[DSMOE_PATH];
+    model_path found_model, found;
     dsmoe_model *model = NULL;
     dsmoe_adapter *adapter = NULL;
     dsmoe_error error;
     int exit_code = model_path_find("convert", &base, &found_model);
+    if (exit_code == CLI_OK) exit_code = model_path_find("convert", &from, &found);
     if (exit_code != CLI_OK) return exit_code;
     if (dsmoe_model_open(base, &model, &error) != DSMOE_OK ||
-        dsmoe_adapter_open(lora_find(from, found), model, &adapter, &error) != DSMOE_OK ||
+        dsmoe_adapter_open(from, model, &adapter, &error) != DSMOE_OK ||
         dsmoe_adapter_write(adapter, to, replace, &error) != DSMOE_OK) {
         exit_code = cli_failure("convert", "%s", error.message);
     } else {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/model_path.h"
 
 option_row lora_row(lora_list *list)
 {
@@ -31,22 +32,17 @@ static int split(const char *command, const char *text, char path[DSMOE_PATH], d
     return CLI_OK;
 }
 
-const char *lora_find(const char *path, char found[DSMOE_PATH])
-{
-    if (dsmoe_adapter_is(path)) return path;
-    int n = snprintf(found, DSMOE_PATH, "%s/latest", path);
-    return n < DSMOE_PATH && dsmoe_adapter_is(found) ? found : path;
-}
-
 int lora_open(const char *command, lora_list *list, const dsmoe_model *model)
 {
     dsmoe_error error;
-    char path[DSMOE_PATH], found[DSMOE_PATH];
+    char text[DSMOE_PATH];
     for (int i = 0; i < list->words.count; i++) {
-        int code = split(command, list->texts[i], path, &list->scales[i]);
+        const char *path = text;
+        model_path found;
+        int code = split(command, list->texts[i], text, &list->scales[i]);
+        if (code == CLI_OK) code = model_path_find(command, &path, &found);
         if (code != CLI_OK) return code;
-        if (dsmoe_adapter_open(lora_find(path, found), model, &list->adapters[i], &error) !=
-            DSMOE_OK)
+        if (dsmoe_adapter_open(path, model, &list->adapters[i], &error) != DSMOE_OK)
             return cli_failure(command, "--lora %s", error.message);
         list->n++;
     }

@@ -17,9 +17,6 @@ typedef struct lora_list {
     "      --lora FILE[:SCALE]  a LoRA adapter: a folder of PEFT's, a GGUF adapter or a training run\n" \
     "                           of one; may be given several times (scale: 1)\n"
 
-/* The adapter that a path means: the path, or of a training run that made one its latest checkpoint, in `found`. */
-const char *lora_find(const char *path, char found[DSMOE_PATH]);
-
 /* The row of the option table; `list` must stay where it is. */
 option_row lora_row(lora_list *list);
 /* Opens what was given. On failure the message is printed and the exit code returned, else CLI_OK. */

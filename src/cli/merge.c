@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 
 #include "cli/conversion.h"
-#include "cli/lora.h"
+#include "cli/model_path.h"
 #include "cli/names.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -13,8 +13,8 @@ static const char help[] =
     "Writes a model that has the changes of fine-tuning in its weights. ADAPTER is a LoRA adapter (a\n"
     "folder of PEFT's, a GGUF adapter, or a training run that made one): W becomes W + scale·B·A, in\n"
     "double precision. Or it is a folder with changed tensors only, as training of some experts\n"
-    "leaves it: they take the place of the base's. OUT is a file if its name ends with .gguf, else a\n"
-    "folder that is new or empty; configuration and tokenizer are the base's.\n"
+    "leaves it, or such a run: they take the place of the base's. OUT is a file if its name ends with\n"
+    ".gguf, else a folder that is new or empty; configuration and tokenizer are the base's.\n"
     "\n"
     "      --scale X      of the adapter's additions (1)\n"
     "      --type TYPE    f32, f16, bf16, or into a .gguf file a type of dsmoe quantize (default: as\n"
@@ -48,8 +48,10 @@ int command_merge(int argc, char **argv)
     if (words.count < 3)
         return cli_usage("merge", "which models? Say dsmoe merge BASE ADAPTER OUT");
     if (options.type && names_check_type("merge", options.type) != CLI_OK) return CLI_USAGE;
-    char adapter[DSMOE_PATH];
-    change.path = lora_find(paths[1], adapter);
+    model_path found;
+    change.path = paths[1];
+    exit_code = model_path_find("merge", &change.path, &found);
+    if (exit_code != CLI_OK) return exit_code;
     conversion c = conversion_start("merge", "merging", paths[2]);
     c.merge = &change;
     options.n_threads = (int)n_threads;

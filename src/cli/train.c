@@ -92,6 +92,23 @@ static void print_resume(const char *folder, const char *options)
     printf("%s\n", options);
 }
 
+/* What to do with it: a model runs, an addition runs with its base, experts are merged into theirs. */
+static void print_trial(const char *model, const dsmoe_run_settings *s)
+{
+    bool is_model = !strcmp(s->train, "all"), is_merged = !strcmp(s->train, "experts");
+    printf("try:    dsmoe %s ", is_merged ? "merge" : "generate -m");
+    if (!is_model) {
+        cli_print_word(stdout, s->init);
+        printf(is_merged ? " " : " --lora ");
+    }
+    cli_print_word(stdout, model);
+    if (is_merged)
+        printf(" tuned.gguf\n");
+    else
+        printf(" -n 64 %s\n",
+               has_tokenizer(model) ? "-p \"Once upon a time\"" : "--ids -p \"1 2 3\"");
+}
+
 static void print_result(const char *folder, const dsmoe_run_result *r, const dsmoe_run_settings *s)
 {
     char model[DSMOE_PATH + 64];
@@ -103,9 +120,7 @@ static void print_result(const char *folder, const dsmoe_run_result *r, const ds
     printf("done:   %" PRId64 " steps, loss %.4f", r->step, r->loss);
     if (!isnan(r->held_out_loss)) printf(", held-out loss %.4f", r->held_out_loss);
     printf("\nmodel:  %s\nreport: %s\n", model, r->report);
-    printf("try:    dsmoe generate -m ");
-    cli_print_word(stdout, model);
-    printf(" -n 64 %s\n", has_tokenizer(model) ? "-p \"Once upon a time\"" : "--ids -p \"1 2 3\"");
+    print_trial(model, s);
     if (!r->finished) print_resume(folder, " --patience 0");
 }
 

@@ -24,7 +24,7 @@ static const char help[] =
     "\n"
     "      --data PATH            text, .jsonl with a text or a conversation on each line, token shards\n"
     "                             (.bin), or a folder of them; may be given several times\n"
-    "      --show-data N          print the first N sequences, with what is learnt of them marked, and end;\n"
+    "      --show-data N          print the first N sequences, with what is learnt marked, and end;\n"
     "                             nothing is written\n"
     "      --bad-bytes NAME       bytes that are not UTF-8: replace them by U+FFFD (default), keep them,\n"
     "                             or skip files that have any; binary files are always left out\n"

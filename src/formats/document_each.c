@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/conversation.h"
+#include "formats/dialogue.h"
 #include "formats/document_text.h"
 #include "formats/documents.h"
 #include "formats/json.h"
@@ -14,13 +14,13 @@
 static dsmoe_status visit_line(const json_node *node, size_t number, document_visit_fn *visit,
                                void *context, dsmoe_error *error)
 {
-    conversation_line line;
-    dsmoe_status status = conversation_read(node, &line, error);
+    dialogue_line line;
+    dsmoe_status status = dialogue_read(node, &line, error);
     document d = {.text = line.text, .length = line.length, .line = number};
     if (!line.text) d.conversation = &line.conversation;
     if (status == DSMOE_OK && (line.length > 0 || d.conversation))
         status = visit(context, &d, error);
-    conversation_free(&line.conversation);
+    dialogue_free(&line.conversation);
     return status;
 }
 

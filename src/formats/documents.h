@@ -1,7 +1,7 @@
 /* documents.h - text to learn from, document by document: text files, JSON lines, shards of tokens,
  * and folders of such files.
  *
- * A text file is one document. A line of a .jsonl file is one: a text or a conversation (conversation.h).
+ * A text file is one document. A line of a .jsonl file is one: a text or a conversation (dialogue.h).
  * A .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
  * of a file is not part of its text.
  *
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "formats/conversation.h"
+#include "formats/dialogue.h"
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD } document_form;
 
@@ -58,7 +58,7 @@ void document_list_close(document_list *list); /* allowed on zeros */
  * visit. Tokens are 2 or 4 bytes each, not aligned: take them with memcpy. */
 typedef struct document {
     const char *text;
-    const conversation *conversation;
+    const dialogue *conversation;
     size_t length; /* bytes of either */
     size_t line;   /* of JSON lines, from 1 on; else 0 */
     const unsigned char *tokens;

@@ -144,6 +144,7 @@ static int64_t few_group(const kernels *kn, int64_t m)
 /* Whether weights are taken as they lie, for so few rows. */
 static bool is_few(const gemm *g)
 {
+    if (g->few_order) return true;
     return !g->same_order && g->m <= GEMM_FEW_GROUPS * g->kernels->few;
 }
 

@@ -39,6 +39,8 @@ typedef struct gemm {
     bool
         same_order; /* few rows of floats are added up in the order of many: slower, but a row's bits do
                         not depend on how many come with it. The caller sets it after gemm_init. */
+    bool
+        few_order; /* the other way round: many rows in the order of few, for a w of few rows, which is then in a cache */
     const float *x; /* and as GEMM_FLOATS: x_panel, or a single row where it lies */
 } gemm;
 

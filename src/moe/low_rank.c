@@ -61,7 +61,7 @@ static bool walk_next(range_walk *w)
     }
 }
 
-/* A gemm whose sums have the order of many rows. */
+/* A gemm whose sums have the order of many rows: of Y, whose columns are many. */
 static gemm ordered(const thread_scratch *thread)
 {
     gemm g = thread->gemm;
@@ -71,16 +71,26 @@ static gemm ordered(const thread_scratch *thread)
 
 /* ---- T = scale·X·Aᵀ -------------------------------------------------------------------------- */
 
+enum { T_ROWS = 24 }; /* of a task: A has few rows, so there is little to gain from more */
+
+/* A gemm whose sums have the order of few rows: of T, whose columns are few. */
+static gemm few_ordered(const thread_scratch *thread)
+{
+    gemm g = thread->gemm;
+    g.few_order = true;
+    return g;
+}
+
 static void t_task(void *context, int64_t task, int thread)
 {
     const low_rank_work *work = context;
     const struct low_rank_item *item = work->items;
     while (item + 1 < work->items + work->n && task >= item[1].first_task) item++;
     const adapter_ranges *all = work->threads->adapters;
-    int64_t row = (task - item->first_task) * GEMM_ROWS;
-    gemm g = ordered(&work->threads[thread]);
+    int64_t row = (task - item->first_task) * T_ROWS;
+    gemm g = few_ordered(&work->threads[thread]);
     range_walk w =
-        walk_begin(all, item->weight, item->token, row, moe_min(GEMM_ROWS, item->n_rows - row));
+        walk_begin(all, item->weight, item->token, row, moe_min(T_ROWS, item->n_rows - row));
     while (walk_next(&w)) {
         float *t = item->t + w.first * all->width + w.column;
         gemm_nt_load(&g, rows_from(item->x, w.first), w.n_rows, item->k);
@@ -117,7 +127,7 @@ void low_rank_end(low_rank_work *work)
     int64_t n_tasks = 0;
     for (int i = 0; i < work->n; i++) {
         work->items[i].first_task = n_tasks;
-        n_tasks += moe_parts(work->items[i].n_rows, GEMM_ROWS);
+        n_tasks += moe_parts(work->items[i].n_rows, T_ROWS);
     }
     if (n_tasks > 0) threads_for(work->n_threads, n_tasks, t_task, work);
     work->n = 0;

@@ -7,7 +7,8 @@
  *   T = scale·X·Aᵀ    for all products that run together, before their tasks: low_rank_begin … low_rank_end
  *   Y += T·Bᵀ         in each task, after its part of Y is there: low_rank_add
  *
- * Both sums have one order, that of many rows: a row's bits do not depend on its company, whatever the weight's type. */
+ * Each sum has one order, T's that of few rows and Y's that of many: a row's bits do not depend on its company, whatever the
+ * weight's type. */
 #ifndef DSMOE_MOE_LOW_RANK_H
 #define DSMOE_MOE_LOW_RANK_H
 

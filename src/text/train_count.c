@@ -133,7 +133,7 @@ static dsmoe_status add_document(void *context, const document *d, dsmoe_error *
     if (d->text) return add_text(context, d->text, d->length, error);
     if (!d->conversation) return DSMOE_OK; /* tokens of another tokenizer */
     for (size_t i = 0; i < d->conversation->n_messages; i++) {
-        const conversation_message *m = &d->conversation->messages[i];
+        const dialogue_message *m = &d->conversation->messages[i];
         STATUS_TRY(add_text(context, m->text, m->length, error));
     }
     return DSMOE_OK;

@@ -109,10 +109,12 @@ static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe
     return stream_flush(&stream, error);
 }
 
-/* The additions as PEFT has them. Every rank has all of their weights. */
+/* The additions as PEFT has them. Every rank has all of their weights, once they have arrived: a walk over them
+ * sees to that. */
 static dsmoe_status write_adapter(checkpoint_job *job, dsmoe_error *error)
 {
     const dsmoe_trainer *t = job->trainer;
+    STATUS_TRY(team_read(job->trainer, ROW_WEIGHTS, NULL, NULL, error));
     const peft_words words = {.base = job->options->base, .use_rslora = t->options.tuning->rslora};
     return peft_write_table(&t->low.adapter, t->model, job->folder, &words, error);
 }

@@ -94,10 +94,10 @@ typedef struct piece {
     const char *text;
     size_t length;
     const document_source *source;
-    bool begins, ends;          /* its document: BOS comes before it, EOS next */
-    bool is_rest;               /* of a document whose beginning is trained on */
-    conversation *conversation; /* in place of a text */
-    size_t line;                /* of the file */
+    bool begins, ends;      /* its document: BOS comes before it, EOS next */
+    bool is_rest;           /* of a document whose beginning is trained on */
+    dialogue *conversation; /* in place of a text */
+    size_t line;            /* of the file */
     int32_t *ids;
     size_t n_ids;
     char *learnt; /* of a conversation: [n_ids] */
@@ -284,7 +284,7 @@ static dsmoe_status add_conversation(builder *b, const document *d, dsmoe_error 
     STATUS_TRY(find_form(b, d, error));
     if (b->n_pieces == MAX_PIECES || d->length > b->text_capacity - b->text_length)
         STATUS_TRY(flush(b, error));
-    conversation *copy = data_conversation_copy(d->conversation);
+    dialogue *copy = data_conversation_copy(d->conversation);
     if (!copy)
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: line %zu: out of memory",
                            b->source->path, d->line);

@@ -16,12 +16,12 @@ static dsmoe_status append(id_buffer *ids, byte_buffer *learnt, int32_t id, bool
     return byte_buffer_append(learnt, &mark, 1, error);
 }
 
-static dsmoe_status encode_plain(const data_chat *chat, const conversation *c, id_buffer *ids,
+static dsmoe_status encode_plain(const data_chat *chat, const dialogue *c, id_buffer *ids,
                                  byte_buffer *learnt, dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
     for (size_t i = 0; i < c->n_messages && status == DSMOE_OK; i++) {
-        const conversation_message *m = &c->messages[i];
+        const dialogue_message *m = &c->messages[i];
         int32_t *own;
         size_t n;
         STATUS_TRY(dsmoe_tokenizer_encode(chat->tokenizer, m->text, m->length,
@@ -37,7 +37,7 @@ static dsmoe_status encode_plain(const data_chat *chat, const conversation *c, i
 
 /* ---- in the model's form --------------------------------------------------------------------- */
 
-static dsmoe_status encode_pieces(const data_chat *chat, const conversation *c, chat_pieces *pieces,
+static dsmoe_status encode_pieces(const data_chat *chat, const dialogue *c, chat_pieces *pieces,
                                   id_buffer *ids, byte_buffer *learnt, dsmoe_error *error)
 {
     for (size_t i = 0; i < pieces->count; i++) {
@@ -47,7 +47,7 @@ static dsmoe_status encode_pieces(const data_chat *chat, const conversation *c, 
     return chat_pieces_encode(chat->tokenizer, pieces, ids, learnt, error);
 }
 
-static dsmoe_status encode_framed(const data_chat *chat, const conversation *c, id_buffer *ids,
+static dsmoe_status encode_framed(const data_chat *chat, const dialogue *c, id_buffer *ids,
                                   byte_buffer *learnt, dsmoe_error *error)
 {
     size_t size;
@@ -65,7 +65,7 @@ static dsmoe_status encode_framed(const data_chat *chat, const conversation *c, 
     return status;
 }
 
-dsmoe_status data_conversation_encode(const data_chat *chat, const conversation *c, id_buffer *ids,
+dsmoe_status data_conversation_encode(const data_chat *chat, const dialogue *c, id_buffer *ids,
                                       byte_buffer *learnt, dsmoe_error *error)
 {
     if (c->n_messages == 0) return DSMOE_OK;
@@ -77,7 +77,7 @@ dsmoe_status data_conversation_encode(const data_chat *chat, const conversation 
 
 /* ---- a copy ---------------------------------------------------------------------------------- */
 
-conversation *data_conversation_copy(const conversation *c)
+dialogue *data_conversation_copy(const dialogue *c)
 {
     size_t size;
     if (!checked_mul_size(c->n_messages, sizeof *c->messages, &size) ||
@@ -87,11 +87,11 @@ conversation *data_conversation_copy(const conversation *c)
         if (!checked_add_size(size, c->messages[i].length, &size) ||
             !checked_add_size(size, 1, &size))
             return NULL;
-    conversation *copy = malloc(size);
+    dialogue *copy = malloc(size);
     if (!copy) return NULL;
-    *copy = (conversation){.messages = (conversation_message *)(copy + 1),
-                           .n_messages = c->n_messages,
-                           .is_plain = c->is_plain};
+    *copy = (dialogue){.messages = (dialogue_message *)(copy + 1),
+                       .n_messages = c->n_messages,
+                       .is_plain = c->is_plain};
     char *text = (char *)(copy->messages + c->n_messages);
     for (size_t i = 0; i < c->n_messages; i++) {
         copy->messages[i] = c->messages[i];

@@ -2,7 +2,7 @@
 #ifndef DSMOE_TRAIN_DATA_CONVERSATION_H
 #define DSMOE_TRAIN_DATA_CONVERSATION_H
 
-#include "formats/conversation.h"
+#include "formats/dialogue.h"
 #include "text/chat_form.h"
 
 typedef struct data_chat {
@@ -14,10 +14,10 @@ typedef struct data_chat {
 /* Answers, and what ends each, are to be learnt. They are encoded apart from what comes before, as a model that writes
  * them has it. The first token, which nothing foretells, never is. A prompt and its completion follow each other, BOS
  * first if prompts have one, EOS last if there is one. learnt[i] is 1 or 0 for each id. */
-dsmoe_status data_conversation_encode(const data_chat *chat, const conversation *conversation,
+dsmoe_status data_conversation_encode(const data_chat *chat, const dialogue *conversation,
                                       id_buffer *ids, byte_buffer *learnt, dsmoe_error *error);
 
 /* A copy in one piece of memory, to free(); NULL without memory. */
-conversation *data_conversation_copy(const conversation *conversation);
+dialogue *data_conversation_copy(const dialogue *conversation);
 
 #endif

@@ -27,9 +27,9 @@ typedef struct linear_backward_job {
 
 enum { LINEAR_BACKWARD_MOST = 4 }; /* layers over the same input */
 
-static inline int64_t linear_backward_floats(const low_rank_training *low_rank, int64_t n_rows)
+static inline int64_t linear_backward_floats(const low_rank_training *training, int64_t n_rows)
 {
-    return LINEAR_BACKWARD_MOST * low_rank_back_floats(low_rank, n_rows);
+    return LINEAR_BACKWARD_MOST * low_rank_back_floats(training, n_rows);
 }
 
 /* dx = Σ dy·W; dW (+)= dyᵀ·x; db (+)= Σ_rows dy; and the same of low-rank additions, whose gradients are written */

@@ -114,33 +114,33 @@ static void list_alone(size_t n, packing *out)
     out->n_sequences = n;
 }
 
-dsmoe_status pack_items(const uint32_t *lengths, size_t n, uint32_t room, bool alone,
-                        packing *packing, dsmoe_error *error)
+dsmoe_status pack_items(const uint32_t *lengths, size_t n, uint32_t room, bool alone, packing *out,
+                        dsmoe_error *error)
 {
     packer p = {.lengths = lengths, .n = n, .room = room};
     size_t size;
     assert(n < nobody);
-    *packing = (struct packing){0};
+    *out = (packing){0};
     if (checked_mul_size(n + 1, sizeof(uint32_t), &size)) {
-        packing->items = malloc(size);
-        packing->first = malloc(size);
+        out->items = malloc(size);
+        out->first = malloc(size);
     }
-    bool complete = packing->items && packing->first && (alone || allocate(&p));
-    if (complete && alone) list_alone(n, packing);
+    bool complete = out->items && out->first && (alone || allocate(&p));
+    if (complete && alone) list_alone(n, out);
     if (complete && !alone) {
         sort(&p);
         fill(&p);
-        list(&p, packing);
+        list(&p, out);
     }
     release(&p);
     if (complete) return DSMOE_OK;
-    packing_free(packing);
+    packing_free(out);
     return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %zu conversations", n);
 }
 
-void packing_free(packing *packing)
+void packing_free(packing *out)
 {
-    free(packing->items);
-    free(packing->first);
-    *packing = (struct packing){0};
+    free(out->items);
+    free(out->first);
+    *out = (packing){0};
 }

@@ -14,8 +14,8 @@ typedef struct packing {
 } packing;
 
 /* Packs n items, of 1 to `room` places each, into sequences of `room` places; or each alone, in their order. */
-dsmoe_status pack_items(const uint32_t *lengths, size_t n, uint32_t room, bool alone,
-                        packing *packing, dsmoe_error *error);
-void packing_free(packing *packing); /* allowed on zeros */
+dsmoe_status pack_items(const uint32_t *lengths, size_t n, uint32_t room, bool alone, packing *out,
+                        dsmoe_error *error);
+void packing_free(packing *out); /* allowed on zeros */
 
 #endif

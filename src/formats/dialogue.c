@@ -1,5 +1,5 @@
-/* conversation.c - a line of JSON as a conversation. */
-#include "formats/conversation.h"
+/* dialogue.c - a line of JSON as a conversation. */
+#include "formats/dialogue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@ static dsmoe_status no_memory(dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for a conversation");
 }
 
-void conversation_free(conversation *c)
+void dialogue_free(dialogue *c)
 {
     for (size_t i = 0; i < c->n_joined; i++) free(c->joined[i]);
     free(c->joined);
     free(c->messages);
-    *c = (conversation){0};
+    *c = (dialogue){0};
 }
 
 /* ---- values -------------------------------------------------------------------------------- */
@@ -66,22 +66,22 @@ static dsmoe_status read_list(const json_node *object, const char *key, const js
 /* ---- messages ------------------------------------------------------------------------------ */
 
 typedef struct builder {
-    conversation *c;
+    dialogue *c;
     size_t capacity;
 } builder;
 
 static dsmoe_status add(builder *b, const char *role, string s, bool is_answer, dsmoe_error *error)
 {
-    conversation *c = b->c;
+    dialogue *c = b->c;
     if (c->n_messages == b->capacity) {
         size_t capacity = b->capacity ? 2 * b->capacity : 8, size;
-        conversation_message *messages =
+        dialogue_message *messages =
             checked_mul_size(capacity, sizeof *messages, &size) ? realloc(c->messages, size) : NULL;
         if (!messages) return no_memory(error);
         c->messages = messages;
         b->capacity = capacity;
     }
-    c->messages[c->n_messages++] = (conversation_message){role, s.text, s.length, is_answer};
+    c->messages[c->n_messages++] = (dialogue_message){role, s.text, s.length, is_answer};
     return DSMOE_OK;
 }
 
@@ -189,7 +189,7 @@ static dsmoe_status read_messages(builder *b, const json_node *line, const char 
 /* ---- instructions -------------------------------------------------------------------------- */
 
 /* Instruction and input, with a line end between them. */
-static dsmoe_status join(conversation *c, string a, string b, string *both, dsmoe_error *error)
+static dsmoe_status join(dialogue *c, string a, string b, string *both, dsmoe_error *error)
 {
     size_t length;
     char **joined = realloc(c->joined, (c->n_joined + 1) * sizeof *joined);
@@ -331,10 +331,10 @@ static dsmoe_status find_form(const json_node *line, const struct form **found, 
                        "\"completion\", \"instruction\" and \"output\" in it");
 }
 
-dsmoe_status conversation_read(const json_node *node, conversation_line *line, dsmoe_error *error)
+dsmoe_status dialogue_read(const json_node *node, dialogue_line *line, dsmoe_error *error)
 {
     const struct form *form;
-    *line = (conversation_line){0};
+    *line = (dialogue_line){0};
     if (json_node_kind(node) != JSON_KIND_OBJECT)
         return status_fail(error, DSMOE_ERROR_FORMAT, "must be an object, not %s",
                            json_kind_name(json_node_kind(node)));
