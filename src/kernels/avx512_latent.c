@@ -2,7 +2,7 @@
  *
  * Some dozen queries meet each row, so arithmetic is the limit, and products of 16-bit words are twice as many as those
  * of float32. Rows become words of 13 bits, queries of 12 and weights of 13, each with one scale for a stretch of
- * columns: what is rounded away is about what float16 does not hold. The sums of a stretch are exact in 32 bits, so that
+ * columns: what is rounded away is up to twice what float16 does not hold. The sums of a stretch are exact in 32 bits, so that
  * only their order over stretches and panels matters, which is fixed.
  *
  * Scores have queries across the lanes: packed queries are groups that lie in pairs of columns, and two numbers of a row
