@@ -5,7 +5,8 @@
 
 The peer is llama.cpp as its users measure it: its own tools, which do not belong to dsmoe. llama-bench times
 prompts and decoding after an empty or a filled context, llama-batched-bench decoding of several sequences that
-share nothing. Either can be left out. In each round every measurement is made by both, each in a process of its
+share nothing. Either can be left out. --ik-llama-bench names the llama-bench of ik_llama.cpp, which then takes its
+turns too, for prompts and decoding. In each round every measurement is made by all, each in a process of its
 own that has the machine to itself; who begins changes with the round. Shown are the best and the median of all
 rounds, the ratio of the best, and the median of the rounds' own ratios.
 
@@ -42,6 +43,7 @@ def parse():
     p.add_argument("files", nargs="+", metavar="FILE.gguf")
     p.add_argument("--llama-bench", metavar="PATH", help="llama.cpp's tool for prompts and decoding")
     p.add_argument("--llama-batched-bench", metavar="PATH", help="llama.cpp's tool for several sequences")
+    p.add_argument("--ik-llama-bench", metavar="PATH", help="the same tool of ik_llama.cpp, as a second peer")
     p.add_argument("--peer-folder", default=llama.DEFAULT_FOLDER,
                    help="without the tools: where node_modules/node-llama-cpp lies (build/peer)")
     p.add_argument("--library", action="store_true", help="call the package's library itself")
@@ -98,9 +100,12 @@ class Dsmoe:
             return self.sequences(file)
         wanted = cases(self.a, length)
         n_gen = self.a.n_gen if ("decode", length) in wanted else 1
-        r = self.run(file, "-p", str(max(length, 1)), "-n", str(n_gen))
+        prompt = length if ("prompt", length) in wanted else 1
+        r = self.run(file, "-d", str(max(length - prompt, 0)), "-p", str(prompt), "-n", str(n_gen))
         found = {"prompt": dict(tps=r["prefill_tps"], fma_share=r["prefill_fma_share"]),
                  "decode": dict(tps=r["decode_tps"], bandwidth_share=r["decode_bandwidth_share"])}
+        for work, part in (("prompt", "prefill"), ("decode", "decode")):
+            found[work]["attention_share"] = r[f"{part}_attention_share"]
         return {case: found[case[0]] for case in wanted}
 
     def sequences(self, file):
@@ -137,6 +142,25 @@ class Tools:
         return dict(tps=r["tps"])
 
 
+class IkTools:
+    """The tool of ik_llama.cpp."""
+
+    def __init__(self, a):
+        self.a, self.build, self.peak = a, None, 0
+
+    def measure(self, file, length):
+        a = self.a
+        common = (a.ik_llama_bench, file, a.threads, a.repetitions)
+        found = {}
+        for case in cases(a, length):
+            if case[0] != "sequences":
+                r = (llama_tools.prompt(*common, length) if case[0] == "prompt"
+                     else llama_tools.decode_after(*common, a.n_gen, length))
+                self.build, self.peak = r["build"], max(self.peak, r["peak_rss_bytes"])
+                found[case] = dict(tps=r["tps"])
+        return found
+
+
 class Package:
     """node-llama-cpp, or the library inside it."""
 
@@ -156,32 +180,40 @@ class Package:
 
 # ---- what is compared ----------------------------------------------------------------------------------
 
-def summary(case, ours, theirs):
-    """One line of the table; of each side a list with the results of all rounds."""
+def summary(case, ours, theirs, others):
+    """One line of the table; of each side a list with the results of all rounds. There may be no others."""
     mine, peer = [r["tps"] for r in ours], [r["tps"] for r in theirs]
     line = dict(work=case[0], n=case[1], dsmoe_tps=max(mine), dsmoe_tps_median=statistics.median(mine),
                 peer_tps=max(peer), peer_tps_median=statistics.median(peer), ratio=max(mine) / max(peer),
                 ratio_median=statistics.median(o / t for o, t in zip(mine, peer)))
-    for share in ("fma_share", "bandwidth_share"):
+    if others:
+        second = [r["tps"] for r in others]
+        line.update(ik_tps=max(second), ik_ratio=max(mine) / max(second),
+                    ik_ratio_median=statistics.median(o / t for o, t in zip(mine, second)))
+    for share in ("fma_share", "bandwidth_share", "attention_share"):
         if share in ours[0]:
             line[share] = statistics.median(r[share] for r in ours)
     return line
 
 
 def compare(a, file):
-    """Both in turn; who begins changes with the round."""
+    """All in turn; who begins changes with the round."""
     sides = [Dsmoe(a), Tools(a) if a.llama_bench or a.llama_batched_bench else Package(a)]
-    results = {case: ([], []) for length in plan(a) for case in cases(a, length)}
+    if a.ik_llama_bench:
+        sides.append(IkTools(a))
+    results = {case: ([], [], []) for length in plan(a) for case in cases(a, length)}
     for i in range(a.rounds):
         print(f"{os.path.basename(file)}: round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
         for length in plan(a):
-            for side in (0, 1) if i % 2 == 0 else (1, 0):
+            for side in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
                 for case, result in sides[side].measure(file, length).items():
                     results[case][side].append(result)
-    ours, peer = sides
+    ours, peer = sides[:2]
+    second = sides[2] if len(sides) > 2 else None
     order = sorted(results, key=lambda case: (WORKS.index(case[0]), case[1]))
     return {"file": file, "peer": peer.name, "peer_build": peer.build,
             "cases": [summary(case, *results[case]) for case in order],
+            "ik_build": second and second.build, "ik_peak_rss_bytes": second and second.peak,
             "prompt_logits_tps": ours.most("prompt_logits_tps") or None,
             "peak_rss_bytes": ours.most("peak_rss_bytes"), "peer_peak_rss_bytes": peer.peak or None,
             "fma_gflops": ours.most("fma_gflops"), "read_gbs": ours.most("read_gbs")}
@@ -197,7 +229,7 @@ def meaning(a, peer):
         "prompt": "N random tokens in pieces of 512, logits of the last one: dsmoe bench model -p N beside "
                   f"{by.get('prompt', peer)}",
         "decode": f"{a.n_gen} random tokens one by one after D others (empty: dsmoe after one): dsmoe bench model "
-                  f"-p D -n {a.n_gen} beside {by.get('decode', peer)}{hop}",
+                  f"-d D -n {a.n_gen} beside {by.get('decode', peer)}{hop}",
         "sequences": f"{llama_tools.STEPS} random tokens for each of B sequences together, each after a random prompt of "
                      f"its own of {llama_tools.PROMPT}, prompts not counted: dsmoe bench model --sequences B beside "
                      f"llama-batched-bench -npp {llama_tools.PROMPT} -ntg {llama_tools.STEPS} -npl B"}
@@ -222,21 +254,30 @@ def label(line):
 
 def show(report):
     print(f"{os.path.basename(report['file'])}")
-    print(f"{'':<20}{'dsmoe':>10}{'median':>10}{'llama.cpp':>11}{'median':>10}{'ratio':>10}{'median':>10}  dsmoe has")
+    second = f"{'ik':>10}{'ratio':>10}{'median':>10}" if report["ik_build"] else ""
+    print(f"{'':<20}{'dsmoe':>10}{'median':>10}{'llama.cpp':>11}{'median':>10}{'ratio':>10}{'median':>10}{second}"
+          "  dsmoe has")
     for line in report["cases"]:
         shares = [f"{line[key]:.0%} of {limit}" for key, limit in
                   (("bandwidth_share", "reading"), ("fma_share", "multiply-adds")) if key in line]
+        if "attention_share" in line:
+            shares.append(f"attention {line['attention_share']:.0%} of the time")
+        second = ""
+        if "ik_tps" in line:
+            second = f"{line['ik_tps']:>10.2f}{line['ik_ratio']:>8.2f} x{line['ik_ratio_median']:>8.2f} x"
         print(f"{label(line):<20}{line['dsmoe_tps']:>10.2f}{line['dsmoe_tps_median']:>10.2f}{line['peer_tps']:>11.2f}"
-              f"{line['peer_tps_median']:>10.2f}{line['ratio']:>8.2f} x{line['ratio_median']:>8.2f} x  "
-              f"{', '.join(shares)}")
+              f"{line['peer_tps_median']:>10.2f}{line['ratio']:>8.2f} x{line['ratio_median']:>8.2f} x{second}"
+              f"  {', '.join(shares)}")
     if report["prompt_logits_tps"]:
         print(f"dsmoe, a prompt of 512 with logits of every token: {report['prompt_logits_tps']:.2f}")
-    print(f"memory {size(report['peak_rss_bytes'])}, llama.cpp {size(report['peer_peak_rss_bytes'])}\n", flush=True)
+    print(f"memory {size(report['peak_rss_bytes'])}, llama.cpp {size(report['peer_peak_rss_bytes'])}"
+          + (f", ik_llama.cpp {size(report['ik_peak_rss_bytes'])}" if report["ik_build"] else "") + "\n", flush=True)
 
 
 def show_all(a, reports):
     build = next((f", build {r['peer_build']}" for r in reports if r["peer_build"]), "")
-    print(f"\ntokens/s, {a.threads} threads, {a.rounds} rounds; llama.cpp is {reports[0]['peer']}{build}\n")
+    print(f"\ntokens/s, {a.threads} threads, {a.rounds} rounds; llama.cpp is {reports[0]['peer']}{build}"
+          + (f"; ik is ik_llama.cpp's llama-bench, build {reports[0]['ik_build']}" if reports[0]["ik_build"] else "") + "\n")
     for report in reports:
         show(report)
     for work, text in meaning(a, reports[0]["peer"]).items():
@@ -247,7 +288,7 @@ def show_all(a, reports):
 
 def main():
     a = parse()
-    for file in filter(None, [a.program, a.llama_bench, a.llama_batched_bench, *a.files]):
+    for file in filter(None, [a.program, a.llama_bench, a.llama_batched_bench, a.ik_llama_bench, *a.files]):
         if not os.path.exists(file):
             sys.exit(f"{file}: no such file")
     if not plan(a) or a.rounds < 1:

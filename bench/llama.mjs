@@ -2,7 +2,7 @@
 //
 //   node bench/llama.mjs speed MODEL.gguf '{"prompt": 512, "generate": 32, "threads": 2, "seconds": 10}'
 //   node bench/llama.mjs tokens MODEL.gguf < TEXT
-//   node bench/llama.mjs scores MODEL.gguf '{"threads": 2}' < PROMPTS
+//   node bench/llama.mjs scores MODEL.gguf '{"threads": 2, "lora": "ADAPTER.gguf"}' < PROMPTS
 //
 // The package is looked for from the folder in which this runs. `speed` and `tokens` print JSON. `scores`
 // takes a line of token ids for each prompt and writes float32, a row of the whole vocabulary for every
@@ -88,11 +88,11 @@ function writeAll(bytes) {
   }
 }
 
-async function scores(file, { threads = 2 }) {
+async function scores(file, { threads = 2, lora }) {
   const prompts = (await readAll()).split('\n').filter(Boolean).map((line) => line.split(' ').map(Number));
   const longest = Math.max(...prompts.map((ids) => ids.length));
   const model = await open(file, threads);
-  const context = await model.createContext({ contextSize: longest + 8, threads, batchSize: longest, sequences: 1 });
+  const context = await model.createContext({ contextSize: longest + 8, threads, batchSize: longest, sequences: 1, lora });
   const sequence = context.getSequence();
   const row = new Float32Array(vocabularySize(model));
   for (const ids of prompts) {

@@ -1,10 +1,11 @@
 """llama.cpp prebuilt, inside the npm package node-llama-cpp, for bench/interop.py and bench/gguf.py.
 
 Speed, tokens and logits come through bench/llama.mjs. The library that lies in the package can be called
-without JavaScript too: for its quantiser, which the package does not offer, and for speed. That happens in
-a process of its own, since the library ends the program when something is wrong, and tells much:
+without JavaScript too: for its quantiser, which the package does not offer, for models without a tokenizer,
+which the package does not open, and for speed. That happens in a process of its own, since the library ends
+the program when something is wrong, and tells much:
 
-    bench/llama.py quantize|speed FOLDER ARGUMENTS…
+    bench/llama.py quantize|speed|scores FOLDER ARGUMENTS…
 """
 import array
 import ctypes
@@ -56,26 +57,34 @@ def tokens(folder, file, text):
     return json.loads(ask(folder, "tokens", file, text=text))
 
 
-def scores(folder, file, prompts, threads):
-    """Logits of all prompts, row after row."""
+def scores(folder, file, prompts, threads, lora=None):
+    """Logits of all prompts, row after row; with the GGUF adapter `lora`, if there is one."""
     lines = "\n".join(" ".join(map(str, ids)) for ids in prompts)
-    return array.array("f", ask(folder, "scores", file, dict(threads=threads), lines + "\n"))
+    options = dict(threads=threads)
+    if lora:
+        options["lora"] = os.path.abspath(lora)
+    return array.array("f", ask(folder, "scores", file, options, lines + "\n"))
 
 
 # ---- the library itself -------------------------------------------------------------------------------
 
-def call(*words):
-    """This file as a program."""
-    run = subprocess.run([sys.executable, os.path.abspath(__file__), *map(str, words)], stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, text=True)
+def call(*words, text=""):
+    """What this file prints as a program."""
+    run = subprocess.run([sys.executable, os.path.abspath(__file__), *map(str, words)], input=text.encode(),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if run.returncode:
-        sys.exit(f"llama.cpp failed: {' '.join(map(str, words))}\n{run.stderr[-1000:]}")
+        sys.exit(f"llama.cpp failed: {' '.join(map(str, words))}\n{run.stderr[-1000:].decode(errors='replace')}")
     return run.stdout
 
 
 def library_speed(folder, file, prompt, generate, threads, seconds):
     """The same as speed() without JavaScript and without sampling."""
     return json.loads(call("speed", folder, os.path.abspath(file), prompt, generate, threads, seconds))
+
+
+def library_scores(folder, file, prompts, threads):
+    """The same as scores(), token by token, for models without a tokenizer as well."""
+    return array.array("f", call("scores", folder, os.path.abspath(file), threads, text=json.dumps(prompts)))
 
 
 def quantize(folder, source, target, type_name, hidden_size, threads):
@@ -159,6 +168,12 @@ class Context:
     def clear(self):
         self.library.llama_memory_clear(self.memory, True)
 
+    def logits(self, token):
+        """Of what follows it, after those that were seen before."""
+        self.seconds((ctypes.c_int32 * 1)(token))
+        self.library.llama_get_logits.restype = ctypes.POINTER(ctypes.c_float)
+        return array.array("f", self.library.llama_get_logits(self.context)[:self.vocab_size])
+
     def seconds(self, tokens):
         """Of a pass that appends the tokens."""
         batch = self.library.llama_batch_get_one(tokens, len(tokens))
@@ -187,5 +202,16 @@ def main_speed(folder, file, prompt, generate, threads, seconds):
                           peak_rss_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))
 
 
+def main_scores(folder, file, threads):
+    prompts = json.load(sys.stdin)
+    c = Context(folder, file, max(map(len, prompts)) + 8, 1, int(threads))
+    for prompt in prompts:
+        c.clear()
+        for token in prompt:
+            sys.stdout.buffer.write(c.logits(token).tobytes())
+    sys.stdout.flush()
+    os._exit(0)  # the library's threads need not be asked
+
+
 if __name__ == "__main__":
-    sys.exit(dict(quantize=main_quantize, speed=main_speed)[sys.argv[1]](*sys.argv[2:]))
+    sys.exit(dict(quantize=main_quantize, speed=main_speed, scores=main_scores)[sys.argv[1]](*sys.argv[2:]))

@@ -31,7 +31,7 @@ def bench(program, file, threads, repetitions, *test):
     out, peak = run([program, "-m", file, "-t", str(threads), "-r", str(repetitions), "-o", "json", *test])
     report = json.loads(out)[0]
     return dict(tps=max(report["samples_ts"]), peak_rss_bytes=peak,
-                build=f"{report['build_number']} ({report['build_commit']}), {report['backends']}")
+                build=f"{report['build_number']} ({report['build_commit']}), {report.get('backends', 'CPU')}")
 
 
 def prompt(program, file, threads, repetitions, n):
@@ -40,6 +40,12 @@ def prompt(program, file, threads, repetitions, n):
 
 def decode(program, file, threads, repetitions, n_gen, depth):
     return bench(program, file, threads, repetitions, "-p", "0", "-n", str(n_gen), "-d", str(depth))
+
+
+def decode_after(program, file, threads, repetitions, n_gen, depth):
+    """The same by the tool of ik_llama.cpp, which names a depth otherwise."""
+    test = ("-n", "0", "-gp", f"{depth},{n_gen}") if depth else ("-n", str(n_gen))
+    return bench(program, file, threads, repetitions, "-p", "0", *test)
 
 
 def sequences(program, file, threads, numbers):

@@ -2,7 +2,7 @@
  * what another engine expects.
  *
  *   cmake --build build --target bench_scores
- *   echo "1 2 3" | build/bench_scores MODEL prompt|decode [N_THREADS] > scores.f32
+ *   echo "1 2 3" | build/bench_scores MODEL prompt|decode [N_THREADS [ADAPTER]] > scores.f32
  *
  * Each line of the input is a prompt, token ids between spaces. For every id a row of the whole
  * vocabulary goes to the output, float32: the logits of what follows it. `prompt` takes a prompt in one
@@ -67,7 +67,7 @@ static void score(scorer *s, const int32_t *ids, int64_t n_ids)
 int main(int argc, char **argv)
 {
     if (argc < 3 || (strcmp(argv[2], "prompt") && strcmp(argv[2], "decode"))) {
-        fprintf(stderr, "usage: %s MODEL prompt|decode [N_THREADS] < PROMPTS\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL prompt|decode [N_THREADS [ADAPTER]] < PROMPTS\n", argv[0]);
         return 2;
     }
     dsmoe_error error;
@@ -75,8 +75,13 @@ int main(int argc, char **argv)
     must(dsmoe_model_open(argv[1], &model, &error), &error);
     scorer s = {.vocab_size = (size_t)dsmoe_model_config(model)->vocab_size,
                 .one_by_one = !strcmp(argv[2], "decode")};
+    dsmoe_adapter *adapter = NULL;
+    if (argc > 4) must(dsmoe_adapter_open(argv[4], model, &adapter, &error), &error);
+    const dsmoe_adapter *adapters[] = {adapter};
     const dsmoe_engine_options options = {.n_ctx = MOST_TOKENS,
-                                          .n_threads = argc > 3 ? atoi(argv[3]) : 0};
+                                          .n_threads = argc > 3 ? atoi(argv[3]) : 0,
+                                          .adapters = adapters,
+                                          .n_adapters = adapter != NULL};
     must(dsmoe_engine_create(model, &options, &s.engine, &error), &error);
     must(dsmoe_sequence_create(s.engine, &s.sequence, &error), &error);
     char *line = NULL;
@@ -88,6 +93,7 @@ int main(int argc, char **argv)
     }
     free(line);
     dsmoe_engine_free(s.engine);
+    dsmoe_adapter_free(adapter);
     dsmoe_model_free(model);
     if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
     fprintf(stderr, "bench_scores: cannot write: %s\n", strerror(errno));

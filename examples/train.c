@@ -44,7 +44,8 @@ int main(void)
         int32_t tokens[SEQUENCES * LENGTH], targets[SEQUENCES * LENGTH];
         dsmoe_update update;
         make_batch(step, tokens, targets);
-        if (dsmoe_trainer_backward(trainer, tokens, targets, &losses, &error) ||
+        const dsmoe_batch batch = {.tokens = tokens, .targets = targets};
+        if (dsmoe_trainer_backward(trainer, &batch, &losses, &error) ||
             dsmoe_trainer_update(trainer, dsmoe_schedule_lr(&schedule, step), &update, &error))
             return fail(&error);
         if (step % 10 == 0 || step == STEPS - 1)

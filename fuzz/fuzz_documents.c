@@ -28,6 +28,10 @@ static dsmoe_status look(void *context, const document *d, dsmoe_error *error)
             require((token_shard_token(&shard, i) < 1000) == (i < above));
         return DSMOE_OK;
     }
+    if (d->conversation) {
+        require(in->form == DOCUMENT_JSONL && !d->text && !d->tokens && d->line > 0);
+        return DSMOE_OK;
+    }
     require(d->text && d->length > 0 && !d->tokens);
     require(in->form != DOCUMENT_JSONL || !memchr(d->text, '\0', d->length));
     return DSMOE_OK;

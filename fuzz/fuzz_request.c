@@ -25,12 +25,15 @@ static const char tokenizer_config[] =
 static request_limits limits_of(bool with_tokenizer)
 {
     static dsmoe_tokenizer *tokenizer;
+    static const dsmoe_chat_form *form;
     if (!tokenizer) {
         tokenizer_text text = {tokenizer_json, strlen(tokenizer_json), "tokenizer"};
         tokenizer_text config = {tokenizer_config, strlen(tokenizer_config), "config"};
         require(tokenizer_parse(&text, &config, &tokenizer, NULL) == DSMOE_OK);
+        require(dsmoe_chat_form_find(tokenizer, NULL, &form, NULL) == DSMOE_OK);
     }
     return (request_limits){.tokenizer = with_tokenizer ? tokenizer : NULL,
+                            .chat_form = with_tokenizer ? form : NULL,
                             .vocab_size = VOCABULARY,
                             .n_ctx = CONTEXT,
                             .model = "fuzz",

@@ -20,8 +20,8 @@ file(GLOB requests CONFIGURE_DEPENDS src/serve/request*.c)
 add_library(fuzzed STATIC ${sources} ${requests} src/serve/client_events.c src/cli/json_line.c src/cli/common.c)
 target_link_libraries(fuzzed PRIVATE fuzz_options PUBLIC fuzz_kernels)
 
-foreach(name safetensors gguf index config tokenizer documents settings json_line imatrix data_cache
-  metrics request client_events)
+foreach(name safetensors gguf index config tokenizer documents dialogue settings json_line imatrix
+  data_cache metrics request client_events adapter_config tasks)
   add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
   target_link_libraries(fuzz_${name} PRIVATE fuzz_options fuzzed)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)

@@ -150,7 +150,7 @@ DSMOE_API dsmoe_status dsmoe_layer_forward(const dsmoe_layer *layer, const float
 /* What the gate decides, without running an expert. Any of the three outputs may be NULL. Experts
  * of a token come by falling score ("noaux_tc": score plus bias), ties by rising index. */
 typedef struct dsmoe_routing {
-    float *scores;      /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
+    float *scores; /* [n_tokens, n_routed_experts] of the routed experts, as scoring_func says */
     int32_t *topk_idx;  /* [n_tokens, num_experts_per_tok] */
     float *topk_weight; /* [n_tokens, num_experts_per_tok] gate values */
 } dsmoe_routing;
@@ -315,8 +315,8 @@ typedef struct dsmoe_config {
 /* Reads and checks a config.json; the message names the file and the offending key. */
 DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
                                          dsmoe_error *error);
-/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's).
- */
+/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's),
+ * "tiny-v2" and "tiny-v3" (tiny with the attention and the gates of V2 and V3), "v2-lite", "moonlight". */
 DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
                                            dsmoe_error *error);
 /* Sizes of a model that differ from those of a configuration; -1: as it says. */
@@ -326,6 +326,8 @@ typedef struct dsmoe_model_sizes {
     int64_t moe_intermediate_size, intermediate_size;
     int64_t n_routed_experts, n_shared_experts, num_experts_per_tok; /* no routed ones: dense */
     int64_t first_k_dense_replace;
+    /* Of latent attention; q_lora_rank 0: queries are not compressed. */
+    int64_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 } dsmoe_model_sizes;
 DSMOE_API dsmoe_model_sizes dsmoe_model_sizes_default(void); /* all -1 */
 /* Gives a configuration other sizes. What cannot be is an error that names the key, and leaves it. */
@@ -495,6 +497,7 @@ typedef enum dsmoe_output_kind {
     DSMOE_OUTPUT_PAGE = 2,         /* HTML that dsmoe made */
     DSMOE_OUTPUT_CONVERSATION = 3, /* JSON messages that dsmoe saved */
     DSMOE_OUTPUT_TOKENIZER = 4,    /* tokenizer.json or tokenizer_config.json */
+    DSMOE_OUTPUT_ADAPTER = 5,      /* a GGUF file with an adapter */
 } dsmoe_output_kind;
 typedef struct dsmoe_output {
     const char *path;
@@ -585,6 +588,38 @@ DSMOE_API dsmoe_status dsmoe_model_compare(const dsmoe_model *model, const dsmoe
                                            void *context, dsmoe_comparison *comparison,
                                            dsmoe_error *error);
 
+/* ---- adapters --------------------------------------------------------------------------------- */
+
+/* A LoRA adapter: what fine-tuning adds to some matrices of a model, W + scale·B·A. It is a folder as PEFT writes it
+ * (adapter_config.json, adapter_model.safetensors) or a GGUF file as llama.cpp takes it. */
+typedef struct dsmoe_adapter dsmoe_adapter;
+/* Whether a path is one, by its files; what is in them is looked at by dsmoe_adapter_open. */
+DSMOE_API bool dsmoe_adapter_is(const char *path);
+/* Checks it against the model, which must outlive it: one of another model is an error. What it cannot mean here (other
+ * types of adapters than LoRA, biases, DoRA …) is refused by name. */
+DSMOE_API dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model,
+                                          dsmoe_adapter **adapter, dsmoe_error *error);
+DSMOE_API void dsmoe_adapter_free(dsmoe_adapter *adapter);
+/* As a GGUF file if the name ends with .gguf (which a file of the same kind that is there gives way to with `replace`
+ * only), else as PEFT's folder, which must be new or empty. */
+DSMOE_API dsmoe_status dsmoe_adapter_write(const dsmoe_adapter *adapter, const char *to,
+                                           bool replace, dsmoe_error *error);
+
+typedef struct dsmoe_adapter_info {
+    const char *path;   /* valid as long as the adapter */
+    int64_t n_matrices; /* that it adapts */
+    int64_t rank;       /* the largest of them */
+    int64_t n_parameters;
+} dsmoe_adapter_info;
+DSMOE_API dsmoe_adapter_info dsmoe_adapter_get_info(const dsmoe_adapter *adapter);
+
+/* A model of a base and what fine-tuning made of it: an adapter, whose additions are multiplied by `scale`, or a folder
+ * with changed tensors only, as training of some experts leaves it (scale 1). Written as dsmoe_convert does; matrices that
+ * are not changed keep their bytes, where they keep their type. */
+DSMOE_API dsmoe_status dsmoe_merge(const char *base, const char *change, double scale,
+                                   const char *to, const dsmoe_convert_options *options,
+                                   dsmoe_error *error);
+
 /* ---- an engine: many sequences at once ------------------------------------------------------ */
 
 /* Runs texts through a model: any number of sequences that come and go, prompts and single tokens mixed, in
@@ -611,7 +646,14 @@ typedef struct dsmoe_engine_options {
      * through yet with DSMOE_ERROR_STOPPED. */
     bool (*stop)(void *context);
     void *stop_context;
+    /* Adapters of the model that sequences may use, at most DSMOE_ADAPTERS_MAX, which must outlive the engine; and the
+     * scales that sequences begin with: NULL: 1 each. Of the head and of kv_b_proj none can be used here: dsmoe_merge
+     * makes a model with those. */
+    const dsmoe_adapter *const *adapters; /* [n_adapters] */
+    const double *adapter_scales;         /* [n_adapters] */
+    int n_adapters;
 } dsmoe_engine_options;
+enum { DSMOE_ADAPTERS_MAX = 16 };
 
 /* `options` may be NULL. The model must outlive the engine. */
 DSMOE_API dsmoe_status dsmoe_engine_create(const dsmoe_model *model,
@@ -640,6 +682,9 @@ typedef struct dsmoe_engine_info {
     int64_t n_pages_shared;  /* that several sequences use */
     int64_t n_pages_kept;    /* that nobody uses, but whose text may come again */
     int64_t n_tokens_reused; /* that dsmoe_sequence_begin found in pages, so far */
+    /* That queries spent with keys and values of the context so far; with latent attention this counts the products
+     * with kv_b_proj too. */
+    double attention_seconds;
 } dsmoe_engine_info;
 DSMOE_API dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine);
 
@@ -654,7 +699,13 @@ DSMOE_API dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequenc
 DSMOE_API dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens,
                                             int64_t n_tokens, dsmoe_sequence **sequence,
                                             dsmoe_error *error);
-/* Another one with the first `length` tokens of this one. Pages are shared until either writes to one. */
+/* The same with adapters of its own: `scales` has a factor for each adapter of the engine, 0 for one that it does not
+ * use; NULL: those that the engine was created with. What texts with other adapters or scales left in pages is not
+ * theirs. */
+DSMOE_API dsmoe_status dsmoe_sequence_begin_adapted(dsmoe_engine *engine, const int32_t *tokens,
+                                                    int64_t n_tokens, const double *scales,
+                                                    dsmoe_sequence **sequence, dsmoe_error *error);
+/* Another one with the first `length` tokens of this one, and its adapters. Pages are shared until either writes to one. */
 DSMOE_API dsmoe_status dsmoe_sequence_fork(const dsmoe_sequence *sequence, int64_t length,
                                            dsmoe_sequence **other, dsmoe_error *error);
 /* Its pages go back to the engine. May be NULL. */
@@ -828,17 +879,84 @@ DSMOE_API size_t dsmoe_utf8_complete(const char *bytes, size_t length);
 DSMOE_API size_t dsmoe_stop_find(const char *text, size_t length, size_t from,
                                  const char *const *stops, int n_stops, int *stopped);
 
-/* A conversation in the form of the DeepSeek chat models: "User: …\n\nAssistant: …" and EOS. */
+/* A conversation, and the form in which a model reads it. */
 typedef struct dsmoe_message {
     const char *role; /* "system", "user" or "assistant" */
     const char *content;
 } dsmoe_message;
+/* Which texts and special tokens stand around what is said: "deepseek" ("User: …\n\nAssistant: …" and EOS),
+ * "deepseek-v3", "deepseek-v3-0324", "moonlight", "chatml", "alpaca" or "none". A row of a table; nothing is to be
+ * freed. */
+typedef struct dsmoe_chat_form dsmoe_chat_form;
+/* The form of that name. NULL: the one that the model's chat_template is recognised as, or "deepseek" where its files have
+ * none; a template that is not known is an error, and so is a form of which the tokenizer lacks a token. */
+DSMOE_API dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *name,
+                                            const dsmoe_chat_form **form, dsmoe_error *error);
+DSMOE_API const char *dsmoe_chat_form_name(const dsmoe_chat_form *form);
+/* What begins every answer but is not part of what is said: " ", or "". */
+DSMOE_API const char *dsmoe_chat_form_lead(const dsmoe_chat_form *form);
+/* The token that ends an answer; -1: the tokenizer has none. */
+DSMOE_API int32_t dsmoe_chat_form_end(const dsmoe_tokenizer *tokenizer,
+                                      const dsmoe_chat_form *form);
 /* Ids of the messages, with the opening of an assistant's answer if asked for. Contents are plain
  * text; only the frame has special tokens. *ids is to be freed with free(). */
 DSMOE_API dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer,
-                                         const dsmoe_message *messages, size_t n_messages,
-                                         bool add_generation_prompt, int32_t **ids, size_t *n_ids,
-                                         dsmoe_error *error);
+                                         const dsmoe_chat_form *form, const dsmoe_message *messages,
+                                         size_t n_messages, bool add_generation_prompt,
+                                         int32_t **ids, size_t *n_ids, dsmoe_error *error);
+
+/* ---- questions with known answers ----------------------------------------------------------- */
+
+/* A file of JSON lines, each a question with choices, or with an answer that the model is to write; see
+ * docs/tasks.md. Messages name the file and the line. `n_ctx` is the most tokens that a question may have together
+ * with its answer. */
+typedef struct dsmoe_tasks dsmoe_tasks;
+DSMOE_API dsmoe_status dsmoe_tasks_read(const char *path, const dsmoe_tokenizer *tokenizer,
+                                        int64_t n_ctx, dsmoe_tasks **tasks, dsmoe_error *error);
+DSMOE_API void dsmoe_tasks_free(dsmoe_tasks *tasks);
+DSMOE_API int64_t dsmoe_tasks_count(const dsmoe_tasks *tasks);
+
+/* What became of one question. */
+typedef struct dsmoe_task_result {
+    int64_t line; /* of the file, from 1 */
+    int64_t n_choices;
+    /* With choices: which one is right, and which one has the highest log probability: of all of its tokens, by
+     * character, by token. */
+    int64_t answer, chosen, chosen_by_character, chosen_by_token;
+    const double *log_probabilities; /* [n_choices] of all tokens */
+    const char *text;                /* what the model wrote, where there are no choices */
+    bool right;                      /* what it wrote, or `chosen` */
+} dsmoe_task_result;
+
+/* A mean over n questions and its standard error, the deviation over sqrt(n - 1). */
+typedef struct dsmoe_task_score {
+    int64_t n;
+    double mean, error;
+} dsmoe_task_score;
+typedef struct dsmoe_task_scores {
+    dsmoe_task_score acc, acc_norm; /* `chosen` is right; chosen_by_character is */
+    dsmoe_task_score acc_token;     /* chosen_by_token is */
+    dsmoe_task_score exact_match;   /* what was written is */
+    int64_t n_run; /* tokens that went through the model, and those that were found in pages: */
+    int64_t n_reused;
+} dsmoe_task_scores;
+
+typedef struct dsmoe_task_options {
+    int n_threads; /* 0: all processors */
+    dsmoe_dtype kv_type;
+    const dsmoe_adapter *const *adapters; /* as in dsmoe_engine_options */
+    const double *adapter_scales;
+    int n_adapters;
+    dsmoe_progress_fn *progress; /* may be NULL; counts questions */
+    /* Each result, in the order in which they are known; may be NULL. */
+    void (*visit)(void *context, const dsmoe_task_result *result);
+    void *context;
+} dsmoe_task_options;
+/* The model must be that of the tokenizer. If `progress` stops the work (DSMOE_ERROR_STOPPED), *scores has what is
+ * known so far. `options` may be NULL. */
+DSMOE_API dsmoe_status dsmoe_tasks_run(const dsmoe_tasks *tasks, const dsmoe_model *model,
+                                       const dsmoe_task_options *options, dsmoe_task_scores *scores,
+                                       dsmoe_error *error);
 
 /* ---- files to learn from -------------------------------------------------------------------- */
 
@@ -911,19 +1029,32 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
  * What is held out is never trained on. Which documents that are follows from the documents, their order
  * and the share alone, whatever the seed, the sequence_length or the tokenizer: whole documents, of every
  * kind of text, in a fixed random order; and where a document is larger than what is still wanted, a
- * stretch at its end. They make a row of their own, so that no sequence has both. */
+ * stretch at its end. They make a row of their own, so that no sequence has both.
+ *
+ * Conversations are not cut into a row: whole ones are packed into sequences, best fit, each to be learnt with its own
+ * attention and positions, and the rest of a sequence is padding. Texts beside them are packed with them, in parts if
+ * they are longer than a sequence. Held-out conversations have a sequence each. */
 typedef struct dsmoe_dataset dsmoe_dataset;
 typedef struct dsmoe_dataset_options {
-    const char *const *paths; /* each a text file, a .jsonl file with "text" (or "instruction" and
-                                 "output") on its lines, a shard of tokens (.bin), or a folder with
-                                 such files, looked through in the order of their names.
+    const char *const
+        *paths;  /* each a text file, a .jsonl file with a text or a conversation on each
+                                 line (docs/tune.md lists the forms), a shard of tokens (.bin), or a
+                                 folder with such files, looked through in the order of their names.
                                  Links are followed; a file that is reached twice is read once */
     int n_paths; /* 0: the cache file as it is; an error if it is damaged, or was made with
                                  another vocab_size or held_out */
+    const char *const
+        *eval_paths; /* text to hold out, in the place of a share; held_out must be 0 */
+    int n_eval_paths;
     dsmoe_bad_bytes bad_bytes;
     const dsmoe_tokenizer *tokenizer; /* NULL: there are only shards of tokens */
-    const char *cache;                /* the folder for the cache file */
-    int64_t vocab_size;               /* every token is below it */
+    /* Of conversations: */
+    const char *chat_form; /* the name of their form; NULL: that of the tokenizer's model */
+    bool learns_all;       /* questions and frame too, rather than the answers */
+    bool drops_long;       /* leaves out what is too long for a sequence, rather than to cut it */
+    bool packs_nothing;    /* each has a sequence of its own */
+    const char *cache;     /* the folder for the cache file */
+    int64_t vocab_size;    /* every token is below it */
     int64_t sequence_length;
     double held_out; /* share of the text that is never trained on; 0: none */
     uint64_t seed;   /* of the order */
@@ -945,6 +1076,13 @@ typedef struct dsmoe_dataset_info {
     uint64_t hash;    /* of all tokens and the way they are cut: another number, other data */
     bool cache_built; /* this time, rather than found */
     int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
+    /* Where there are conversations: */
+    bool is_packed;
+    int64_t n_conversations; /* in the training sequences, parts of texts included */
+    int64_t n_packed_tokens,
+        n_targets;            /* of the training sequences: without padding, and to be learnt */
+    int64_t n_cut, n_dropped; /* conversations that are too long for a sequence */
+    int64_t n_unanswered;     /* that were left out, as there is nothing in them to learn */
 } dsmoe_dataset_info;
 DSMOE_API dsmoe_dataset_info dsmoe_dataset_get_info(const dsmoe_dataset *dataset);
 /* What was found at the paths; lives as long as the data. */
@@ -952,26 +1090,31 @@ DSMOE_API const dsmoe_data_files *dsmoe_dataset_files(const dsmoe_dataset *datas
 DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind);
 
 /* n training sequences from number `first` on, an endless row: every n_train of them are a new random
- * order of all. tokens and targets are [n, sequence_length]; the target of a token is the one after
- * it. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
+ * order of all. The arrays are [n, sequence_length], as dsmoe_batch has them; the target of a token is the one
+ * after it; positions may be NULL, which where info.is_packed leaves something out. A pure function of the data, the seed and `first`. Returns how many there are: n, or 0 if a number
  * is negative or the row would go beyond INT64_MAX. */
 DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                      int32_t *tokens, int32_t *targets);
+                                      int32_t *tokens, int32_t *targets, int32_t *positions);
+/* How many targets and tokens, padding apart, those sequences have. */
+DSMOE_API void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
+                                   int64_t *n_targets, int64_t *n_tokens);
 /* The same for the held-out sequences from `first` on, in a fixed random order; `kinds` (may be NULL)
  * receives the kind of text that each begins in. Returns how many there are: fewer than n where
  * n_held_out is reached, and 0 from there on or if a number is negative. */
 DSMOE_API int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                                         int32_t *tokens, int32_t *targets, int *kinds);
+                                         int32_t *tokens, int32_t *targets, int32_t *positions,
+                                         int *kinds);
 /* Fails once the cache file changed while it was in use: tokens that the two gave since may
  * not be those of the data. Cheap enough to ask after each batch. */
 DSMOE_API dsmoe_status dsmoe_dataset_check(const dsmoe_dataset *dataset, dsmoe_error *error);
 
 /* Mean -log probability of the targets of the first n held-out sequences under a model (all of them
- * if n is 0 or larger), and where to look: `watch` sees the routing of sequence after sequence. */
+ * if n is 0 or larger), all targets together, and where to look: `watch` sees the routing of sequence after sequence. */
 typedef struct dsmoe_held_out_options {
     int64_t n;
     int n_threads;               /* 0: all processors */
     double *losses;              /* [n] may be NULL: those of each sequence */
+    int64_t *n_targets;          /* [n] may be NULL: of how many targets that is the mean */
     dsmoe_routing_fn *watch;     /* may be NULL; `first` counts tokens from the first sequence on */
     dsmoe_progress_fn *progress; /* may be NULL; counts sequences */
     void *context;
@@ -1009,7 +1152,7 @@ typedef struct dsmoe_peers {
                                    const dsmoe_bytes *receive, dsmoe_error *error);
     dsmoe_status (*exchange_end)(void *context, dsmoe_error *error);
     /* Called now and then between the two, so that bytes travel while this rank computes. */
-    void (*poll)(void *context);
+    void (*poll)(void *context); /* may be NULL */
 } dsmoe_peers;
 
 /* A model that no machine holds: the routed experts of every layer are divided over the ranks, in ranges. Rank 0 alone
@@ -1065,7 +1208,47 @@ typedef enum dsmoe_parallel {
     DSMOE_PARALLEL_EXPERTS = 1, /* the routed experts of every layer, in ranges */
 } dsmoe_parallel;
 
-/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch.
+/* What of a model is trained. */
+typedef enum dsmoe_train_what {
+    DSMOE_TRAIN_ALL = 0,
+    DSMOE_TRAIN_EXPERTS = 1, /* some routed experts (ESFT, arXiv 2407.01906) */
+    DSMOE_TRAIN_LORA = 2,    /* low-rank additions: y = W·x + scale·B·(A·x) */
+} dsmoe_train_what;
+
+/* Training a part of a model. The rest stays as it is, in the type that it has, mapped and shared. */
+typedef struct dsmoe_tuning {
+    const dsmoe_model *base; /* it must outlive the trainer */
+    dsmoe_train_what train;
+    const unsigned char *experts; /* [num_hidden_layers, n_routed_experts] 1: is trained */
+    /* Of low-rank additions: */
+    int64_t rank;
+    double alpha;  /* scale = alpha / rank, */
+    bool rslora;   /* or with this alpha / √rank */
+    /* Words between commas: attention, shared, dense, routed, or names of modules as in PEFT's target_modules. */
+    const char *targets;
+} dsmoe_tuning;
+
+/* ESFT: which routed experts a text uses. An expert's score in a layer is the mean over tokens of its gate value, 0
+ * where it is not chosen, or of chosen / num_experts_per_tok. Tables are [num_hidden_layers, n_routed_experts]. */
+typedef enum dsmoe_expert_score {
+    DSMOE_EXPERT_SCORE_GATE = 0,
+    DSMOE_EXPERT_SCORE_TOKEN = 1,
+} dsmoe_expert_score;
+/* By its name, "gate" or "token"; false if there is none. */
+DSMOE_API bool dsmoe_expert_score_find(const char *name, dsmoe_expert_score *score);
+/* The paper's share: 0.1 of gate scores, 0.2 of token scores. */
+DSMOE_API double dsmoe_expert_share_default(dsmoe_expert_score score);
+/* The best of each layer, until their scores sum up to `share`: 1 in chosen, else 0. */
+DSMOE_API void dsmoe_experts_choose(const dsmoe_config *config, const double *scores, double share,
+                                    unsigned char *chosen);
+/* ESFT's expert_cfg.json. */
+DSMOE_API dsmoe_status dsmoe_experts_read(const char *path, const dsmoe_config *config,
+                                          unsigned char *chosen, dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_experts_write(const char *path, const dsmoe_config *config,
+                                           const unsigned char *chosen, dsmoe_error *error);
+
+/* A model being trained: float32 weights, gradients, AdamW's moments, activations of one batch. Weights, gradients and
+ * moments are those of what is trained alone.
  *
  * Ranks that train together have a trainer each, and make the same calls in the same order. What they
  * compute has the same bits as one rank's work on all batches. */
@@ -1081,6 +1264,10 @@ typedef struct dsmoe_trainer_options {
     double
         bias_speed; /* of "noaux_tc": how far an update moves the bias of each expert whose load was not the mean */
     bool recompute;           /* keep only each layer's input, and run it once more in backward */
+    const dsmoe_tuning *tuning; /* NULL: all of the model is trained; it must outlive the trainer */
+    /* With tuning: bytes that all of it may take, the base included, 0: what can be had. As many layers as fit
+     * keep what backward needs; the first ones are run once more. */
+    size_t most_memory;
     int n_threads;            /* 0: all processors */
     const dsmoe_peers *peers; /* NULL: alone */
     dsmoe_parallel parallel;
@@ -1091,6 +1278,7 @@ DSMOE_API dsmoe_trainer_options dsmoe_trainer_options_default(void);
 /* Bytes, known before anything is allocated; all 0 if they cannot fit. */
 typedef struct dsmoe_trainer_memory {
     size_t weights, gradients, moments, activations, workspace;
+    size_t base; /* of tuning: the frozen tensors, mapped */
 } dsmoe_trainer_memory;
 DSMOE_API dsmoe_trainer_memory dsmoe_trainer_memory_size(const dsmoe_config *config,
                                                          const dsmoe_trainer_options *options);
@@ -1109,19 +1297,35 @@ DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_mo
 DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 
 typedef struct dsmoe_batch_losses {
-    double loss;                      /* mean -log probability of the targets */
+    double loss;                      /* mean -log probability of the targets: see dsmoe_batch */
     double aux_loss, device_loss;     /* balance losses, the sum over all layers */
     const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
 } dsmoe_batch_losses;
-/* Forward and backward of one batch, tokens and targets [n_sequences, sequence_length]; a target of
- * -1 does not count. The first batch after an update writes the gradients of loss + balance losses,
+/* Each array is [n_sequences, sequence_length].
+ *
+ * A sequence may hold several conversations, one after the other: a token sees those of its own conversation
+ * alone, from its position 0 on. The balance losses are then taken over each conversation (without seq_aux, and
+ * among device groups, over all tokens of the batch) and count by its number of tokens, so that they do not
+ * depend on which conversations share a sequence. Padding reaches no loss and no expert's load.
+ *
+ * The objective of a step of several batches is the sum over its targets over their number: its update takes the
+ * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch. */
+typedef struct dsmoe_batch {
+    const int32_t *tokens;
+    const int32_t *targets; /* what should come next; -1: does not count */
+    const int32_t *
+        positions; /* of each token in its conversation: 0, 1, 2 … up to the next 0; -1: padding, with
+                                 any token and no target. NULL: each sequence is one conversation */
+    double n_targets,
+        n_tokens; /* of a batch of the step, the mean, padding apart; 0: those of this one */
+} dsmoe_batch;
+/* Forward and backward of one batch. The first one after an update writes the gradients of loss + balance losses,
  * the next ones add theirs, each computed from zero. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the
  * loss is not a finite number: the next update then skips.
- * Ranks that train together bring a batch each, or none (tokens NULL), which are added in their order; the
+ * Ranks that train together bring a batch each, or none (NULL, or no tokens), which are added in their order; the
  * losses are those of this rank's batch. */
-DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                              const int32_t *targets, dsmoe_batch_losses *losses,
-                                              dsmoe_error *error);
+DSMOE_API dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                              dsmoe_batch_losses *losses, dsmoe_error *error);
 
 typedef struct dsmoe_update {
     double grad_norm; /* of the mean gradient of the batches since the last update, unclipped */
@@ -1140,7 +1344,11 @@ DSMOE_API void dsmoe_trainer_reset_load(dsmoe_trainer *trainer);
 /* The worst layer's largest load over its mean. */
 DSMOE_API double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer);
 
-/* Tensors as of dsmoe_model_tensor(dsmoe_trainer_model(…), index); NULL where another rank has them. */
+/* What is trained. All of a model: the tensors of dsmoe_model_tensor(dsmoe_trainer_model(…), index). Low-rank additions
+ * have the names that PEFT gives them. */
+DSMOE_API size_t dsmoe_trainer_parameter_count(const dsmoe_trainer *trainer);
+DSMOE_API dsmoe_tensor_info dsmoe_trainer_parameter(const dsmoe_trainer *trainer, size_t index);
+/* Their numbers; NULL where another rank has them. */
 DSMOE_API const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index);
 DSMOE_API const float *dsmoe_trainer_gradient(const dsmoe_trainer *trainer, size_t index);
 
@@ -1213,9 +1421,13 @@ enum { DSMOE_MAX_DATA = 16 };
  *   checkpoints/step-00000200/   a model folder, with training.safetensors beside the weights
  *   latest, best                 links to checkpoints */
 typedef struct dsmoe_run_settings {
-    char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* "" after the last */
+    char data[DSMOE_MAX_DATA][DSMOE_PATH];      /* "" after the last */
+    char eval_data[DSMOE_MAX_DATA][DSMOE_PATH]; /* held out, in the place of a share of the data */
     char out[DSMOE_PATH];
     char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
+    char chat_form[32];         /* of conversations; "": the model's own */
+    char train_on[16];          /* of conversations: "answers", "all" */
+    char too_long[16];          /* conversations: "cut", "drop" */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
@@ -1233,8 +1445,17 @@ typedef struct dsmoe_run_settings {
     double bias_speed; /* of models whose topk_method is noaux_tc; 0: the bias stays as it is */
     double init_std;   /* -1: the configuration's initializer_range */
     bool recompute;
+    char train[16]; /* what of `init` is trained: "all", "experts" or "lora" (dsmoe_train_what) */
+    int64_t rank;   /* of low-rank additions, and the rest of dsmoe_tuning */
+    double alpha;
+    bool rslora;
+    char targets[512];
+    char expert_score[8]; /* "gate" or "token": how experts are chosen, */
+    double expert_share;  /* and up to which sum; -1: the paper's; */
+    char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
+    double memory;            /* GB that training a part may take; 0: what can be had */
     int64_t seed;
-    double held_out;
+    double held_out;                    /* not looked at if there are eval_data */
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */
     int64_t patience; /* ends when so many evaluations in a row were not better; 0: never */
     int64_t sample_every, sample_tokens; /* 0: never */
@@ -1259,7 +1480,16 @@ typedef enum dsmoe_run_event_kind {
     DSMOE_RUN_CHECKPOINT, /* path */
     DSMOE_RUN_SKIP,       /* a step was skipped: text says why */
     DSMOE_RUN_MESSAGE,    /* text for the user */
+    DSMOE_RUN_SEQUENCE,   /* one of the first training sequences, in `sequence` */
 } dsmoe_run_event_kind;
+
+/* What show_data asks for. */
+typedef struct dsmoe_run_sequence {
+    const dsmoe_tokenizer *tokenizer; /* NULL: the data are tokens */
+    const dsmoe_batch *batch;         /* this sequence alone */
+    int64_t length;                   /* places in it */
+    int64_t number, total;            /* of those that are shown, from 1 on */
+} dsmoe_run_sequence;
 
 typedef struct dsmoe_run_event {
     dsmoe_run_event_kind kind;
@@ -1278,18 +1508,23 @@ typedef struct dsmoe_run_event {
     double tokens_per_s, seconds_left; /* of the last few steps */
     int64_t n_skipped;
     double held_out_loss, best_loss;
+    const dsmoe_run_sequence *sequence;
 } dsmoe_run_event;
 
 typedef struct dsmoe_run_options {
     const char *resume; /* a run's folder to go on with, with the settings it has; or NULL */
     /* With resume: keys of the settings (as in settings.json) that the caller gives and that hold from
      * now on; the others are not looked at. What decides the model's shape and the order of the data
-     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out) cannot change:
+     * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out, chat_form, train_on,
+     * too_long) cannot change:
      * another value is refused. */
     const char *const *given;
     int n_given;
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
     const char *(*setting_name)(const char *key);
+    int64_t
+        show_data; /* not 0: tells so many of the first training sequences, and ends; nothing is trained, and a new
+                           run's folder is as it was before */
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     double
         time_limit; /* end with a checkpoint after the step in which it passes, in seconds since the

@@ -59,10 +59,14 @@ echo "the plugin passes on 1 to 4 ranks"
 limit=20
 for n in 2 3 4; do
     fails 137 "signal 9" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" kill
+    fails 1 "rank $((n - 1)) on .* has given no sign of life for 3 seconds, and rank [0-9]* on .* waits" "$n" \
+        "$build/tests/test_mpi" "$build/dsmoe_mpi.so" stop
     fails 1 "is out of step" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" step
     fails 1 "has ended while" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" leave
 done
-echo "a rank that dies, leaves or is out of step ends the job"
+passes 3 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" long
+passes 3 "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" long
+echo "a rank that dies, is stopped, leaves or is out of step ends the job; one that only takes long does not"
 
 # ---- a command that joins ranks ----------------------------------------------------------------
 prints() { # the whole standard output
@@ -113,20 +117,21 @@ fails_once 1 "^dsmoe generate: $model: there is no tokenizer" 3 "$build/dsmoe" g
 fails_once 1 "^dsmoe generate: the prompt is empty" 3 "$build/dsmoe" generate -m "$model" --ids -p ""
 fails_once 2 "^dsmoe generate: --kv-type must be" 3 "$build/dsmoe" generate -m "$model" --ids -p 1 --kv-type q
 
-rank_pid() { # rank
+rank_pid() { # rank, a word of its command
     for process in /proc/[0-9]*; do
-        tr '\0' '\n' <"$process/cmdline" | grep -qx -- "$model" || continue
+        tr '\0' '\n' <"$process/cmdline" | grep -qx -- "$2" || continue
         tr '\0' '\n' <"$process/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "${process#/proc/}"
     done 2>/dev/null || true
 }
 interrupted() { # signal, rank or mpirun, exit code that is expected
     : >"$scratch/out"
-    (run 3 "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 30000 -c 32000 --ignore-eos --temp 1
+    (run 3 "$build/dsmoe" generate -m "$model" --ids -p "$ids" -n 30000 -c 32000 --ignore-eos --temp 1 \
+        --peer-timeout 3
         echo "$status" >"$scratch/status") &
     job=$!
     until [ -s "$scratch/out" ]; do sleep 0.1; done
-    pid=$(rank_pid "${2#mpirun}")
-    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0)/stat")
+    pid=$(rank_pid "${2#mpirun}" "$model")
+    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0 "$model")/stat")
     kill "-$1" "$pid"
     wait "$job"
     what="generate, $1 to $2,"
@@ -138,6 +143,8 @@ interrupted INT 0 130
 interrupted USR1 mpirun 130
 interrupted INT 2 130
 grep -q "^dsmoe generate: layer [0-9]*: rank 2 on .*: it was told to stop$" "$scratch/err" || fail "$what does not tell"
+interrupted STOP 1 1
+grep -q "rank 1 on .* has given no sign of life for 3 seconds" "$scratch/err" || fail "$what does not tell"
 echo "generate divides a model over ranks, and ends on all of them"
 
 
@@ -182,6 +189,23 @@ passes 4 "$build/dsmoe" train --resume "$scratch/parts" --quiet
 same parts
 echo "1 to 4 ranks, data or experts divided, stopped and resumed: the same checkpoints"
 
+# Ranks that do not fit together, and one that has too little memory: a line, and nothing that is left.
+refused() { # what it must tell, options of the first rank's mpirun or "", what the other rank runs first, the options
+    first=$2 before=$3 words=$1
+    shift 3
+    # shellcheck disable=SC2086
+    fails_once 1 "$words" 1 $first "$build/dsmoe" train "$@" --out "$scratch/refused" : \
+        -np 1 sh -c "$before"' exec "$@"' sh "$build/dsmoe" train "$@" --out "$scratch/refused"
+    [ ! -e "$scratch/refused" ] || fail "$what leaves a run"
+}
+if ! "$build/dsmoe" --version | grep -q scalar; then
+    # shellcheck disable=SC2086
+    refused "rank 1 on .* uses .* kernels, rank 0 on .* uses scalar" "-x DSMOE_KERNELS=scalar" "" $shape
+fi
+# shellcheck disable=SC2086
+refused "^dsmoe train: rank 1 on .* memory" "" "ulimit -v 500000;" $shape --hidden 512 --moe 512 --layers 6 --routed 16 -t 1
+echo "ranks that do not fit together are refused"
+
 # A rank that is killed ends the job, whose run goes on to the same bits.
 # shellcheck disable=SC2086
 (sleep 1; pkill -9 -f "$scratch/killed" -n || true) &
@@ -192,3 +216,28 @@ if [ -f "$scratch/killed/settings.json" ]; then
     same killed
 fi
 echo "a killed rank costs nothing"
+
+# Signals that end training while it goes on. What it says, it says once, and --resume takes what it left.
+disturbed() { # signal, rank or mpirun, exit code that is expected, what it must tell
+    # shellcheck disable=SC2086
+    (run 3 "$build/dsmoe" train $shape --steps 100000 --keep 2 --out "$scratch/disturbed" --peer-timeout 3
+        echo "$status" >"$scratch/status") &
+    job=$!
+    until [ -e "$scratch/disturbed/latest" ]; do sleep 0.1; done
+    pid=$(rank_pid "${2#mpirun}" "$scratch/disturbed")
+    [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0 "$scratch/disturbed")/stat")
+    kill "-$1" "$pid"
+    wait "$job"
+    what="training, $1 to $2,"
+    [ "$(cat "$scratch/status")" = "$3" ] || fail "$what ended with $(cat "$scratch/status") instead of $3"
+    [ "$(cat "$scratch/out" "$scratch/err" | grep -c "$4")" = 1 ] || fail "$what does not tell once: $4"
+    passes 2 "$build/dsmoe" train --resume "$scratch/disturbed" --stop-after 1 --quiet
+    rm -rf "$scratch/disturbed"
+}
+disturbed STOP 0 1 "^dsmoe train: rank 0 on .* has given no sign of life for 3 seconds"
+disturbed STOP 2 1 "^dsmoe train: rank 2 on .* has given no sign of life for 3 seconds"
+disturbed USR1 mpirun 130 "^stopped after step .*, saved as"
+disturbed INT 0 130 "^stopped after step .*, saved as"
+disturbed INT 2 130 "^dsmoe train: rank 2 on .*: it was told to stop$"
+disturbed TERM 1 130 "^dsmoe train: rank 1 on .*: it was told to stop$"
+echo "a rank that is stopped ends the job; one that is told to end saves first"

@@ -182,6 +182,28 @@ chat "/load $scratch/none.json
 /load /dev/zero"
 says "$scratch/none.json" "$scratch: is not a file" "/dev/zero: is not a file"
 
+# ---- the form of conversations: the model's template, or a name
+cp -r "$model" "$scratch/strange"
+sed 's/^{/{"chat_template": "{{ messages }}",/' "$data/text_cli/tokenizer_config.json" \
+    >"$scratch/strange/tokenizer_config.json"
+run 1 chat -m "$scratch/strange" -n 5 --quiet
+one_message "chat_template is none of the known ones" "moonlight, chatml, alpaca and none" "(--chat-form)"
+run 0 chat -m "$scratch/strange" -n 5 --quiet --chat-form alpaca
+run 1 chat -m "$model" -n 5 --quiet --chat-form vicuna
+one_message "no chat form \"vicuna\"" deepseek
+run 1 chat -m "$model" -n 5 --quiet --chat-form chatml
+one_message "needs the token <|im_start|>"
+run 2 chat --url http://127.0.0.1:9 --chat-form alpaca
+usage "--chat-form" "--url"
+run 1 serve -m "$scratch/strange" --port 0
+says "chat_template is none of the known ones" "(--chat-form)"
+chat "hello" -s 3
+cp "$out" "$scratch/as-it-is"
+chat "hello" -s 3 --chat-form DeepSeek
+cmp -s "$out" "$scratch/as-it-is" || complain "deepseek is not the form of a model without a template"
+chat "hello" -s 3 --chat-form none
+! cmp -s "$out" "$scratch/as-it-is" || complain "another form makes no difference"
+
 # ---- the others
 chat "/help"
 says /help /regen /undo /reset "/save FILE" "/save --force FILE" "/load FILE" /quit

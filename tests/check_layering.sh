@@ -29,10 +29,11 @@ may_include peers base
 may_include moe base kernels peers
 may_include model base formats kernels peers moe
 may_include report base formats
-may_include engine base kernels moe model
-may_include convert base formats kernels text moe model engine
-may_include train base formats kernels text peers moe model engine report
-may_include study base moe engine train
+may_include adapt base formats kernels text moe model
+may_include engine base kernels moe model adapt
+may_include convert base formats kernels text moe model adapt engine
+may_include train base formats kernels text peers moe model adapt engine report
+may_include study base formats kernels moe model engine train
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
@@ -41,7 +42,7 @@ may_include cli serve peers # the plugin that joins ranks is the command's to lo
 # a room that is not in the list above would go unchecked
 for room in */; do
     case ${room%/} in
-    base | kernels | formats | text | peers | moe | model | engine | convert | train | study | report | probe | verify | serve | cli) ;;
+    base | kernels | formats | text | peers | moe | model | adapt | engine | convert | train | study | report | probe | verify | serve | cli) ;;
     *) complain "$room" "a room without a rule in tests/check_layering.sh" ;;
     esac
 done

@@ -36,7 +36,7 @@ chat : -m
 chat -m M --temp warm : --temp
 train : --data
 train --data T : --out
-train --data T --out x --preset huge : --preset tiny, 2b or 16b
+train --data T --out x --preset huge : --preset tiny, 2b, 16b, tiny-v2, tiny-v3, v2-lite or moonlight
 train --data T --out x --schedule linear : --schedule step, cosine or constant
 train --data T --out x --init M --config M : --config
 train --resume= : --resume
@@ -88,7 +88,7 @@ init : --preset
 init --preset tiny : folder .gguf
 init --config= x : --config empty
 init --preset tiny --tokenizer= x : --tokenizer empty
-init --preset huge x : --preset tiny, 2b or 16b
+init --preset huge x : --preset tiny, 2b, 16b, tiny-v2, tiny-v3, v2-lite or moonlight
 init --preset tiny --type q8 x.gguf : --type q8_0
 init --preset tiny --type q8_0 x : --type f32, f16 or bf16
 convert : SRC DST
@@ -100,6 +100,12 @@ quantize M x --type q8_0 : .gguf
 quantize M x.gguf --type q4km : --type q4_k_m
 quantize M x.gguf --type f16 --imatrix G : --imatrix
 quantize M x.gguf --type q8_0 --imatrix= : --imatrix empty
+merge : BASE ADAPTER OUT
+merge M G x --type q9 : --type
+merge M G x --scale much : --scale
+eval -m M --tasks= : --tasks empty
+generate -m M -p a --lora= : --lora empty
+generate -m M -p a --lora x:y : --lora number
 imatrix : -m
 imatrix -m M : -f
 imatrix -m M -f T : -o
@@ -225,7 +231,7 @@ usage "'help'"
 
 # ---- every help has an example, fits a terminal and is written in plain words
 for command in demo generate chat train report eval ablate inspect tokenize detokenize tokenizer \
-    "tokenizer train" init convert quantize imatrix plan verify bench "bench layer" "bench model" \
+    "tokenizer train" init convert merge quantize imatrix plan verify bench "bench layer" "bench model" \
     "bench train"; do
     # shellcheck disable=SC2086  # several arguments
     run 0 help $command

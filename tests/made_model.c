@@ -282,26 +282,64 @@ static FILE *create_file(const char *folder, const char *name)
     return file;
 }
 
+/* What the paper's model does not have. */
+static void write_latent_keys(const dsmoe_config *c, FILE *file)
+{
+    static const char *const methods[] = {"greedy", "group_limited_greedy", "noaux_tc"};
+    fprintf(
+        file,
+        ",\"kv_lora_rank\":%d,\"qk_nope_head_dim\":%d,\"qk_rope_head_dim\":%d,\"v_head_dim\":%d,"
+        "\"scoring_func\":\"%s\",\"topk_method\":\"%s\",\"routed_scaling_factor\":%.17g",
+        (int)c->kv_lora_rank, (int)c->qk_nope_head_dim, (int)c->qk_rope_head_dim,
+        (int)c->v_head_dim, c->scoring_func == DSMOE_SCORING_SIGMOID ? "sigmoid" : "softmax",
+        methods[c->topk_method], c->routed_scaling_factor);
+    if (c->q_lora_rank > 0)
+        fprintf(file, ",\"q_lora_rank\":%d", (int)c->q_lora_rank);
+    else
+        fprintf(file, ",\"q_lora_rank\":null");
+    if (c->n_group > 0)
+        fprintf(file, ",\"n_group\":%d,\"topk_group\":%d", (int)c->n_group, (int)c->topk_group);
+}
+
+static void write_rope_scaling(const dsmoe_config *c, FILE *file)
+{
+    static const char *const types[] = {[DSMOE_ROPE_LINEAR] = "linear",
+                                        [DSMOE_ROPE_DYNAMIC] = "dynamic",
+                                        [DSMOE_ROPE_YARN] = "yarn"};
+    fprintf(file, ",\"rope_scaling\":{\"type\":\"%s\",\"factor\":%.17g", types[c->rope_scaling],
+            c->rope_scaling_factor);
+    if (c->rope_scaling == DSMOE_ROPE_YARN)
+        fprintf(file,
+                ",\"original_max_position_embeddings\":%d,\"beta_fast\":%.17g,\"beta_slow\":%.17g,"
+                "\"mscale\":%.17g,\"mscale_all_dim\":%.17g",
+                (int)c->original_max_position_embeddings, c->beta_fast, c->beta_slow, c->mscale,
+                c->mscale_all_dim);
+    fprintf(file, "}");
+}
+
 static void write_config(const dsmoe_config *c, const char *folder)
 {
-    static const char *const types[] = {"", "linear", "dynamic"};
+    static const char *const families[][2] = {
+        [DSMOE_DEEPSEEK] = {"DeepseekForCausalLM", "deepseek"},
+        [DSMOE_DEEPSEEK_V2] = {"DeepseekV2ForCausalLM", "deepseek_v2"},
+        [DSMOE_DEEPSEEK_V3] = {"DeepseekV3ForCausalLM", "deepseek_v3"},
+    };
     FILE *file = create_file(folder, "config.json");
-    fprintf(file,
-            "{\"architectures\":[\"DeepseekForCausalLM\"],\"model_type\":\"deepseek\","
-            "\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":%d,"
-            "\"moe_intermediate_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
-            "\"num_key_value_heads\":%d,\"moe_layer_freq\":%d,\"first_k_dense_replace\":%d,"
-            "\"max_position_embeddings\":%d",
-            (int)c->vocab_size, (int)c->hidden_size, (int)c->intermediate_size,
-            (int)c->moe_intermediate_size, (int)c->num_hidden_layers, (int)c->num_attention_heads,
-            (int)c->num_key_value_heads, (int)c->moe_layer_freq, (int)c->first_k_dense_replace,
-            (int)c->max_position_embeddings);
+    fprintf(
+        file,
+        "{\"architectures\":[\"%s\"],\"model_type\":\"%s\",\"vocab_size\":%d,\"hidden_size\":%d,\"intermediate_size\":%d,"
+        "\"moe_intermediate_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
+        "\"num_key_value_heads\":%d,\"moe_layer_freq\":%d,\"first_k_dense_replace\":%d,"
+        "\"max_position_embeddings\":%d",
+        families[c->model_type][0], families[c->model_type][1], (int)c->vocab_size,
+        (int)c->hidden_size, (int)c->intermediate_size, (int)c->moe_intermediate_size,
+        (int)c->num_hidden_layers, (int)c->num_attention_heads, (int)c->num_key_value_heads,
+        (int)c->moe_layer_freq, (int)c->first_k_dense_replace, (int)c->max_position_embeddings);
     if (c->n_routed_experts > 0)
         fprintf(file, ",\"n_routed_experts\":%d,\"num_experts_per_tok\":%d,\"n_shared_experts\":%d",
                 (int)c->n_routed_experts, (int)c->num_experts_per_tok, (int)c->n_shared_experts);
-    if (c->rope_scaling != DSMOE_ROPE_NONE)
-        fprintf(file, ",\"rope_scaling\":{\"type\":\"%s\",\"factor\":%.17g}",
-                types[c->rope_scaling], c->rope_scaling_factor);
+    if (c->rope_scaling != DSMOE_ROPE_NONE) write_rope_scaling(c, file);
+    if (c->kv_lora_rank > 0) write_latent_keys(c, file);
     fprintf(file,
             ",\"norm_topk_prob\":%s,\"attention_bias\":%s,\"tie_word_embeddings\":%s,"
             "\"seq_aux\":%s,\"aux_loss_alpha\":%.17g,\"rms_norm_eps\":%.17g,"

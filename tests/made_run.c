@@ -180,6 +180,18 @@ static void put_end(FILE *text, const void *context)
             run->done == run->n_steps ? "true" : "false");
 }
 
+/* Biases that grow apart and then stay. */
+static void put_bias(metrics *m, const made_run *run, int64_t step)
+{
+    metrics_range ranges[128];
+    for (int64_t l = 0; l < run->n_layers; l++) {
+        double share = 1 - exp(-4.0 * (double)step / (double)run->n_steps);
+        float spread = (float)(0.1 * share / (double)(l + 1));
+        ranges[l] = (metrics_range){-spread, 2 * spread};
+    }
+    assert_int_equal(metrics_put_bias(m, step, ranges, run->n_layers, NULL), 0);
+}
+
 void made_run_write(const char *folder, const made_run *run)
 {
     metrics *m;
@@ -189,6 +201,7 @@ void made_run_write(const char *folder, const made_run *run)
     for (int64_t step = run->log_every; step <= run->done; step += run->log_every) {
         put_step(m, run, step, &n_skipped);
         if (run->load_every && step % run->load_every == 0) put_load(m, run, step);
+        if (run->biases && step % run->load_every == 0) put_bias(m, run, step);
         if (run->eval_every && step % run->eval_every == 0) put_eval(m, run, step);
         if (run->sample_every && step % run->sample_every == 0) put_sample(m, run, step);
     }

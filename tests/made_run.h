@@ -10,7 +10,8 @@ typedef struct made_run {
     int64_t log_every, eval_every, load_every, sample_every;
     int64_t n_layers, n_experts;
     int n_kinds;
-    bool skips; /* a few steps are skipped */
+    bool skips;  /* a few steps are skipped */
+    bool biases; /* the gates balance by a bias */
 } made_run;
 
 /* FOLDER/metrics.jsonl through the functions that a real run calls. The clock is a made-up one. */

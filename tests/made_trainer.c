@@ -117,8 +117,10 @@ dsmoe_batch_losses run_batch(dsmoe_trainer *trainer, const made_batch *batch)
 {
     dsmoe_error error = {0};
     dsmoe_batch_losses losses;
-    must(dsmoe_trainer_backward(trainer, batch->tokens, batch->targets, &losses, &error), &error,
-         "a batch");
+    must(dsmoe_trainer_backward(trainer,
+                                &(dsmoe_batch){.tokens = batch->tokens, .targets = batch->targets},
+                                &losses, &error),
+         &error, "a batch");
     return losses;
 }
 

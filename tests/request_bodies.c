@@ -18,7 +18,13 @@ int open_limits(void **state)
         print_error("%s\n", error.message);
         return -1;
     }
+    const dsmoe_chat_form *form;
+    if (dsmoe_chat_form_find(tokenizer, NULL, &form, &error) != DSMOE_OK) {
+        print_error("%s\n", error.message);
+        return -1;
+    }
     limits = (request_limits){.tokenizer = tokenizer,
+                              .chat_form = form,
                               .vocab_size = VOCABULARY,
                               .n_ctx = CONTEXT,
                               .model = "tiny",

@@ -67,6 +67,7 @@ static void see(void *context, const dsmoe_run_event *e)
         assert_true(e->what && e->done <= e->total);
         if (w->stop_measuring_at == e->step && strstr(e->what, "held-out")) w->wants_end = true;
         break;
+    case DSMOE_RUN_SEQUENCE: break;
     }
 }
 

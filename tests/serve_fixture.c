@@ -10,6 +10,7 @@
 
 static dsmoe_model *model;
 static dsmoe_tokenizer *tokenizer;
+static dsmoe_engine_options with_adapters;
 
 static void must(dsmoe_status status, const dsmoe_error *error)
 {
@@ -51,6 +52,13 @@ int remove_served_model(void **state)
     return remove_directory(state);
 }
 
+const dsmoe_model *served_model(void) { return model; }
+
+void serve_adapters(const dsmoe_adapter *const *adapters, int n)
+{
+    with_adapters = (dsmoe_engine_options){.adapters = adapters, .n_adapters = n};
+}
+
 server_options served_options(void)
 {
     server_options o = server_options_default();
@@ -67,7 +75,13 @@ server *start_server(const server_options *options)
     server *s;
     dsmoe_error error;
     must(server_start(options, &s, &error), &error);
-    server_model served = {model, tokenizer, dsmoe_sampler_options_default()};
+    server_model served = {
+        .model = model,
+        .tokenizer = tokenizer,
+        .sampling = dsmoe_sampler_options_default(),
+        .adapters = with_adapters,
+    };
+    if (tokenizer) must(dsmoe_chat_form_find(tokenizer, NULL, &served.chat_form, &error), &error);
     /* Byte 0 is text for the model, but not for the reader of JSON here. */
     static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
     served.sampling.logit_bias = &no_nul;

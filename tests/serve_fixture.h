@@ -17,6 +17,10 @@
 int make_served_model(void **state);
 int remove_served_model(void **state);
 
+/* The model; and adapters of it that servers which are started from now on have (0: none). */
+const dsmoe_model *served_model(void);
+void serve_adapters(const dsmoe_adapter *const *adapters, int n);
+
 /* On a port of its own, over two threads, four texts of at most 256 tokens; a test may change that. */
 server_options served_options(void);
 server *start_server(const server_options *options);

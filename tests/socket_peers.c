@@ -25,6 +25,8 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "peers/peers.h"
+#include "peers/watch.h"
 
 enum call_kind { AGREE = 1, BROADCAST, GATHER, EXCHANGE };
 static const char *const kind_names[] = {"?", "agree", "broadcast", "gather", "exchange"};
@@ -51,6 +53,7 @@ typedef struct board {
     _Atomic int
         first_lost; /* the first rank that another one missed, plus one: others follow it into death */
     _Atomic int64_t n_calls[SOCKET_PEERS_MAX];
+    _Atomic int64_t n_signs[SOCKET_PEERS_MAX]; /* of life */
 } board;
 
 typedef struct table {
@@ -64,6 +67,9 @@ typedef struct table {
     enum call_kind kind; /* of the call at work; 0: none */
     uint64_t call;       /* its number */
     dsmoe_error lost;    /* status OK as long as all is well */
+    watch watch;
+    double heard[SOCKET_PEERS_MAX];
+    int64_t n_heard[SOCKET_PEERS_MAX]; /* signs of each rank */
 } table;
 
 /* ---- going wrong ----------------------------------------------------------------------------- */
@@ -106,12 +112,18 @@ static size_t chop(table *t, size_t size)
 }
 
 /* The one that was missed first is to blame: this one may have left because of it. */
-static void lose(table *t, int rank)
+static int first_lost(table *t, int rank)
 {
     int first = 0;
     if (atomic_compare_exchange_strong(&t->shared->first_lost, &first, rank + 1)) first = rank + 1;
-    status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d is lost", first - 1,
-                host_of(t->options, first - 1));
+    return first - 1;
+}
+
+static void lose(table *t, int rank)
+{
+    int first = first_lost(t, rank);
+    status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d is lost", first,
+                host_of(t->options, first));
 }
 
 /* Where the next bytes of a message lie, and how many in one piece. */
@@ -174,6 +186,7 @@ static bool pull(table *t, int rank)
         return false;
     }
     l->in.done += (size_t)got;
+    watch_hear(&t->watch, rank);
     if (l->in.done == sizeof(header)) check_header(t, rank);
     l->in.is_due = !is_whole(&l->in);
     return true;
@@ -236,22 +249,39 @@ static bool is_under_way(const table *t)
     return false;
 }
 
-static void lose_patience(table *t)
+/* ---- signs of life, on the board ------------------------------------------------------------- */
+
+static void show_life(table *t)
 {
-    int rank = 0;
-    while (!t->wires[rank].in.is_due && !t->wires[rank].out.is_due) rank++;
-    status_fail(&t->lost, DSMOE_ERROR_PEER, "rank %d on machine%d has been silent for %g seconds",
-                rank, host_of(t->options, rank), t->options->patience);
+    if (watch_owes_sign(&t->watch, clock_seconds()))
+        atomic_fetch_add(&t->shared->n_signs[t->rank], 1);
+}
+
+/* Of a rank that waits: its own signs, those of others, and whether one that is waited for has given none. */
+static void watch_over(table *t)
+{
+    watch_look(&t->watch, clock_seconds());
+    show_life(t);
+    for (int i = 0; i < t->size && t->lost.status == DSMOE_OK; i++) {
+        int64_t n = atomic_load(&t->shared->n_signs[i]);
+        if (n != t->n_heard[i]) watch_hear(&t->watch, i);
+        t->n_heard[i] = n;
+        bool is_awaited = t->wires[i].in.is_due || t->wires[i].out.is_due;
+        if (!is_awaited || !watch_is_silent(&t->watch, i)) continue;
+        first_lost(t, i);
+        status_fail(&t->lost, DSMOE_ERROR_PEER,
+                    "rank %d on machine%d has given no sign of life for %g seconds", i,
+                    host_of(t->options, i), t->watch.patience);
+    }
 }
 
 static dsmoe_status finish(table *t, dsmoe_error *error)
 {
-    double patience = t->options->patience, since = clock_seconds();
-    int timeout = patience > 0 ? (int)(1000 * patience) + 1 : -1;
+    bool watches = t->watch.patience > 0;
+    watch_begin_wait(&t->watch, clock_seconds());
     while (t->lost.status == DSMOE_OK && is_under_way(t)) {
-        if (move(t, timeout)) since = clock_seconds();
-        if (t->lost.status == DSMOE_OK && patience > 0 && clock_seconds() - since > patience)
-            lose_patience(t);
+        move(t, watches ? 5 : -1);
+        if (watches && t->lost.status == DSMOE_OK) watch_over(t);
     }
     t->kind = 0;
     return t->lost.status == DSMOE_OK ? DSMOE_OK : failure(t, error);
@@ -317,6 +347,7 @@ static void socket_poll(void *context)
 {
     table *t = context;
     if (t->kind && t->lost.status == DSMOE_OK) move(t, 0);
+    show_life(t);
 }
 
 /* ---- processes ------------------------------------------------------------------------------- */
@@ -375,17 +406,21 @@ static void run_rank(int rank, int n, pair_list ends, board *shared,
                          .exchange_begin = socket_exchange_begin,
                          .exchange_end = socket_exchange_end,
                          .poll = socket_poll};
+    watch_begin(&t->watch, options->patience, t->heard, n, clock_seconds());
+    peers_show_life(&peers);
     int exit_code = body(&peers, context);
+    peers_show_life(NULL);
     free(t);
     exit(exit_code); /* not _exit: the search for leaks is part of the test */
 }
 
-/* Waits for all; who takes too long is killed. */
-static void reap(int n, const pid_t pids[], double time_limit, socket_peers_end ends[])
+/* Waits for all; who takes too long is killed, and so is one that hangs when it is the last. */
+static void reap(int n, const pid_t pids[], const socket_peers_options *o, socket_peers_end ends[])
 {
-    double until = clock_seconds() + time_limit;
+    double until = clock_seconds() + (o->time_limit > 0 ? o->time_limit : 120);
     for (int left = n, ended[SOCKET_PEERS_MAX] = {0}; left > 0;) {
-        bool is_late = clock_seconds() > until;
+        bool is_alone = left == 1 && o->hangs_at_call > 0 && !ended[o->bad_rank];
+        bool is_late = clock_seconds() > until || is_alone;
         for (int i = 0; i < n; i++) {
             int how;
             if (ended[i]) continue;
@@ -425,7 +460,7 @@ bool socket_peers_run(int n_ranks, int (*body)(const dsmoe_peers *peers, void *c
         if (pids[i] == 0) run_rank(i, n_ranks, sockets, shared, options, body, context);
     }
     close_others(n_ranks, sockets, -1);
-    reap(n_ranks, pids, options->time_limit > 0 ? options->time_limit : 120, ends);
+    reap(n_ranks, pids, options, ends);
     bool all_well = true;
     for (int i = 0; i < n_ranks; i++) {
         ends[i].n_calls = atomic_load(&shared->n_calls[i]);

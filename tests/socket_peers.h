@@ -22,7 +22,8 @@ typedef struct socket_peers_options {
     int64_t hangs_at_call; /* or never comes back from it */
     int64_t
         dies_after_bytes; /* or kills itself after sending so many bytes, in the middle of a message */
-    double patience;   /* seconds without a byte after which a call fails; 0: it waits for ever */
+    double
+        patience; /* seconds without a sign of life after which a call fails; 0: it waits for ever */
     double time_limit; /* seconds until ranks that are still there are killed; 0: 120 */
 } socket_peers_options;
 

@@ -180,8 +180,8 @@ static void test_trainer_memory(void **state)
         for (int i = 0; i < 4; i++) {
             dsmoe_batch_losses losses;
             dsmoe_update update;
-            assert_int_equal(dsmoe_trainer_backward(trainer, tokens, targets, &losses, NULL),
-                             DSMOE_OK);
+            const dsmoe_batch batch = {.tokens = tokens, .targets = targets};
+            assert_int_equal(dsmoe_trainer_backward(trainer, &batch, &losses, NULL), DSMOE_OK);
             if (i % 2) assert_int_equal(dsmoe_trainer_update(trainer, 1e-3, &update, NULL), 0);
         }
         assert_int_equal(alloc_count(), before);

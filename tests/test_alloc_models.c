@@ -141,7 +141,10 @@ static dsmoe_status encode_chat(dsmoe_error *error)
     static const dsmoe_message messages[] = {{"user", "Hello"}, {"assistant", "Well?"}};
     int32_t *ids = NULL;
     size_t n_ids;
-    dsmoe_status status = dsmoe_chat_encode(tokenizer, messages, 2, true, &ids, &n_ids, error);
+    const dsmoe_chat_form *form;
+    assert_int_equal(dsmoe_chat_form_find(tokenizer, "deepseek", &form, NULL), DSMOE_OK);
+    dsmoe_status status =
+        dsmoe_chat_encode(tokenizer, form, messages, 2, true, &ids, &n_ids, error);
     assert_true((status == DSMOE_OK) == (ids != NULL));
     free(ids);
     return status;

@@ -581,6 +581,58 @@ static void test_resize(void **state)
     assert_int_equal(dsmoe_config_resize(NULL, &sizes, &error), DSMOE_ERROR_ARGUMENT);
 }
 
+/* Those of latent attention, for models that have it. */
+static void test_resize_latent(void **state)
+{
+    (void)state;
+    dsmoe_config config, before;
+    dsmoe_error error;
+    dsmoe_model_sizes sizes = dsmoe_model_sizes_default();
+    assert_int_equal(dsmoe_config_preset("tiny-v3", &config, NULL), DSMOE_OK);
+    sizes.kv_lora_rank = 24;
+    sizes.q_lora_rank = 0;
+    sizes.qk_nope_head_dim = 10;
+    sizes.qk_rope_head_dim = 6;
+    sizes.v_head_dim = 7;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+    assert_int_equal(config.kv_lora_rank, 24);
+    assert_int_equal(config.q_lora_rank, 0);
+    assert_int_equal(config.qk_nope_head_dim, 10);
+    assert_int_equal(config.qk_rope_head_dim, 6);
+    assert_int_equal(config.v_head_dim, 7);
+    before = config;
+    static const struct {
+        size_t at;
+        int64_t value;
+        const char *says;
+    } bad[] = {
+        {offsetof(dsmoe_model_sizes, kv_lora_rank), 0, "kv_lora_rank"},
+        {offsetof(dsmoe_model_sizes, qk_nope_head_dim), 0, "qk_nope_head_dim"},
+        {offsetof(dsmoe_model_sizes, qk_rope_head_dim), 7, "qk_rope_head_dim 7 is odd"},
+        {offsetof(dsmoe_model_sizes, v_head_dim), 0, "v_head_dim"},
+        {offsetof(dsmoe_model_sizes, num_key_value_heads), 2, "num_key_value_heads 2"},
+        {offsetof(dsmoe_model_sizes, n_routed_experts), 63, "n_group 8 does not divide"},
+        {offsetof(dsmoe_model_sizes, n_routed_experts), 8, "groups of 1 experts"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        sizes = dsmoe_model_sizes_default();
+        *(int64_t *)((char *)&sizes + bad[i].at) = bad[i].value;
+        if (dsmoe_config_resize(&config, &sizes, &error) != DSMOE_ERROR_CONFIG ||
+            !strstr(error.message, bad[i].says))
+            fail_msg("%s: \"%s\"", bad[i].says, error.message);
+        assert_memory_equal(&config, &before, sizeof config);
+    }
+    sizes = dsmoe_model_sizes_default();
+    sizes.n_routed_experts = 0; /* no experts, no groups of them */
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, NULL), DSMOE_OK);
+
+    assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);
+    sizes = dsmoe_model_sizes_default();
+    sizes.v_head_dim = 7;
+    assert_int_equal(dsmoe_config_resize(&config, &sizes, &error), DSMOE_ERROR_CONFIG);
+    assert_non_null(strstr(error.message, "model_type \"deepseek\""));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -592,7 +644,7 @@ int main(void)
         cmocka_unit_test(test_unsupported),  cmocka_unit_test(test_broken_files),
         cmocka_unit_test(test_truncated),    cmocka_unit_test(test_token_ids),
         cmocka_unit_test(test_rope_scaling), cmocka_unit_test(test_check),
-        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse),        cmocka_unit_test(test_resize_latent),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

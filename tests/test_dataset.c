@@ -62,7 +62,7 @@ static void test_wide_tokens(void **state)
     options.vocab_size = 100000;
     dsmoe_dataset *data = open_data(&options);
     int32_t inputs[4], targets[4];
-    dsmoe_dataset_train(data, 0, 1, inputs, targets);
+    dsmoe_dataset_train(data, 0, 1, inputs, targets, NULL);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(inputs[i], tokens[i]);
         assert_int_equal(targets[i], tokens[i + 1]);
@@ -280,7 +280,7 @@ static void test_epochs(void **state)
     bool held[N_WINDOWS] = {false};
     int32_t tokens[20 * LENGTH], targets[20 * LENGTH];
     int kinds[20];
-    assert_int_equal(dsmoe_dataset_held_out(data, 0, 19, tokens, targets, kinds), 19);
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, 19, tokens, targets, NULL, kinds), 19);
     for (int i = 0; i < 19; i++) {
         int window = window_of(N_TOKENS - 200, tokens + i * LENGTH, targets + i * LENGTH);
         assert_true(window < 19 && !held[window]);
@@ -291,7 +291,7 @@ static void test_epochs(void **state)
     for (int epoch = 0; epoch < 3; epoch++) {
         bool seen[N_WINDOWS] = {false};
         for (int i = 0; i < 80; i++) {
-            dsmoe_dataset_train(data, epoch * 80 + i, 1, tokens, targets);
+            dsmoe_dataset_train(data, epoch * 80 + i, 1, tokens, targets, NULL);
             int window = order[epoch][i] = window_of(0, tokens, targets);
             assert_true(window < 80 && !seen[window]);
             seen[window] = true;
@@ -301,11 +301,11 @@ static void test_epochs(void **state)
     }
     assert_true(n_same < 12 && n_in_order < 15); /* about 2 and 3 */
     /* Several at once, over the end of an epoch. */
-    dsmoe_dataset_train(data, 73, 20, tokens, targets);
+    dsmoe_dataset_train(data, 73, 20, tokens, targets, NULL);
     for (int i = 0; i < 20; i++)
         assert_int_equal(window_of(0, tokens + i * LENGTH, targets + i * LENGTH),
                          i < 7 ? order[0][73 + i] : order[1][i - 7]);
-    dsmoe_dataset_train(data, (int64_t)1 << 40, 1, tokens, targets); /* far beyond any run */
+    dsmoe_dataset_train(data, (int64_t)1 << 40, 1, tokens, targets, NULL); /* far beyond any run */
     window_of(0, tokens, targets);
     dsmoe_dataset_free(data);
 }
@@ -315,12 +315,12 @@ static void test_seeds(void **state)
     (void)state;
     dsmoe_dataset *a = open_numbers(1, 0.1), *b = open_numbers(2, 0.1), *c = open_numbers(1, 0.1);
     int32_t tokens[3][90 * LENGTH], targets[90 * LENGTH];
-    assert_int_equal(dsmoe_dataset_held_out(a, 0, 9, tokens[0], targets, NULL), 9);
-    assert_int_equal(dsmoe_dataset_held_out(b, 0, 9, tokens[1], targets, NULL), 9);
+    assert_int_equal(dsmoe_dataset_held_out(a, 0, 9, tokens[0], targets, NULL, NULL), 9);
+    assert_int_equal(dsmoe_dataset_held_out(b, 0, 9, tokens[1], targets, NULL, NULL), 9);
     assert_memory_equal(tokens[0], tokens[1], 9 * LENGTH * sizeof **tokens);
-    dsmoe_dataset_train(a, 0, 90, tokens[0], targets);
-    dsmoe_dataset_train(b, 0, 90, tokens[1], targets);
-    dsmoe_dataset_train(c, 0, 90, tokens[2], targets);
+    dsmoe_dataset_train(a, 0, 90, tokens[0], targets, NULL);
+    dsmoe_dataset_train(b, 0, 90, tokens[1], targets, NULL);
+    dsmoe_dataset_train(c, 0, 90, tokens[2], targets, NULL);
     assert_memory_not_equal(tokens[0], tokens[1], sizeof *tokens);
     assert_memory_equal(tokens[0], tokens[2], sizeof *tokens);
     assert_int_equal(dsmoe_dataset_get_info(a).hash, dsmoe_dataset_get_info(b).hash);
@@ -360,7 +360,7 @@ static void test_numbers_out_of_range(void **state)
         memset(tokens, 0xff, sizeof tokens);
         memset(targets, 0xff, sizeof targets);
         int64_t found =
-            dsmoe_dataset_held_out(data, cases[i].first, cases[i].n, tokens, targets, kinds);
+            dsmoe_dataset_held_out(data, cases[i].first, cases[i].n, tokens, targets, NULL, kinds);
         assert_int_equal(found, cases[i].found);
         for (int64_t k = 0; k < found * LENGTH; k++) assert_true(tokens[k] >= N_TOKENS - 100);
         for (int64_t k = found * LENGTH; k < 4 * LENGTH; k++)
@@ -368,14 +368,14 @@ static void test_numbers_out_of_range(void **state)
     }
     assert_int_equal(kinds[2], 7);
     tokens[0] = -1;
-    assert_int_equal(dsmoe_dataset_train(data, -1, 1, tokens, targets), 0);
-    assert_int_equal(dsmoe_dataset_train(data, 0, -1, tokens, targets), 0);
-    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX, 1, tokens, targets), 0);
+    assert_int_equal(dsmoe_dataset_train(data, -1, 1, tokens, targets, NULL), 0);
+    assert_int_equal(dsmoe_dataset_train(data, 0, -1, tokens, targets, NULL), 0);
+    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX, 1, tokens, targets, NULL), 0);
     assert_int_equal(tokens[0], -1);
-    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX - 1, 1, tokens, targets), 1);
+    assert_int_equal(dsmoe_dataset_train(data, INT64_MAX - 1, 1, tokens, targets, NULL), 1);
     dsmoe_dataset_free(data);
     data = open_numbers(0, 0);
-    assert_int_equal(dsmoe_dataset_held_out(data, 0, 1, tokens, targets, kinds), 0);
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, 1, tokens, targets, NULL, kinds), 0);
     dsmoe_dataset_free(data);
 }
 
@@ -398,7 +398,7 @@ static void test_kinds(void **state)
     int n = (int)dsmoe_dataset_get_info(data).n_held_out, kinds[100], n_prose = 0;
     assert_true(n >= 75 && n <= 85);
     int32_t tokens[100 * 5], targets[100 * 5];
-    assert_int_equal(dsmoe_dataset_held_out(data, 0, n, tokens, targets, kinds), n);
+    assert_int_equal(dsmoe_dataset_held_out(data, 0, n, tokens, targets, NULL, kinds), n);
     for (int i = 0; i < n; i++) {
         bool is_prose = tokens[i * 5 + 1] == 'c'; /* the first may be BOS or EOS */
         if (targets[i * 5] != 'a' && targets[i * 5] != 'c') continue;

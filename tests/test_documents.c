@@ -88,11 +88,33 @@ typedef struct gathered {
     int n, fail_at;
 } gathered;
 
+/* "{Us: …|Au: …*}": the beginning of the role's name, and a star after what is to be learnt. */
+static void gather_conversation(gathered *g, const document *d)
+{
+    const dialogue *c = d->conversation;
+    size_t length = 0, at = strlen(g->text);
+    assert_true(!d->text && !d->tokens && d->line > 0);
+    at += (size_t)snprintf(g->text + at, sizeof g->text - at, "%s{", c->is_plain ? "plain" : "");
+    for (size_t i = 0; i < c->n_messages; i++) {
+        const dialogue_message *m = &c->messages[i];
+        assert_int_equal(strlen(m->text), m->length);
+        length += m->length;
+        at += (size_t)snprintf(g->text + at, sizeof g->text - at, "%s%.1s: %s%s", i ? "|" : "",
+                               m->role, m->text, m->is_answer ? "*" : "");
+    }
+    snprintf(g->text + at, sizeof g->text - at, "}");
+    assert_int_equal(length, d->length);
+}
+
 static dsmoe_status gather(void *context, const document *d, dsmoe_error *error)
 {
     gathered *g = context;
     if (++g->n == g->fail_at) return status_fail(error, DSMOE_ERROR_ARGUMENT, "the visitor's own");
     size_t at = strlen(g->text);
+    if (d->conversation) {
+        gather_conversation(g, d);
+        return DSMOE_OK;
+    }
     assert_true(d->text ? d->length > 0 && !d->tokens : d->n_tokens > 0);
     if (d->text) snprintf(g->text + at, sizeof g->text - at, "[%.*s]", (int)d->length, d->text);
     for (size_t i = 0; !d->text && i < d->n_tokens; i++) {
@@ -486,11 +508,56 @@ static void test_json_lines(void **state)
                           "{\"instruction\":\"Add.\",\"input\":\"2 3\",\"output\":\"5\"}\n"
                           "{\"instruction\":\"Add.\",\"input\":\"\",\"output\":\"5\"}\n"
                           "{\"instruction\":\"Nothing to learn.\",\"output\":\"\"}\n");
-    assert_documents("b.jsonl", "[User: Add.\n\nAssistant: 5]"
-                                "[User: Add.\n\n2 3\n\nAssistant: 5]"
-                                "[User: Add.\n\nAssistant: 5]");
+    assert_documents("b.jsonl", "{u: Add.|a: 5*}"
+                                "{u: Add.\n2 3|a: 5*}"
+                                "{u: Add.|a: 5*}"
+                                "{u: Nothing to learn.|a: }");
     write_text("blank.jsonl", "\n\n \n");
     assert_documents("blank.jsonl", "");
+}
+
+/* Every form, with what may be in it. */
+static void test_conversations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *expected;
+    } cases[] = {
+        {"{\"prompt\":\"2+2=\",\"completion\":\"4\"}", "plain{u: 2+2=|a: 4*}"},
+        {"{\"prompt\":\"\",\"completion\":\"\"}", "plain{u: |a: }"},
+        {"{\"prompt\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
+         "\"content\":\"b\"},{\"role\":\"user\",\"content\":\"c\"}],"
+         "\"completion\":[{\"role\":\"assistant\",\"content\":\"d\"}]}",
+         "{u: a|a: b|u: c|a: d*}"},
+        {"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\","
+         "\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"a\"}],\"id\":[1,{}]}",
+         "{s: s|u: u|a: a*}"},
+        {"{\"prompt\":\"kept for search\",\"messages\":[{\"role\":\"assistant\","
+         "\"content\":\"a\"}]}",
+         "{a: a*}"},
+        {"{\"messages\":[]}", "{}"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"mask\":1},"
+         "{\"role\":\"assistant\",\"content\":\"b\",\"mask\":0},"
+         "{\"role\":\"assistant\",\"content\":\"c\",\"mask\":true},"
+         "{\"role\":\"user\",\"content\":\"d\",\"mask\":0},"
+         "{\"role\":\"assistant\",\"content\":\"\",\"mask\":null}]}",
+         "{a: a|a: b*|a: c|u: d|a: }"},
+        {"{\"conversations\":[{\"from\":\"human\",\"value\":\"h\"},{\"from\":\"gpt\","
+         "\"value\":\"g\"},{\"from\":\"user\",\"value\":\"u\"},{\"from\":\"assistant\","
+         "\"value\":\"a\"}],\"system\":\"s\"}",
+         "{s: s|u: h|a: g*|u: u|a: a*}"},
+        {"{\"conversations\":[{\"from\":\"system\",\"value\":\"s\"}],\"system\":null}", "{s: s}"},
+        {"{\"instruction\":\"i\",\"input\":null,\"output\":\"o\",\"system\":\"s\","
+         "\"history\":[[\"q\",\"r\"],[\"t\",\"\"]]}",
+         "{s: s|u: q|a: r*|u: t|a: |u: i|a: o*}"},
+        {"{\"instruction\":\"i\",\"input\":\"n\",\"output\":\"o\",\"history\":null}",
+         "{u: i\nn|a: o*}"},
+        {"{\"text\":\"t\",\"prompt\":\"p\",\"instruction\":\"i\"}", "[t]"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        write_text("c.jsonl", cases[i].line);
+        assert_documents("c.jsonl", cases[i].expected);
+    }
 }
 
 static void test_broken_lines(void **state)
@@ -507,17 +574,46 @@ static void test_broken_lines(void **state)
         {"{\"text\":\"\\u0000\"}", "NUL"},
         {"[\"text\"]", "must be an object, not an array"},
         {"\"text\"", "must be an object, not a string"},
-        {"{}", "neither \"text\" nor"},
-        {"{\"Text\":\"a\"}", "neither \"text\" nor"},
+        {"{}", "none of \"text\""},
+        {"{\"Text\":\"a\"}", "none of \"text\""},
         {"{\"text\":null}", "\"text\" must be a string, not null"},
         {"{\"text\":[\"a\"]}", "\"text\" must be a string, not an array"},
-        {"{\"instruction\":\"a\"}", "neither \"text\" nor"},
-        {"{\"output\":\"a\"}", "neither \"text\" nor"},
+        {"{\"instruction\":\"a\"}", "none of \"text\""},
+        {"{\"output\":\"a\"}", "none of \"text\""},
         {"{\"instruction\":\"a\",\"output\":5}", "\"output\" must be a string"},
         {"{\"instruction\":\"a\",\"input\":[],\"output\":\"b\"}", "\"input\" must be a string"},
+        {"{\"instruction\":null,\"output\":\"b\"}", "\"instruction\" is null"},
+        {"{\"instruction\":\"a\",\"output\":null}", "\"output\" is null"},
+        {"{\"instruction\":\"a\",\"output\":\"b\",\"history\":[[\"q\"]]}",
+         "entry 1 of \"history\" must be a pair of strings"},
+        {"{\"instruction\":\"a\",\"output\":\"b\",\"history\":[[\"q\",\"r\"],[\"q\",1]]}",
+         "entry 2 of \"history\""},
+        {"{\"instruction\":\"a\",\"output\":\"b\",\"history\":{}}", "\"history\" must be a list"},
+        {"{\"instruction\":\"a\",\"output\":\"b\",\"text\":\"c\"}",
+         "\"text\" and \"instruction\" in one line"},
+        {"{\"messages\":[],\"conversations\":[]}", "\"messages\" and \"conversations\" in one"},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}", "preferences is not supported"},
+        {"{\"prompt\":\"a\",\"completion\":[]}", "must both be strings or both be lists"},
+        {"{\"prompt\":null,\"completion\":\"\"}", "must both be strings or both be lists"},
+        {"{\"messages\":null}", "\"messages\" is null"},
+        {"{\"messages\":{\"role\":\"user\"}}", "\"messages\" must be a list, not an object"},
+        {"{\"messages\":[1]}", "message 1 of \"messages\": must be an object, not an integer"},
+        {"{\"messages\":[{\"content\":\"a\"}]}", "message 1 of \"messages\": no \"role\" in it"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":null}]}", "no \"content\" in it"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[]}]}", "\"content\" must be a string"},
+        {"{\"messages\":[{\"role\":7,\"content\":\"\"}]}", "\"role\" must be a string"},
+        {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}",
+         "\"role\" is \"tool\", not system, user or assistant"},
+        {"{\"messages\":[{\"role\":\"human\",\"content\":\"a\"}]}", "\"role\" is \"human\""},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"mask\":2}]}",
+         "\"mask\" must be 0 or 1"},
+        {"{\"conversations\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"observation\","
+         "\"value\":\"b\"}]}",
+         "message 2 of \"conversations\": \"from\" is \"observation\", not system, human or gpt"},
+        {"{\"conversations\":[{\"role\":\"user\",\"content\":\"a\"}]}", "no \"from\" in it"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
-        char lines[256];
+        char lines[512];
         snprintf(lines, sizeof lines, "%s%s\n%s", good, cases[i].line, good);
         assert_bad_line(lines, "line 3: ", cases[i].says);
     }
@@ -562,12 +658,25 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fresh, clear_directory)
     const struct CMUnitTest tests[] = {
-        TEST(test_folder_order_and_kinds), TEST(test_given_files),   TEST(test_many_kinds),
-        TEST(test_what_is_left_out),       TEST(test_links),         TEST(test_bad_bytes),
-        TEST(test_what_is_binary),         TEST(test_given_badly),   TEST(test_changing_files),
-        TEST(test_shrinking_file),         TEST(test_unreadable),    TEST(test_odd_names),
-        TEST(test_deep_folders),           TEST(test_text_files),    TEST(test_json_lines),
-        TEST(test_broken_lines),           TEST(test_visitor_fails), TEST(test_shards),
+        TEST(test_folder_order_and_kinds),
+        TEST(test_given_files),
+        TEST(test_many_kinds),
+        TEST(test_what_is_left_out),
+        TEST(test_links),
+        TEST(test_bad_bytes),
+        TEST(test_what_is_binary),
+        TEST(test_given_badly),
+        TEST(test_changing_files),
+        TEST(test_shrinking_file),
+        TEST(test_unreadable),
+        TEST(test_odd_names),
+        TEST(test_deep_folders),
+        TEST(test_text_files),
+        TEST(test_json_lines),
+        TEST(test_conversations),
+        TEST(test_broken_lines),
+        TEST(test_visitor_fails),
+        TEST(test_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

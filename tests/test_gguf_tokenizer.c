@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "formats/json.h"
+#include "formats/whole_file.h"
 #include "scratch.h"
+#include "text/gguf_pre_tokenizer.h"
 #include "text/gguf_tokenizer.h"
 #include "text/tokenizer.h"
 
@@ -288,6 +290,92 @@ static void test_texts(void **state)
     remove(copy);
 }
 
+/* ---- pre-tokenizers by name ------------------------------------------------------------------ */
+
+/* The pieces that are expected, one after the other. */
+typedef struct expected_pieces {
+    const json_node *list;
+    size_t next;
+    const char *name, *text;
+} expected_pieces;
+
+static dsmoe_status check_piece(void *context, const char *piece, size_t length, dsmoe_error *error)
+{
+    (void)error;
+    expected_pieces *e = context;
+    size_t n = 0;
+    const char *expected = "";
+    if (e->next < json_node_count(e->list))
+        expected = json_node_string(json_node_item(e->list, e->next), &n);
+    if (n != length || memcmp(expected, piece, n))
+        fail_msg("%s, \"%s\": piece %zu is \"%.*s\", not \"%s\"", e->name, e->text, e->next,
+                 (int)length, piece, expected);
+    e->next++;
+    return DSMOE_OK;
+}
+
+static void check_pieces(const dsmoe_tokenizer *t, const char *name, const json_node *cases)
+{
+    regex_scratch *scratch;
+    dsmoe_error error;
+    must(regex_scratch_create(&scratch, &error), &error);
+    for (size_t i = 0; i < json_node_count(cases); i++) {
+        const json_node *item = json_node_item(cases, i);
+        size_t length;
+        const char *text = json_node_string(json_node_member(item, "text"), &length);
+        expected_pieces e = {json_node_member(item, "pieces"), 0, name, text};
+        must(pre_tokenizer_run(&t->pre_tokenizer, scratch, text, length, check_piece, &e, &error),
+             &error);
+        assert_int_equal(e.next, json_node_count(e.list));
+    }
+    regex_scratch_free(scratch);
+}
+
+/* A tokenizer that is written again keeps the name. */
+static void check_name_is_kept(const char *name)
+{
+    char copy[320];
+    dsmoe_error error;
+    gguf_writer *writer;
+    gguf *file;
+    gguf_string pre = {0};
+    snprintf(copy, sizeof copy, "%s.copy", path);
+    remove(copy);
+    must(gguf_writer_create(copy, &writer, &error), &error);
+    must(gguf_tokenizer_write(path, MADE_TOKENS, writer, &error), &error);
+    end_file(writer);
+    must(gguf_open(copy, &file, &error), &error);
+    must(gguf_get_string(file, "tokenizer.ggml.pre", &pre, NULL, &error), &error);
+    assert_true(gguf_string_is(pre, name));
+    gguf_close(file);
+    remove(copy);
+}
+
+/* The public expressions, run by another engine (data/pre_tokenizer/pieces.json). */
+static void test_pre_tokenizers(void **state)
+{
+    (void)state;
+    whole_file data;
+    json_node *root;
+    dsmoe_error error;
+    must(whole_file_read(&data, TEST_DATA "/pre_tokenizer/pieces.json", 1 << 20, &error), &error);
+    must(json_node_parse(data.bytes, data.size, "pieces.json", &root, &error), &error);
+    assert_int_equal(n_gguf_pre_tokenizers, json_node_count(root));
+    for (size_t i = 0; i < n_gguf_pre_tokenizers; i++) {
+        const char *name = gguf_pre_tokenizers[i].name;
+        made_tokenizer m = plain_tokenizer();
+        m.pre = name;
+        dsmoe_tokenizer *t = open_made(&m);
+        const json_node *cases = json_node_member(root, name);
+        assert_true(cases && json_node_count(cases) > 20);
+        check_pieces(t, name, cases);
+        dsmoe_tokenizer_free(t);
+        check_name_is_kept(name);
+    }
+    json_node_free(root);
+    whole_file_free(&data);
+}
+
 static void test_no_tokenizer(void **state)
 {
     (void)state;
@@ -307,9 +395,10 @@ static void test_no_tokenizer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_released),   cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_other_cuts), cmocka_unit_test(test_small),
-        cmocka_unit_test(test_texts),      cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_released),     cmocka_unit_test(test_added_tokens),
+        cmocka_unit_test(test_other_cuts),   cmocka_unit_test(test_small),
+        cmocka_unit_test(test_texts),        cmocka_unit_test(test_pre_tokenizers),
+        cmocka_unit_test(test_no_tokenizer),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -34,8 +34,8 @@ static void test_kinds(void **state)
     m.model = "llama";
     must_fail(&m, "tokenizer.ggml.model \"llama\" is not supported, only \"gpt2\"");
     m = plain_tokenizer();
-    m.pre = "deepseek-coder";
-    must_fail(&m, "\"deepseek-coder\" is not supported, only \"deepseek-llm\"");
+    m.pre = "llama-bpe";
+    must_fail(&m, "\"llama-bpe\" is not supported, only \"deepseek-llm\"");
     m = plain_tokenizer();
     m.json = "{";
     must_fail(&m, "bad JSON");

@@ -82,7 +82,7 @@ static double plain_loss_of(const dsmoe_dataset *data, int64_t n)
     plain_loss p = {.targets = targets};
     dsmoe_error error = {0};
     for (int64_t i = 0; i < n; i++) {
-        dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL);
+        dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL, NULL);
         dsmoe_sequence *sequence = make_sequence(model, length, 64, 1);
         dsmoe_turn turn = {.sequence = sequence,
                            .tokens = tokens,
@@ -179,7 +179,7 @@ static void test_watch(void **state)
     int32_t tokens[LENGTH], targets[LENGTH];
     for (int i = 0; i < N_SEQUENCES; i++) {
         memset(&alone, 0, sizeof alone);
-        dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL);
+        dsmoe_dataset_held_out(data, i, 1, tokens, targets, NULL, NULL);
         dsmoe_sequence *sequence = make_sequence(model, LENGTH, LENGTH, 1);
         dsmoe_sequence_watch(sequence, see, &alone);
         prefill(sequence, tokens, LENGTH, NULL);
@@ -281,7 +281,7 @@ static void test_lost_cache(void **state)
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_OK);
     assert_int_equal(truncate(in_directory("data.cache"), 1024), 0);
-    dsmoe_dataset_train(data, 0, 1, tokens, targets); /* and not a signal */
+    dsmoe_dataset_train(data, 0, 1, tokens, targets, NULL); /* and not a signal */
     assert_int_equal(dsmoe_dataset_check(data, &error), DSMOE_ERROR_IO);
     assert_non_null(strstr(error.message, "data.cache: the file changed"));
     assert_int_equal(dsmoe_held_out_loss(model, data, NULL, &loss, &error), DSMOE_ERROR_IO);

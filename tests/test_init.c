@@ -148,7 +148,11 @@ static void test_presets(void **state)
     static const struct {
         const char *name;
         double total, active;
-    } presets[] = {{"tiny", 11.8e6, 3.6e6}, {"2b", 2.0e9, 0.32e9}, {"16b", 16.4e9, 2.83e9}};
+    } presets[] = {{"tiny", 11.8e6, 3.6e6},
+                   {"2b", 2.0e9, 0.32e9},
+                   {"16b", 16.4e9, 2.83e9},
+                   {"v2-lite", 15.7e9, 2.66e9},
+                   {"moonlight", 16.0e9, 2.9e9}};
     for (size_t i = 0; i < COUNT(presets); i++) {
         dsmoe_config config;
         dsmoe_model_plan plan;
@@ -161,7 +165,9 @@ static void test_presets(void **state)
     dsmoe_config config;
     dsmoe_error error = {0};
     assert_int_equal(dsmoe_config_preset("7b", &config, &error), DSMOE_ERROR_ARGUMENT);
-    assert_string_equal(error.message, "there is no preset '7b', only tiny, 2b, 16b, v2-lite and moonlight");
+    assert_string_equal(
+        error.message,
+        "there is no preset '7b', only tiny, 2b, 16b, tiny-v2, tiny-v3, v2-lite and moonlight");
     assert_int_equal(dsmoe_config_preset(NULL, &config, &error), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_config_preset("tiny", NULL, &error), DSMOE_ERROR_ARGUMENT);
 }
@@ -209,7 +215,8 @@ static void assert_survives(const dsmoe_config *config)
 static void test_config_round_trip(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tiny", "2b", "16b"};
+    static const char *const names[] = {"v2-lite", "moonlight", "tiny-v2", "tiny-v3",
+                                        "tiny",    "2b",        "16b"};
     dsmoe_config config;
     for (size_t i = 0; i < COUNT(names); i++) {
         assert_int_equal(dsmoe_config_preset(names[i], &config, NULL), DSMOE_OK);

@@ -125,30 +125,25 @@ static void test_long_context(void **state)
     dsmoe_model_free(model);
 }
 
-/* About 100 MB: all of it is there from the beginning, and no step takes more. */
-static void test_training(void **state)
+enum { LENGTH = 64, SEQUENCES = 4 };
+
+/* All of it is there from the beginning, and no step takes more. */
+static void check_training(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                           size_t least)
 {
-    (void)state;
-    enum { LENGTH = 64, SEQUENCES = 4 };
     static int32_t tokens[SEQUENCES * LENGTH] = {1, 20, 300, 4000};
-    dsmoe_config config;
-    dsmoe_trainer_options options = dsmoe_trainer_options_default();
     dsmoe_error error = {0};
-    assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);
-    config.num_hidden_layers = 2;
-    options.n_sequences = SEQUENCES;
-    options.sequence_length = LENGTH;
-    options.n_threads = 2;
-    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(&config, &options);
+    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(config, options);
     size_t stated = m.weights + m.gradients + m.moments + m.activations + m.workspace;
-    assert_true(stated > 80 * MEGABYTE && stated < 400 * MEGABYTE);
+    assert_true(stated > least && stated < 400 * MEGABYTE);
     resident before = measure();
     dsmoe_trainer *trainer;
-    must(dsmoe_trainer_create(&config, &options, &trainer, &error), &error, "a trainer");
+    must(dsmoe_trainer_create(config, options, &trainer, &error), &error, "a trainer");
     dsmoe_trainer_init(trainer, 1);
     resident created = measure();
     for (int i = 0; i < 2; i++) {
-        must(dsmoe_trainer_backward(trainer, tokens, tokens, NULL, &error), &error, "a batch");
+        const dsmoe_batch batch = {.tokens = tokens, .targets = tokens};
+        must(dsmoe_trainer_backward(trainer, &batch, NULL, &error), &error, "a batch");
         must(dsmoe_trainer_update(trainer, 1e-3, NULL, &error), &error, "an update");
     }
     resident after = measure();
@@ -159,13 +154,50 @@ static void test_training(void **state)
     dsmoe_trainer_free(trainer);
 }
 
+static dsmoe_trainer_options training_options(void)
+{
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    options.n_sequences = SEQUENCES;
+    options.sequence_length = LENGTH;
+    options.n_threads = 2;
+    return options;
+}
+
+/* About 100 MB. */
+static void test_training(void **state)
+{
+    (void)state;
+    dsmoe_config config;
+    dsmoe_trainer_options options = training_options();
+    assert_int_equal(dsmoe_config_preset("tiny", &config, NULL), DSMOE_OK);
+    config.num_hidden_layers = 2;
+    check_training(&config, &options, 80 * MEGABYTE);
+}
+
+/* The base stays in its file, and is stated as what it is there. */
+static void test_tuning(void **state)
+{
+    (void)state;
+    dsmoe_model *model = open_model(folder);
+    dsmoe_tuning tuning = {.base = model,
+                           .train = DSMOE_TRAIN_LORA,
+                           .rank = 8,
+                           .alpha = 8,
+                           .targets = "attention,routed"};
+    dsmoe_trainer_options options = training_options();
+    options.tuning = &tuning;
+    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(dsmoe_model_config(model), &options);
+    assert_int_equal(m.base, weights);
+    check_training(dsmoe_model_config(model), &options, 8 * MEGABYTE);
+    dsmoe_model_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opening),
-        cmocka_unit_test(test_running),
-        cmocka_unit_test(test_long_context),
-        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_opening),      cmocka_unit_test(test_running),
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_training),
+        cmocka_unit_test(test_tuning),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -128,6 +128,24 @@ static void test_step(void **state)
     json_node_free(line);
 }
 
+static void test_bias(void **state)
+{
+    (void)state;
+    const metrics_range ranges[] = {{-0.25f, 0.5f}, {0, 0}};
+    metrics *m = open_metrics(0);
+    assert_int_equal(metrics_put_bias(m, 7, ranges, 2, NULL), DSMOE_OK);
+    metrics_close(m);
+    json_node *line = read_line(0);
+    assert_string_equal(text_of(line, "type"), "bias");
+    assert_true(number(line, "step") == 7);
+    const json_node *low = json_node_member(line, "low"), *high = json_node_member(line, "high");
+    assert_true(json_node_count(low) == 2 && json_node_count(high) == 2);
+    assert_true(json_node_number(json_node_item(low, 0)) == -0.25);
+    assert_true(json_node_number(json_node_item(high, 0)) == 0.5);
+    assert_true(json_node_number(json_node_item(high, 1)) == 0);
+    json_node_free(line);
+}
+
 static void test_load_and_routing(void **state)
 {
     (void)state;
@@ -430,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_step, empty_directory, clear_directory),
+        cmocka_unit_test_setup_teardown(test_bias, empty_directory, clear_directory),
         cmocka_unit_test_setup_teardown(test_load_and_routing, empty_directory, clear_directory),
         cmocka_unit_test_setup_teardown(test_text, empty_directory, clear_directory),
         cmocka_unit_test_setup_teardown(test_resume, empty_directory, clear_directory),

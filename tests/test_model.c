@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "formats/safetensors.h"
-#include "naive_model.h"
+#include "naive_check.h"
 #include "scratch.h"
 
 static const char *const dtypes[] = {"F32", "F16", "BF16"};
@@ -207,109 +207,12 @@ static const model_case cases[] = {
     {"more than a piece of the MoE layer", tiny_layers, 2100, 2100},
 };
 
-/* Puts rows side by side as they are shown. */
-typedef struct kept_rows {
-    float *at;
-    int64_t width, next;
-} kept_rows;
-
-static void keep_row(void *context, int64_t row, const float *logits)
-{
-    kept_rows *kept = context;
-    assert_int_equal(row, kept->next);
-    memcpy(kept->at + row * kept->width, logits, (size_t)kept->width * sizeof *logits);
-    kept->next++;
-}
-
-static void compare(const char *name, const char *how, const float *ours, const double *expected,
-                    int64_t n)
-{
-    double worst = worst_difference(ours, expected, n);
-    if (!(worst <= 1e-5)) fail_msg("%s, %s: off by %g", name, how, worst);
-}
-
-static double loss_of(const double *logits, int64_t n, int32_t target)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += exp(logits[i] - logits[target]);
-    return log(sum);
-}
-
-/* All tokens in one call, with the losses of the last half of them. */
-static void check_whole(dsmoe_sequence *sequence, const char *name, const int32_t *tokens,
-                        int64_t n, int64_t vocab, const naive_result *expected)
-{
-    dsmoe_error error = {0};
-    kept_rows kept = {.at = malloc((size_t)(n * vocab) * sizeof(float)), .width = vocab};
-    int64_t half = (n + 1) / 2, first = n - half;
-    int32_t *targets = calloc((size_t)n, sizeof *targets);
-    float *loss = malloc((size_t)half * sizeof *loss);
-    assert_true(kept.at && targets && loss);
-    dsmoe_turn turn = {sequence, tokens, n, n, keep_row, &kept, NULL, NULL, false, {0}};
-    must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
-         name);
-    assert_int_equal(kept.next, n);
-    assert_int_equal(dsmoe_sequence_length(sequence), n);
-    compare(name, "at once", kept.at, expected->logits, n * vocab);
-
-    for (int64_t i = 0; i < half; i++) targets[i] = tokens[(first + i + 1) % n];
-    turn = (dsmoe_turn){sequence, tokens, n, half, NULL, NULL, targets, loss, false, {0}};
-    must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
-    must(dsmoe_engine_forward(dsmoe_sequence_engine(turn.sequence), &turn, 1, &error), &error,
-         name);
-    for (int64_t i = 0; i < half; i++) {
-        double right = loss_of(expected->logits + (first + i) * vocab, vocab, targets[i]);
-        if (!(fabs(loss[i] - right) <= 1e-5 * fmax(1, right)))
-            fail_msg("%s: loss %g, %g is right", name, loss[i], right);
-    }
-    free(loss);
-    free(targets);
-    free(kept.at);
-}
-
-/* A prompt, some single tokens, and the rest. */
-static void check_pieces(dsmoe_sequence *sequence, const char *name, const int32_t *tokens,
-                         int64_t n, int64_t vocab, const naive_result *expected)
-{
-    dsmoe_error error = {0};
-    float *logits = malloc((size_t)vocab * sizeof *logits);
-    assert_non_null(logits);
-    must(dsmoe_sequence_rewind(sequence, 0, &error), &error, name);
-    int64_t prompt = (n + 2) / 3, done = 0;
-    while (done < n) {
-        int64_t piece = done == 0 ? prompt : done < prompt + 4 ? 1 : n - done;
-        if (piece == 1)
-            must(dsmoe_sequence_append(sequence, &tokens[done], 1, logits, &error), &error, name);
-        else
-            must(dsmoe_sequence_append(sequence, tokens + done, piece, logits, &error), &error,
-                 name);
-        done += piece;
-        compare(name, "in pieces", logits, expected->logits + (done - 1) * vocab, vocab);
-    }
-    free(logits);
-}
-
 static void check_case(const model_case *c, const char *dtype, bool odd, uint64_t seed)
 {
     dsmoe_config config = made_config();
     c->change(&config);
-    made_model made = made_model_create(&config, dtype, seed);
-    made_model_write(&made, directory, odd);
-    int32_t *tokens = malloc((size_t)c->n_tokens * sizeof *tokens);
-    assert_non_null(tokens);
-    made_tokens(&made, tokens, c->n_tokens, seed);
-    naive_result expected = naive_model_run(&made, tokens, c->n_tokens);
-    if (expected.margin < 1e-6) fail_msg("%s: take another seed, experts tie", c->name);
-
-    dsmoe_model *model = open_model(directory);
-    dsmoe_sequence *sequence = make_sequence(model, c->n_tokens, c->n_batch, 1 + (int)(seed % 2));
-    check_whole(sequence, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
-    check_pieces(sequence, c->name, tokens, c->n_tokens, config.vocab_size, &expected);
-    free_sequence(sequence);
-    dsmoe_model_free(model);
-    naive_result_free(&expected);
-    made_model_free(&made);
-    free(tokens);
+    naive_check(&(naive_case){c->name, &config, dtype, odd, seed, c->n_tokens, c->n_batch, 0},
+                directory);
 }
 
 static void test_against_plain_arithmetic(void **state)
@@ -335,7 +238,9 @@ static void test_mixed_types(void **state)
     naive_result expected = naive_model_run(&made, tokens, 12);
     dsmoe_model *model = open_model(directory);
     dsmoe_sequence *sequence = make_sequence(model, 12, 0, 1);
-    check_whole(sequence, "mixed types", tokens, 12, config.vocab_size, &expected);
+    naive_check_whole(sequence,
+                      &(naive_case){.name = "mixed types", .config = &config, .n_tokens = 12},
+                      tokens, &expected);
     free_sequence(sequence);
     dsmoe_model_free(model);
     naive_result_free(&expected);
@@ -349,10 +254,12 @@ static void test_mixed_types(void **state)
 static void test_plain_arithmetic(void **state)
 {
     (void)state;
-    static const char *const names[] = {"base", "bf16", "dense", "gqa", "sharded"};
+    static const char *const names[] = {"lm/base",        "lm/bf16",        "lm/dense",
+                                        "lm/gqa",         "lm/sharded",     "lm_v2/v2_lite",
+                                        "lm_v2/v2_plain", "lm_v2/v2_group", "lm_v2/v3_gate"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char folder[512], name[600];
-        snprintf(folder, sizeof folder, TEST_DATA "/lm/%s", names[i]);
+        snprintf(folder, sizeof folder, TEST_DATA "/%s", names[i]);
         snprintf(name, sizeof name, "%s/expected.safetensors", folder);
         safetensors *file;
         assert_int_equal(safetensors_open(name, &file, NULL), DSMOE_OK);
@@ -373,7 +280,8 @@ static void test_plain_arithmetic(void **state)
             }
             naive_result ours = naive_model_run(&made, tokens, length);
             safetensors_tensor_read_f32(logits, (size_t)row * n, n, right);
-            compare(names[i], "plain", right, ours.logits, (int64_t)n);
+            double worst = worst_difference(right, ours.logits, (int64_t)n);
+            if (!(worst <= 1e-5)) fail_msg("%s: off by %g", names[i], worst);
             naive_result_free(&ours);
         }
         made_model_free(&made);

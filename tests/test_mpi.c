@@ -1,15 +1,18 @@
-/* test_mpi.c - the plugin for MPI, under mpirun: the cases every table must pass, and ranks that die, leave early or are
- * out of step, or that work for ever. scripts/test_mpi.sh starts it and looks at how it ends.
- *   test_mpi PLUGIN cases LARGEST | kill | step | leave | work */
+/* test_mpi.c - the plugin for MPI, under mpirun: the cases every table must pass, and ranks that die, are stopped, leave
+ * early or are out of step, or that work long or for ever. scripts/test_mpi.sh starts it and looks at how it ends.
+ *   test_mpi PLUGIN cases LARGEST | kill | stop | step | leave | long | work */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "peers/mpi.h"
 #include "peers/peers.h"
 #include "peers_cases.h"
+
+enum { PATIENCE = 3 }; /* seconds */
 
 static mpi_peers mpi;
 
@@ -40,8 +43,20 @@ static void go_wrong(const char *how)
     int64_t largest;
     for (int i = 0; i < 3; i++) work();
     if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "stop")) raise(SIGSTOP);
     if (!strcmp(how, "leave")) return;
     if (mpi.table.agree(mpi.table.context, 0, &largest, &error) != DSMOE_OK) fail("agree", &error);
+}
+
+/* One rank after the other takes longer than the others have patience, but shows that it lives. */
+static void work_long(void)
+{
+    const dsmoe_peers *p = &mpi.table;
+    for (int r = 0; r < p->size; r++) {
+        double until = clock_seconds() + 2 * PATIENCE;
+        while (p->rank == r && clock_seconds() < until) p->poll(p->context);
+        work();
+    }
 }
 
 int main(int argc, char **argv)
@@ -57,8 +72,13 @@ int main(int argc, char **argv)
     if (!open || open("0.0.0", &mpi, &error) != DSMOE_ERROR_PEER) return 1;
     if (open(DSMOE_VERSION, &mpi, &error) != DSMOE_OK) return fail("open", &error);
     const dsmoe_peers *p = &mpi.table;
+    /* A machine that is gone is mpirun's to notice, and must be before the ranks do. */
+    double patience = strcmp(argv[2], "work") ? PATIENCE : 600;
+    if (mpi.watch(p->context, patience, &error) != DSMOE_OK) return fail("watch", &error);
     if (!strcmp(argv[2], "cases")) {
         if (!peers_cases(p, (size_t)strtoull(argv[3], NULL, 10))) mpi.abort(p->context, 1);
+    } else if (!strcmp(argv[2], "long")) {
+        work_long();
     } else if (p->rank == p->size - 1 && strcmp(argv[2], "work")) {
         go_wrong(argv[2]);
     } else {

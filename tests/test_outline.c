@@ -19,6 +19,7 @@ typedef struct story {
     dsmoe_trainer_options options;
     int n_units;
     bool crowded; /* all tokens choose the first experts, so that rows travel in rounds */
+    bool waits;   /* for the new weights at the end of the step */
 } story;
 
 static story story_make(dsmoe_parallel parallel, int n_units)
@@ -46,7 +47,7 @@ static void crowd(const story *s, dsmoe_trainer *t)
 
 typedef struct comparison {
     const recorded_peers *real;
-    int next;
+    int next;   /* call */
     int n_rows; /* exchanges of rows */
 } comparison;
 
@@ -102,11 +103,11 @@ static dsmoe_status see_gather(void *context, outline_goods goods, const size_t 
 }
 
 /* What the ranks really said of their rows, layer after layer, instead of what is expected. */
-static void take_over_rows(const story *s, const recorded_peers *real, outline *o)
+static void take_over_rows(const story *s, const recorded_peers *real, int first, outline *o)
 {
     size_t size = wave_said_size(o->n_ranks, s->config.n_routed_experts);
     int64_t layer = 0;
-    for (int i = 0; i < real->n_calls && layer < o->n_tables; i++) {
+    for (int i = first; i < real->n_calls && layer < o->n_tables; i++) {
         const recorded_call *call = &real->calls[i];
         if (call->kind != RECORDED_GATHER || call->send[0] != size) continue;
         outline_rows *table = &o->rows[s->n_units < o->n_ranks][layer++];
@@ -117,11 +118,12 @@ static void take_over_rows(const story *s, const recorded_peers *real, outline *
     assert_int_equal(layer, o->n_tables);
 }
 
-static void compare(const story *s, const recorded_peers *real)
+/* The calls from `first` on are those of a step. */
+static void compare(const story *s, const recorded_peers *real, int first)
 {
     outline *o;
     dsmoe_error error;
-    comparison c = {.real = real};
+    comparison c = {.real = real, .next = first};
     outline_watch watch = {&c, see_compute, see_begin, see_end, see_gather};
     int64_t n = config_moe_layers(&s->config, s->config.num_hidden_layers);
     double *loads = calloc((size_t)(n * s->config.n_routed_experts), sizeof *loads);
@@ -129,7 +131,8 @@ static void compare(const story *s, const recorded_peers *real)
     must(outline_open(&s->config, &s->options, real->table.size, s->n_units,
                       (outline_loads){loads, n}, &o, &error),
          &error, "an outline");
-    if (s->options.parallel == DSMOE_PARALLEL_EXPERTS) take_over_rows(s, real, o);
+    o->waits = s->waits;
+    if (s->options.parallel == DSMOE_PARALLEL_EXPERTS) take_over_rows(s, real, first, o);
     must(outline_walk(o, real->table.rank, &watch, &error), &error, "a walk");
     assert_int_equal(c.next, real->n_calls);
     assert_true((c.n_rows > 0) == (s->options.parallel == DSMOE_PARALLEL_EXPERTS));
@@ -137,42 +140,52 @@ static void compare(const story *s, const recorded_peers *real)
     free(loads);
 }
 
-/* Gradients of all sections but the last two to be complete have the backward of a layer to travel in. The weights of
- * as many sections come after them, and have nothing. */
-static void assert_polled(const story *s, const recorded_peers *real)
+/* Gradients of all sections but the last two to be complete have the backward of a layer to travel in, and weights of all
+ * but the first two the forward of one, unless the step waits for them at its end. */
+static void assert_polled(const story *s, const recorded_peers *real, int first)
 {
-    int64_t n_sections = s->config.num_hidden_layers + 2, n_ends = 0, n = 0;
-    for (int i = 0; i < real->n_calls; i++) n_ends += real->calls[i].kind == RECORDED_END;
-    for (int i = 0; i < real->n_calls; i++) {
+    int64_t n_sections = s->config.num_hidden_layers + 2, n = 0;
+    for (int i = first; i < real->n_calls; i++) {
         if (real->calls[i].kind != RECORDED_END) continue;
-        bool has_time = n % n_sections < n_sections - 2 && n < n_ends - n_sections;
+        bool is_weights = (n < n_sections) != s->waits;
+        int64_t nth = n % n_sections;
+        bool has_time = is_weights ? nth >= 2 && !s->waits : nth < n_sections - 2;
         if (has_time && real->table.rank < s->n_units) assert_true(real->calls[i].n_polls > 0);
         n++;
     }
+    assert_int_equal(n, 2 * n_sections);
+}
+
+static void run_step(const story *s, dsmoe_trainer *t)
+{
+    dsmoe_error error;
+    const dsmoe_peers *p = t->options.peers;
+    for (int first = 0; first < s->n_units; first += p->size) {
+        bool is_there = first + p->rank < s->n_units;
+        made_batch b = made_batch_create(&s->config, &s->options, (uint64_t)(first + p->rank));
+        const dsmoe_batch batch = {.tokens = b.tokens, .targets = b.targets};
+        must(dsmoe_trainer_backward(t, is_there ? &batch : NULL, NULL, &error), &error, "a batch");
+        made_batch_free(&b);
+    }
+    must((s->waits ? dsmoe_trainer_update : trainer_update)(t, 1e-2, NULL, &error), &error,
+         "an update");
 }
 
 static int run_rank(const dsmoe_peers *peers, void *context)
 {
     const story *s = context;
     recorded_peers real;
-    dsmoe_error error;
     recorded_peers_open(peers, &real);
     dsmoe_trainer_options options = s->options;
     options.peers = &real.table;
     dsmoe_trainer *t = fresh_trainer(&s->config, &options, 5);
+    if (!s->waits) run_step(s, t); /* whose weights travel in the next one */
+    int first = real.n_calls;
     if (s->crowded) crowd(s, t);
-    for (int first = 0; first < s->n_units; first += peers->size) {
-        bool is_there = first + peers->rank < s->n_units;
-        made_batch b = made_batch_create(&s->config, &options, (uint64_t)(first + peers->rank));
-        must(dsmoe_trainer_backward(t, is_there ? b.tokens : NULL, is_there ? b.targets : NULL,
-                                    NULL, &error),
-             &error, "a batch");
-        made_batch_free(&b);
-    }
-    must(dsmoe_trainer_update(t, 1e-2, NULL, &error), &error, "an update");
-    compare(s, &real);
+    run_step(s, t);
+    compare(s, &real, first);
     if (s->options.parallel == DSMOE_PARALLEL_DATA && s->n_units <= peers->size)
-        assert_polled(s, &real);
+        assert_polled(s, &real, first);
     dsmoe_trainer_free(t);
     recorded_peers_close(&real);
     return 0;
@@ -186,6 +199,7 @@ static void test_data(void **state)
             story s = story_make(DSMOE_PARALLEL_DATA, n_units);
             s.config.tie_word_embeddings = n_units == 3;
             s.options.recompute = n_units == 5;
+            s.waits = n_ranks == 3;
             assert_true(socket_peers_run(n_ranks, run_rank, &s, NULL, NULL));
         }
 }
@@ -199,6 +213,7 @@ static void test_experts(void **state)
             s.options.recompute = way & 2;
             s.config.n_routed_experts = way & 2 ? 13 : 12;
             s.config.n_shared_experts = way == 3 ? 0 : 1;
+            s.waits = n_ranks == 4;
             assert_true(socket_peers_run(n_ranks, run_rank, &s, NULL, NULL));
         }
 }
@@ -207,7 +222,7 @@ static void test_rounds(void **state)
 {
     (void)state;
     story s = story_make(DSMOE_PARALLEL_EXPERTS, 4);
-    s.crowded = true;
+    s.crowded = s.waits = true; /* or the weights that arrive would undo it */
     assert_true(socket_peers_run(4, run_rank, &s, NULL, NULL));
     s.n_units = 3;
     assert_true(socket_peers_run(4, run_rank, &s, NULL, NULL));

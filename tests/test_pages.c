@@ -312,7 +312,7 @@ static int64_t rows_left(int64_t first_wanted, int64_t second_wanted, dsmoe_rout
     enum { N = 10 };
     dsmoe_sequence *s[2] = {make_empty(), make_empty()};
     arena a = arena_over(engine->workspace);
-    engine_space space = engine_space_place(&a, model, &engine->options);
+    engine_space space = engine_space_place(&a, model, &engine->options, &engine->adapted);
     for (int i = 0; i < 2; i++) {
         assert_true(sequence_reserve(s[i], N));
         space.spans[i] = (span){.cache = {&engine->pool.pages, s[i]->table},

@@ -10,8 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/threads.h"
 #include "peers/peers.h"
+#include "peers/watch.h"
 #include "peers_cases.h"
 #include "socket_peers.h"
 
@@ -166,10 +170,74 @@ static void test_hung(void **state)
 {
     (void)state;
     for (int64_t call = 1; call <= 7; call += 3) {
-        socket_peers_options o = {
-            .bad_rank = 1, .hangs_at_call = call, .patience = 0.3, .time_limit = 2};
-        must_lose(3, &o, "silent");
+        socket_peers_options o = {.bad_rank = 1, .hangs_at_call = call, .patience = 0.5};
+        must_lose(3, &o, "rank 1 on machine1");
     }
+}
+
+static void no_task(void *context, int64_t task, int thread)
+{
+    (void)context;
+    (void)task;
+    (void)thread;
+}
+
+/* Rank 0 works three times as long as the others have patience. */
+static int work_long(const dsmoe_peers *p, void *context)
+{
+    const double patience = *(const double *)context, until = clock_seconds() + 3 * patience;
+    unsigned char byte = 0;
+    dsmoe_error error = {0};
+    while (p->rank == 0 && clock_seconds() < until) {
+        threads_for(1, 1, no_task, NULL);
+        usleep(1000);
+    }
+    dsmoe_status status = peers_broadcast(p, 0, &byte, 1, &error);
+    if (status != DSMOE_OK) fprintf(stderr, "%s\n", error.message);
+    return status == DSMOE_OK ? 0 : LOST;
+}
+
+static void test_long_work(void **state)
+{
+    (void)state;
+    double patience = 1;
+    assert_true(socket_peers_run(3, work_long, &patience,
+                                 &(socket_peers_options){.patience = patience}, NULL));
+}
+
+/* ---- patience, with a clock that is told ------------------------------------------------------- */
+
+static void test_watch(void **state)
+{
+    (void)state;
+    double heard[3], clock = 1000;
+    watch w;
+    watch_begin(&w, 60, heard, 3, clock);
+    assert_false(watch_owes_sign(&w, clock + 5.9));
+    assert_true(watch_owes_sign(&w, clock + 6.1)); /* ten within the time */
+    assert_false(watch_owes_sign(&w, clock + 12));
+    clock += 500; /* of work */
+    watch_begin_wait(&w, clock);
+    for (int i = 0; i < 59; i++) watch_look(&w, clock += 1);
+    for (int r = 0; r < 3; r++) assert_false(watch_is_silent(&w, r));
+    watch_hear(&w, 2);
+    watch_look(&w, clock += 2);
+    assert_true(watch_is_silent(&w, 0) && watch_is_silent(&w, 1) && !watch_is_silent(&w, 2));
+    for (int i = 0; i < 57; i++) watch_look(&w, clock += 1);
+    assert_false(watch_is_silent(&w, 2));
+    watch_look(&w, clock += 3);
+    assert_true(watch_is_silent(&w, 2));
+    /* Whoever was stopped with all others does not blame them. */
+    watch_begin_wait(&w, clock);
+    watch_look(&w, clock += 1e6);
+    for (int r = 0; r < 3; r++) assert_false(watch_is_silent(&w, r));
+
+    watch_begin(&w, 1e5, heard, 3, clock); /* signs are never rarer than this: */
+    assert_true(watch_owes_sign(&w, clock + 10.1));
+    watch_begin(&w, 0, heard, 3, clock); /* for ever */
+    watch_begin_wait(&w, clock);
+    for (int i = 0; i < 1000; i++) watch_look(&w, clock += 1000);
+    assert_false(watch_is_silent(&w, 1) || watch_owes_sign(&w, clock));
 }
 
 /* Without patience the ranks wait as long as they may live. */
@@ -244,7 +312,8 @@ int main(void)
         cmocka_unit_test(test_well),        cmocka_unit_test(test_big),
         cmocka_unit_test(test_chopped),     cmocka_unit_test(test_delayed),
         cmocka_unit_test(test_killed),      cmocka_unit_test(test_killed_within_a_message),
-        cmocka_unit_test(test_hung),        cmocka_unit_test(test_time_limit),
+        cmocka_unit_test(test_hung),        cmocka_unit_test(test_long_work),
+        cmocka_unit_test(test_watch),       cmocka_unit_test(test_time_limit),
         cmocka_unit_test(test_out_of_step), cmocka_unit_test(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

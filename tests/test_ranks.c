@@ -14,7 +14,7 @@ static int work(const char *how)
     dsmoe_error error;
     int64_t number;
     if (!strcmp(how, "usage")) return cli_usage("test", "a wrong word");
-    int exit_code = ranks_open("test", &p);
+    int exit_code = ranks_open("test", 5, &p);
     if (exit_code != CLI_OK) return exit_code;
     if (!p) {
         printf("alone\n");

@@ -109,6 +109,23 @@ static void test_finished(void **state)
     free(page);
 }
 
+static void test_bias(void **state)
+{
+    (void)state;
+    made_run run = usual;
+    made_run_write(directory, &run);
+    char *page = make_page();
+    assert_hides(page, "Bias of the gates");
+    free(page);
+    run.biases = true;
+    made_run_write(directory, &run);
+    page = make_page();
+    assert_alone(page);
+    assert_shows(page, "<h2>Bias of the gates</h2>");
+    assert_shows(page, "<h2>Spread of the bias by layer</h2>");
+    free(page);
+}
+
 static void test_unfinished(void **state)
 {
     (void)state;
@@ -236,6 +253,11 @@ static const char *const odd_lines[] = {
     "{\"type\":\"load\",\"step\":3,\"load\":[[null,-5],[1e30,\"x\"]]}",
     "{\"type\":\"load\",\"step\":2,\"load\":[[1,2],[3,4]]}",
     "{\"type\":\"load\",\"step\":9,\"load\":7}",
+    "{\"type\":\"bias\",\"step\":1}",
+    "{\"type\":\"bias\",\"step\":2,\"low\":[1,null,\"x\"],\"high\":[0]}",
+    "{\"type\":\"bias\",\"step\":3,\"low\":[-1e308],\"high\":[1e308,2]}",
+    "{\"type\":\"bias\",\"step\":-3,\"low\":[0],\"high\":[1]}",
+    "{\"type\":\"bias\",\"step\":4,\"low\":{\"a\":1},\"high\":7}",
     "{\"type\":\"eval\",\"step\":1,\"loss\":\"low\",\"kinds\":[1,2]}",
     "{\"type\":\"eval\",\"step\":2,\"loss\":1e31,\"kinds\":{\"\":null,\"a\":1e30}}",
     "{\"type\":\"sample\",\"step\":1}",
@@ -287,7 +309,7 @@ static void test_hostile_lines(void **state)
     free(page);
     page = page_of(all);
     assert_non_null(page);
-    assert_shows(page, "7 lines of metrics.jsonl could not be read; the first is line 33.");
+    assert_shows(page, "7 lines of metrics.jsonl could not be read; the first is line 38.");
     free(page);
     free(all);
 }
@@ -488,17 +510,12 @@ static void test_ablation_hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_finished),
-        IN_FOLDER(test_unfinished),
-        IN_FOLDER(test_long),
-        IN_FOLDER(test_escaped),
-        IN_FOLDER(test_hostile_lines),
-        IN_FOLDER(test_hostile_files),
-        IN_FOLDER(test_too_many_experts),
-        IN_FOLDER(test_damaged),
-        IN_FOLDER(test_locale),
-        IN_FOLDER(test_ablation),
-        IN_FOLDER(test_ablation_hostile),
+        IN_FOLDER(test_finished),      IN_FOLDER(test_bias),
+        IN_FOLDER(test_unfinished),    IN_FOLDER(test_long),
+        IN_FOLDER(test_escaped),       IN_FOLDER(test_hostile_lines),
+        IN_FOLDER(test_hostile_files), IN_FOLDER(test_too_many_experts),
+        IN_FOLDER(test_damaged),       IN_FOLDER(test_locale),
+        IN_FOLDER(test_ablation),      IN_FOLDER(test_ablation_hostile),
 
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,8 +191,9 @@ static void check_chat(const char *text, const dsmoe_message *messages, size_t c
     size_t n_ids;
     must_take(REQUEST_CHAT, text);
     assert_int_equal(r.n_prompts, 1);
-    assert_int_equal(dsmoe_chat_encode(tokenizer, messages, count, true, &ids, &n_ids, NULL),
-                     DSMOE_OK);
+    assert_int_equal(
+        dsmoe_chat_encode(tokenizer, limits.chat_form, messages, count, true, &ids, &n_ids, NULL),
+        DSMOE_OK);
     check_prompt(0, ids, n_ids);
     free(ids);
     request_free(&r);

@@ -39,16 +39,13 @@ static void spoil_batches(spoil_kind kind, int64_t first, int64_t last)
 
 static void spoil_nothing(void) { spoil_batches(SPOIL_NOTHING, 0, 0); }
 
-dsmoe_status __real_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                           const int32_t *targets, dsmoe_batch_losses *losses,
-                                           dsmoe_error *error);
-dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                           const int32_t *targets, dsmoe_batch_losses *losses,
-                                           dsmoe_error *error);
+dsmoe_status __real_dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                           dsmoe_batch_losses *losses, dsmoe_error *error);
+dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                           dsmoe_batch_losses *losses, dsmoe_error *error);
 
-dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                           const int32_t *targets, dsmoe_batch_losses *losses,
-                                           dsmoe_error *error)
+dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                           dsmoe_batch_losses *losses, dsmoe_error *error)
 {
     spoil.n++;
     spoil_kind kind = spoil.n >= spoil.first && spoil.n <= spoil.last ? spoil.kind : SPOIL_NOTHING;
@@ -56,7 +53,7 @@ dsmoe_status __wrap_dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t
     float before = *last;
     if (kind == SPOIL_LOSS) *last = NAN;
     if (kind == SPOIL_WEIGHT) trainer->weights[trainer->parameters[1].begin] = INFINITY;
-    dsmoe_status status = __real_dsmoe_trainer_backward(trainer, tokens, targets, losses, error);
+    dsmoe_status status = __real_dsmoe_trainer_backward(trainer, batch, losses, error);
     if (kind == SPOIL_LOSS) *last = before; /* as if it had been a number on its way */
     if (kind == SPOIL_GRADIENT) trainer->gradients[trainer->parameters[3].begin] = NAN;
     return status;

@@ -118,7 +118,7 @@ static void write_small_tokenizer(const char *from, const char *to)
         " \"fuse_unk\": false, \"byte_fallback\": false,"
         " \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}, \"merges\": [\"a b\"]}}";
     char *text, *changed;
-    assert_true(asprintf(&text, form, gguf_pre_tokenizer_json) > 0);
+    assert_true(asprintf(&text, form, gguf_pre_tokenizers[0].json) > 0);
     changed = replaced(text, from, to);
     write_file("a", "tokenizer.json", changed);
     free(text);

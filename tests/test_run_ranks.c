@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include "model/config_write.h"
 #include "run_witness.h"
 #include "scratch.h"
 #include "socket_peers.h"
@@ -148,9 +150,27 @@ static void assert_same_log(const char *a, const char *b)
     free(y);
 }
 
+/* Seconds of a step that the log divides among computing, sending and waiting. */
+static void assert_times(const char *name, bool expected)
+{
+    static const char *const parts[] = {"\"computing\":", "\"sending\":", "\"waiting\":"};
+    size_t size;
+    char *log = tiny_read(tiny_path(run_folder(name), "metrics.jsonl"), &size);
+    for (int i = 0; i < 3; i++) {
+        int n = 0;
+        for (const char *at = log; (at = strstr(at, parts[i])); n++) {
+            at += strlen(parts[i]);
+            if (!(strtod(at, NULL) >= 0)) fail_msg("%s%.12s", parts[i], at);
+        }
+        assert_int_equal(n > 0, expected);
+    }
+    free(log);
+}
+
 static void compare(story *s, int n_ranks, const char *name)
 {
     run_ranks(s, n_ranks);
+    assert_times(name, n_ranks > 1);
     assert_same_end("alone", name);
     assert_same_log("alone", name);
     tiny_remove(run_folder(name));
@@ -190,6 +210,65 @@ static void test_resume(void **state)
     assert_same_end("alone", "parts");
     tiny_remove(run_folder("parts"));
 }
+
+/* ---- attention over latent vectors, and biases that follow the load ---------------------------------- */
+
+static void write_v3_config(const char *folder)
+{
+    dsmoe_config c = tiny_config();
+    dsmoe_error error;
+    c.model_type = DSMOE_DEEPSEEK_V3;
+    c.kv_lora_rank = 12;
+    c.q_lora_rank = 10;
+    c.qk_nope_head_dim = 6;
+    c.qk_rope_head_dim = 4;
+    c.v_head_dim = 7;
+    c.scoring_func = DSMOE_SCORING_SIGMOID;
+    c.topk_method = DSMOE_TOPK_NOAUX_TC;
+    c.n_group = 2;
+    c.topk_group = 1;
+    c.norm_topk_prob = true;
+    c.routed_scaling_factor = 2.5;
+    assert_int_equal(mkdir(folder, 0777), 0);
+    if (config_write(folder, &c, DSMOE_F32, &error)) fail_msg("%s", error.message);
+}
+
+static story v3_story(const char *name, dsmoe_parallel parallel)
+{
+    story s = story_make(name, parallel);
+    snprintf(s.settings.config, sizeof s.settings.config, "%s/v3/config.json", directory);
+    s.settings.bias_speed = 0.01;
+    return s;
+}
+
+static void test_v3(void **state)
+{
+    (void)state;
+    write_v3_config(tiny_path(directory, "v3"));
+    story alone = v3_story("v3_alone", DSMOE_PARALLEL_DATA);
+    assert_true(socket_peers_run(1, run_rank, &alone, NULL, NULL));
+    for (int n_ranks = 2; n_ranks <= 4; n_ranks++)
+        for (int way = 0; way < 2; way++) {
+            story s = v3_story("v3_ranks", way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
+            s.n_threads = 1 + n_ranks % 2;
+            run_ranks(&s, n_ranks);
+            assert_same_end("v3_alone", "v3_ranks");
+            assert_same_log("v3_alone", "v3_ranks");
+            tiny_remove(run_folder("v3_ranks"));
+        }
+    story parts = v3_story("v3_parts", DSMOE_PARALLEL_EXPERTS);
+    parts.stop_after = 1;
+    run_ranks(&parts, 3);
+    for (int n_ranks = 2; n_ranks > 0; n_ranks--) {
+        parts.resume = run_folder("v3_parts");
+        parts.parallel = DSMOE_PARALLEL_DATA;
+        parts.stop_after = n_ranks == 2 ? 3 : 0;
+        run_ranks(&parts, n_ranks);
+    }
+    assert_same_end("v3_alone", "v3_parts");
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------- */
 
 /* What is wrong with one rank is what all ranks say. */
 static void test_failures(void **state)
@@ -254,13 +333,34 @@ static void test_killed(void **state)
     }
 }
 
+/* A rank hangs at one of its calls, and the others do not wait for ever; nor do they give up while rank 0 alone works. */
+static void test_hung(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        story s = story_make("hung", way & 1 ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
+        socket_peers_options how = {.patience = 3};
+        socket_peers_end ends[3];
+        assert_true(socket_peers_run(3, run_rank, &s, &how, ends));
+        tiny_remove(run_folder("hung"));
+        how.bad_rank = way & 2 ? 2 : 0;
+        how.hangs_at_call = ends[how.bad_rank].n_calls * (1 + way) / 5;
+        assert_false(socket_peers_run(3, run_rank, &s, &how, ends));
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(ends[r].exit_code, r == how.bad_rank ? -1 : LOST);
+        story next = s;
+        next.resume = run_folder("hung");
+        run_ranks(&next, 2);
+        assert_same_end("alone", "hung");
+        tiny_remove(run_folder("hung"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_exact),    cmocka_unit_test(test_resume), cmocka_unit_test(test_v3),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_killed), cmocka_unit_test(test_hung),
     };
     return cmocka_run_group_tests(tests, make_alone, remove_alone);
 }

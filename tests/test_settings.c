@@ -46,7 +46,7 @@ static dsmoe_run_settings unusual(void)
     strcpy(s.out, "out");
     strcpy(s.tokenizer, "t");
     strcpy(s.config, "c");
-    s.model = (dsmoe_model_sizes){20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
+    s.model = (dsmoe_model_sizes){20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 34, 35};
     s.vocab_size = 300;
     s.steps = 17;
     s.batch = 3;

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/pulse.h"
 #include "base/threads.h"
 
 /* ---- each task once ------------------------------------------------------------------------- */
@@ -74,14 +75,15 @@ static void watched_task(void *context, int64_t task, int thread)
     w->n_own += pthread_equal(pthread_self(), w->caller) != 0;
 }
 
-static void test_between(void **state)
+static void test_pulse(void **state)
 {
     (void)state;
     for (int n_threads = 1; n_threads <= MAX_THREADS; n_threads++) {
         watch_over w = {.caller = pthread_self()};
-        threads_set_between(between_tasks, &w);
+        pulse_set((pulse_call){between_tasks, &w});
         threads_for(n_threads, MAX_TASKS, watched_task, &w);
-        threads_set_between(NULL, NULL);
+        pulse_call before = pulse_set((pulse_call){0});
+        assert_true(before.call == between_tasks && before.context == &w);
         assert_int_equal(w.n_calls, w.n_own);
         assert_int_equal(w.mistakes, 0);
         if (n_threads == 1) assert_int_equal(w.n_calls, MAX_TASKS);
@@ -273,7 +275,7 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once),      cmocka_unit_test(test_between),
+        cmocka_unit_test(test_each_once),      cmocka_unit_test(test_pulse),
         cmocka_unit_test(test_unwanted_sleep), cmocka_unit_test(test_callers_at_once),
         cmocka_unit_test(test_many_callers),   cmocka_unit_test(test_inner_call),
         cmocka_unit_test(test_fork),

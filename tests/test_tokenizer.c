@@ -290,6 +290,14 @@ static void test_decode_refuses(void **state)
 
 /* ---- chat ------------------------------------------------------------------------------------ */
 
+static const dsmoe_chat_form *deepseek_form(const dsmoe_tokenizer *tokenizer)
+{
+    const dsmoe_chat_form *form;
+    assert_int_equal(dsmoe_chat_form_find(tokenizer, NULL, &form, NULL), DSMOE_OK);
+    assert_string_equal(dsmoe_chat_form_name(form), "deepseek");
+    return form;
+}
+
 /* The ids spell the text, and special tokens are exactly at the two ends of answers. */
 static void check_chat(const dsmoe_message *messages, size_t n, bool prompt, const char *expected,
                        size_t n_special)
@@ -298,7 +306,8 @@ static void check_chat(const dsmoe_message *messages, size_t n, bool prompt, con
     size_t n_ids, length, special = 0;
     char *text = NULL;
     dsmoe_error error;
-    if (dsmoe_chat_encode(released, messages, n, prompt, &ids, &n_ids, &error) != DSMOE_OK ||
+    const dsmoe_chat_form *form = deepseek_form(released);
+    if (dsmoe_chat_encode(released, form, messages, n, prompt, &ids, &n_ids, &error) != DSMOE_OK ||
         dsmoe_tokenizer_decode(released, ids, n_ids, &text, &length, &error) != DSMOE_OK)
         fail_msg("%s", error.message);
     assert_string_equal(text, expected);
@@ -328,7 +337,9 @@ static void test_chat(void **state)
     int32_t *ids;
     size_t n_ids;
     const dsmoe_message answer = {"assistant", "Hello"};
-    assert_int_equal(dsmoe_chat_encode(released, &answer, 1, false, &ids, &n_ids, NULL), DSMOE_OK);
+    const dsmoe_chat_form *form = deepseek_form(released);
+    assert_int_equal(dsmoe_chat_encode(released, form, &answer, 1, false, &ids, &n_ids, NULL),
+                     DSMOE_OK);
     assert_int_equal(ids[n_ids - 1], EOS);
     assert_int_equal(ids[n_ids - 2], 37727);
     free(ids);
@@ -348,8 +359,9 @@ static void test_chat_refuses(void **state)
         int32_t *ids;
         size_t n_ids;
         dsmoe_error error;
+        const dsmoe_chat_form *form = deepseek_form(released);
         assert_int_equal(
-            dsmoe_chat_encode(released, &cases[i].message, 1, true, &ids, &n_ids, &error),
+            dsmoe_chat_encode(released, form, &cases[i].message, 1, true, &ids, &n_ids, &error),
             DSMOE_ERROR_ARGUMENT);
         assert_non_null(strstr(error.message, cases[i].named));
         assert_null(ids);
@@ -359,7 +371,8 @@ static void test_chat_refuses(void **state)
     int32_t *ids;
     size_t n_ids;
     dsmoe_error error;
-    assert_int_equal(dsmoe_chat_encode(small, &answer, 1, true, &ids, &n_ids, &error),
+    const dsmoe_chat_form *form = deepseek_form(small);
+    assert_int_equal(dsmoe_chat_encode(small, form, &answer, 1, true, &ids, &n_ids, &error),
                      DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "EOS"));
     dsmoe_tokenizer_free(small);

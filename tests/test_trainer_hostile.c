@@ -88,8 +88,9 @@ static void run_bad_batch(dsmoe_trainer *trainer, const made_batch *batch, const
 {
     dsmoe_error error = {0};
     dsmoe_batch_losses losses;
-    dsmoe_status status =
-        dsmoe_trainer_backward(trainer, batch->tokens, batch->targets, &losses, &error);
+    dsmoe_status status = dsmoe_trainer_backward(
+        trainer, &(dsmoe_batch){.tokens = batch->tokens, .targets = batch->targets}, &losses,
+        &error);
     if (status == DSMOE_OK) return;
     if (status != DSMOE_ERROR_NONFINITE || !error.message[0])
         fail_msg("%s: status %d, '%s'", what, status, error.message);
@@ -144,13 +145,17 @@ static void test_broken_router(void **state)
     dsmoe_error error = {0};
     float *weight = trainer_weight(run.trainer, "model.layers.2.mlp.gate.weight"), good = *weight;
     *weight = INFINITY;
-    assert_int_equal(
-        dsmoe_trainer_backward(run.trainer, run.batch.tokens, run.batch.targets, NULL, &error),
-        DSMOE_ERROR_NONFINITE);
+    assert_int_equal(dsmoe_trainer_backward(
+                         run.trainer,
+                         &(dsmoe_batch){.tokens = run.batch.tokens, .targets = run.batch.targets},
+                         NULL, &error),
+                     DSMOE_ERROR_NONFINITE);
     assert_says(&error, DSMOE_ERROR_NONFINITE, "layer 2");
-    assert_int_equal(
-        dsmoe_trainer_backward(run.trainer, run.batch.tokens, run.batch.targets, NULL, NULL),
-        DSMOE_ERROR_NONFINITE);
+    assert_int_equal(dsmoe_trainer_backward(
+                         run.trainer,
+                         &(dsmoe_batch){.tokens = run.batch.tokens, .targets = run.batch.targets},
+                         NULL, NULL),
+                     DSMOE_ERROR_NONFINITE);
     *weight = good;
     run_batch(run.trainer, &run.batch); /* a good batch does not make up for the bad ones */
     memento before = remember(run.trainer);
@@ -216,8 +221,10 @@ static void test_tokens(void **state)
             char says[64];
             *at = wrong[i] == -1 && targets ? -2 : wrong[i];
             snprintf(says, sizeof says, "%s 17 is %d", targets ? "target" : "token", (int)*at);
-            assert_int_equal(dsmoe_trainer_backward(run.trainer, run.batch.tokens,
-                                                    run.batch.targets, NULL, &error),
+            assert_int_equal(dsmoe_trainer_backward(run.trainer,
+                                                    &(dsmoe_batch){.tokens = run.batch.tokens,
+                                                                   .targets = run.batch.targets},
+                                                    NULL, &error),
                              DSMOE_ERROR_ARGUMENT);
             assert_says(&error, DSMOE_ERROR_ARGUMENT, says);
             *at = good;
@@ -241,9 +248,12 @@ static void test_calls(void **state)
     assert_int_equal(dsmoe_trainer_create(NULL, &run.options, &none, &error), argument);
     assert_int_equal(dsmoe_trainer_create(&run.config, NULL, &none, &error), argument);
     assert_int_equal(dsmoe_trainer_create(&run.config, &run.options, NULL, &error), argument);
-    assert_int_equal(dsmoe_trainer_backward(NULL, tokens, targets, NULL, &error), argument);
-    assert_int_equal(dsmoe_trainer_backward(run.trainer, NULL, targets, NULL, &error), argument);
-    assert_int_equal(dsmoe_trainer_backward(run.trainer, tokens, NULL, NULL, &error), argument);
+    const dsmoe_batch whole = {.tokens = tokens, .targets = targets};
+    const dsmoe_batch parts[] = {{.targets = targets}, {.tokens = tokens}, {0}};
+    assert_int_equal(dsmoe_trainer_backward(NULL, &whole, NULL, &error), argument);
+    assert_int_equal(dsmoe_trainer_backward(run.trainer, NULL, NULL, &error), argument);
+    for (size_t i = 0; i < COUNT(parts); i++)
+        assert_int_equal(dsmoe_trainer_backward(run.trainer, &parts[i], NULL, &error), argument);
     assert_int_equal(dsmoe_trainer_update(NULL, 1e-3, NULL, &error), argument);
     assert_int_equal(dsmoe_trainer_memory_size(NULL, &run.options).weights, 0);
     assert_int_equal(dsmoe_trainer_memory_size(&run.config, NULL).weights, 0);

@@ -71,7 +71,11 @@ static void test_reference_models(void **state)
                   {"bf16", 104, 0},
                   {"dense", 21, 0},
                   {"gqa", 104, 0},
-                  {"sharded", 113, 0}};
+                  {"sharded", 113, 0},
+                  {"v2_lite", 107, 0},
+                  {"v2_plain", 104, 0},
+                  {"v2_group", 113, 0},
+                  {"v3_gate", 107, 0}};
     for (size_t i = 0; i < COUNT(models); i++) {
         char folder[512], names[512];
         model_path(models[i].name, "", folder);

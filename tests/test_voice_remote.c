@@ -33,7 +33,12 @@ static void open_voice(opened *o, int argc, char **argv)
 {
     *o = (opened){.options.n_predict = -1};
     runner_options_rows(&o->options, o->rows);
-    o->order = (voice_order){"test", &o->options, o->rows, N_ROWS, o->given, false, ""};
+    o->order = (voice_order){.command = "test",
+                             .options = &o->options,
+                             .rows = o->rows,
+                             .n_rows = N_ROWS,
+                             .given = o->given,
+                             .tokenizer_hint = ""};
     o->code = options_parse_given("test", "", o->rows, N_ROWS, argc, argv, NULL, o->given);
     if (o->code < 0) o->code = voice_check(&o->order);
     if (o->code == CLI_OK) o->code = voice_open(&o->order, &o->v);

@@ -39,5 +39,6 @@ verify_outcome verify_folder(const char *folder, int n_threads)
 
 void model_path(const char *model, const char *file, char text[512])
 {
-    snprintf(text, 512, TEST_DATA "/lm/%s%s", model, file);
+    const char *room = !strncmp(model, "v2_", 3) || !strncmp(model, "v3_", 3) ? "lm_v2" : "lm";
+    snprintf(text, 512, TEST_DATA "/%s/%s%s", room, model, file);
 }

@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/pulse.h"
+
 enum {
     SPINS = 2000, /* looks before one goes to sleep: some 50 µs */
     TEAMS_MAX = 64,
@@ -64,10 +66,6 @@ static team teams[TEAMS_MAX];
 static _Atomic uint64_t idle_teams; /* a bit each */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local bool in_task;
-static _Thread_local struct {
-    threads_between_fn *call;
-    void *context;
-} between;
 
 static void relax(void)
 {
@@ -81,7 +79,7 @@ static void relax(void)
 static void run_tasks(team *t, int thread)
 {
     for (int64_t i; (i = atomic_fetch_add(&t->next, 1)) < t->n_tasks;) {
-        if (between.call) between.call(between.context);
+        pulse();
         t->task(t->context, i, thread);
     }
 }
@@ -254,12 +252,6 @@ static void close_door(team *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-void threads_set_between(threads_between_fn *call, void *context)
-{
-    between.call = call;
-    between.context = context;
-}
-
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context)
 {
     if (n_tasks < n_threads) n_threads = (int)n_tasks;
@@ -267,7 +259,7 @@ void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *co
     if (n_threads > 1 && !in_task && pthread_once(&once, begin) == 0) t = take_team();
     if (!t) {
         for (int64_t i = 0; i < n_tasks; i++) {
-            if (between.call) between.call(between.context);
+            pulse();
             task(context, i, 0);
         }
         return;

@@ -9,13 +9,9 @@ typedef void threads_task_fn(void *context, int64_t task, int thread);
 /* Runs task 0 … n_tasks-1 on up to n_threads threads, each task once, handed out in rising order.
  * `thread` (< n_threads) tells which scratch to use. A task must not depend on who runs it: that is
  * what makes results independent of the number of threads. Any number of callers may call at the same
- * time: each has threads of its own. A task that calls again runs those tasks alone. */
+ * time: each has threads of its own. A task that calls again runs those tasks alone.
+ * Before each task that it runs itself the calling thread makes its pulse (pulse.h). */
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context);
-
-/* What the calling thread does before each task that it runs itself, and whatever it calls for: a look after bytes
- * that are on their way meanwhile, say. NULL: nothing. Each thread has its own. */
-typedef void threads_between_fn(void *context);
-void threads_set_between(threads_between_fn *between, void *context);
 
 /* Processors this process may use, and no more than the control groups that it runs in give it time
  * for. */

@@ -27,10 +27,11 @@ static const char help[] =
     "  -m, --model PATH    the model: its folder, a training run or a .gguf file\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
     "  -n, --n-gen N       tokens decoded one by one after it (32)\n"
+    "  -d, --n-depth N     tokens before both, which are not timed (0)\n"
     "  -b, --batch-size N  tokens that go through the model together (512)\n"
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --no-repack     keep no copies of quantised weights in the kernels' order\n"
+    "      --no-repack     keep no copies of quantised weights in the kernels' order\n" LORA_HELP
     "      --same-bits     float weights too give a text the same bits in any company: what it costs\n"
     "      --sequences LIST  after that, so many sequences decoded together (1,2,4,8,16,32,64):\n"
     "                      random prompts of 32 tokens, and as many random tokens after them\n"
@@ -43,33 +44,38 @@ static const char help[] =
     "uses, of the embedding one row; and the keys and values of all tokens before.\n"
     "A prompt is limited by multiply-adds. Its FLOPs are 2 for each weight that a token is\n"
     "multiplied with (projections, dense layers, router, chosen and shared experts), the head\n"
-    "for the last token only, and 4·hidden_size a layer for each pair of tokens of the causal\n"
-    "triangle, n²/2 of them. Peak memory is that of a prompt and decoding, mapped weights\n"
-    "included. Sequences that are decoded together read an expert once, however many of them chose\n"
-    "it: their share of reading counts the experts that were really chosen.\n"
+    "for the last token only, and 4·hidden_size a layer (with latent attention 2·heads times the\n"
+    "widths of a key and a value) for each pair of tokens of which one sees the other.\n"
+    "Peak memory is that of a prompt and decoding, mapped weights included. Sequences that\n"
+    "are decoded together read an expert once, however many of them chose it: their share of\n"
+    "reading counts the experts that were really chosen. Attention's share of the time is what\n"
+    "queries spend with keys and values, or latents, of the tokens before.\n"
     "\n"
-    "example:\n"
-    "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n";
+    "examples:\n"
+    "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n"
+    "  dsmoe bench model -m v2-lite.gguf -d 8192 -p 512 -n 32\n";
 
 enum { MIN_ROUNDS = 3, MAX_ROUNDS = 100, MAX_SHARES = 4096 };
 static const double decode_window = 0.2; /* seconds */
 
 typedef struct bench_options {
     const char *path, *kv_type;
-    int64_t n_prompt, n_gen, n_batch, n_threads;
+    int64_t n_depth, n_prompt, n_gen, n_batch, n_threads;
     double seconds;
     bench_sequences_options sequences;
     bool json, no_repack, same_bits;
+    lora_list lora;
 } bench_options;
 
 typedef struct bench_state {
     const bench_options *options;
+    lora_list *lora; /* of the options */
     dsmoe_model *model;
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
     dsmoe_engine_memory memory;
     dsmoe_dtype kv_type;
-    int32_t *tokens; /* the prompt, then those to decode */
+    int32_t *tokens; /* those before, the prompt, then those to decode */
     float *logits;
     bench_probe probe;
 } bench_state;
@@ -80,12 +86,18 @@ typedef struct shares {
     int n;
 } shares;
 
+/* Seconds of all rounds, and of them those of attention. */
+typedef struct share_of_time {
+    double all, attention;
+} share_of_time;
+
 typedef struct bench_result {
     double open_s, engine_s; /* until the model is ready */
     double first_prefill_s;  /* of the round that does not count */
     double prefill_s;        /* the best */
     double token_s;          /* of decoding, the best */
-    dsmoe_machine machine;   /* the same */
+    share_of_time prefill, decode;
+    dsmoe_machine machine; /* the same */
     shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
@@ -94,21 +106,29 @@ typedef struct bench_result {
 
 /* ---- preparing ----------------------------------------------------------------------------- */
 
+/* CLI_OK or an exit code. */
+static int open_model(bench_state *s, bench_result *r)
+{
+    dsmoe_error error;
+    double start = cli_seconds();
+    dsmoe_model_options weights = {.share_weights = s->options->no_repack};
+    if (dsmoe_model_open_with(s->options->path, &weights, &s->model, &error) != DSMOE_OK)
+        return cli_failure(command, "%s", error.message);
+    r->open_s = cli_seconds() - start;
+    return lora_open(command, s->lora, s->model);
+}
+
 static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *error)
 {
     const bench_options *o = s->options;
-    dsmoe_engine_options options = {.n_ctx = o->n_prompt + o->n_gen,
+    dsmoe_engine_options options = {.n_ctx = o->n_depth + o->n_prompt + o->n_gen,
                                     .n_batch = o->n_batch,
                                     .n_threads = (int)o->n_threads,
                                     .kv_type = s->kv_type,
                                     .same_bits = o->same_bits};
+    lora_use(s->lora, &options);
     double start = cli_seconds();
-    dsmoe_model_options weights = {.share_weights = o->no_repack};
-    dsmoe_status status = dsmoe_model_open_with(o->path, &weights, &s->model, error);
-    if (status != DSMOE_OK) return status;
-    r->open_s = cli_seconds() - start;
-    start = cli_seconds();
-    status = dsmoe_engine_create(s->model, &options, &s->engine, error);
+    dsmoe_status status = dsmoe_engine_create(s->model, &options, &s->engine, error);
     if (status == DSMOE_OK) status = dsmoe_sequence_create(s->engine, &s->sequence, error);
     r->engine_s = cli_seconds() - start;
     s->memory = dsmoe_engine_memory_size(s->model, &options);
@@ -118,7 +138,7 @@ static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *err
 /* Ids all over the vocabulary, so that all experts get their share; false without memory. */
 static bool make_tokens(bench_state *s)
 {
-    int64_t n = s->options->n_prompt + s->options->n_gen;
+    int64_t n = s->options->n_depth + s->options->n_prompt + s->options->n_gen;
     uint64_t vocab = (uint64_t)dsmoe_model_config(s->model)->vocab_size, state = 1;
     s->tokens = malloc((size_t)n * sizeof *s->tokens);
     s->logits = malloc((size_t)vocab * sizeof *s->logits);
@@ -133,6 +153,7 @@ static bool make_tokens(bench_state *s)
 static void release(bench_state *s)
 {
     dsmoe_engine_free(s->engine);
+    lora_close(s->lora);
     dsmoe_model_free(s->model);
     bench_probe_free(&s->probe);
     free(s->logits);
@@ -141,39 +162,68 @@ static void release(bench_state *s)
 
 /* ---- timing -------------------------------------------------------------------------------- */
 
-static dsmoe_status time_prefill(bench_state *s, double *seconds, dsmoe_error *error)
+static double attention_seconds(const bench_state *s)
 {
-    dsmoe_status status = dsmoe_sequence_rewind(s->sequence, 0, error);
+    return dsmoe_engine_get_info(s->engine).attention_seconds;
+}
+
+static dsmoe_status time_prefill(bench_state *s, double *seconds, share_of_time *share,
+                                 dsmoe_error *error)
+{
+    const bench_options *o = s->options;
+    dsmoe_status status = dsmoe_sequence_rewind(s->sequence, o->n_depth, error);
     if (status != DSMOE_OK) return status;
-    double start = cli_seconds();
-    status = dsmoe_sequence_append(s->sequence, s->tokens, s->options->n_prompt, s->logits, error);
+    double start = cli_seconds(), before = attention_seconds(s);
+    status =
+        dsmoe_sequence_append(s->sequence, s->tokens + o->n_depth, o->n_prompt, s->logits, error);
     *seconds = cli_seconds() - start;
+    share->all += *seconds;
+    share->attention += attention_seconds(s) - before;
+    return status;
+}
+
+/* The tokens before all that is timed. */
+static dsmoe_status fill_depth(bench_state *s, dsmoe_error *error)
+{
+    const int64_t n = s->options->n_depth, most = s->options->n_batch;
+    progress bar = progress_start("reading", "tokens");
+    dsmoe_status status = DSMOE_OK;
+    for (int64_t at = 0, piece; at < n && status == DSMOE_OK; at += piece) {
+        piece = n - at < most ? n - at : most;
+        status = dsmoe_sequence_append(s->sequence, s->tokens + at, piece, NULL, error);
+        progress_update(&bar, (double)(at + piece), (double)n);
+    }
+    progress_finish(&bar);
     return status;
 }
 
 /* Decodes tokens from the `first` on for a window's time, or to the last; *count of them. */
 static dsmoe_status time_decode(bench_state *s, int64_t first, int64_t *count, double *seconds,
-                                dsmoe_error *error)
+                                share_of_time *share, dsmoe_error *error)
 {
-    const int32_t *tokens = s->tokens + s->options->n_prompt + first;
+    const int32_t *tokens = s->tokens + s->options->n_depth + s->options->n_prompt + first;
     int64_t most = s->options->n_gen - first;
     dsmoe_status status = DSMOE_OK;
-    double start = cli_seconds();
+    double start = cli_seconds(), before = attention_seconds(s);
     *seconds = 0;
     for (*count = 0; *count < most && *seconds < decode_window && status == DSMOE_OK; ++*count) {
         status = dsmoe_sequence_append(s->sequence, &tokens[*count], 1, s->logits, error);
         *seconds = cli_seconds() - start;
     }
+    share->all += *seconds;
+    share->attention += attention_seconds(s) - before;
     return status;
 }
 
 /* Without the memory of the probe, so that the peak is the model's. */
 static dsmoe_status warm_up(bench_state *s, bench_result *r, dsmoe_error *error)
 {
-    dsmoe_status status = time_prefill(s, &r->first_prefill_s, error);
+    share_of_time unused = {0};
     double seconds;
+    dsmoe_status status = fill_depth(s, error);
+    if (status == DSMOE_OK) status = time_prefill(s, &r->first_prefill_s, &unused, error);
     for (int64_t at = 0, n = 0; at < s->options->n_gen && status == DSMOE_OK; at += n)
-        status = time_decode(s, at, &n, &seconds, error);
+        status = time_decode(s, at, &n, &seconds, &unused, error);
     r->peak_rss = cli_peak_rss();
     r->prefill_s = r->token_s = INFINITY;
     return status;
@@ -218,17 +268,17 @@ static dsmoe_status run_round(bench_state *s, bench_result *r, dsmoe_error *erro
     double seconds;
     dsmoe_machine before, after;
     dsmoe_status status = measure_limits(s, r, &before, error);
-    if (status == DSMOE_OK) status = time_prefill(s, &seconds, error);
+    if (status == DSMOE_OK) status = time_prefill(s, &seconds, &r->prefill, error);
     if (status == DSMOE_OK) status = measure_limits(s, r, &after, error);
     if (status != DSMOE_OK) return status;
     r->prefill_s = fmin(r->prefill_s, seconds);
     for (int64_t at = 0, n = 0; at < o->n_gen; at += n) {
         before = after;
-        status = time_decode(s, at, &n, &seconds, error);
+        status = time_decode(s, at, &n, &seconds, &r->decode, error);
         if (status == DSMOE_OK) status = measure_limits(s, r, &after, error);
         if (status != DSMOE_OK) return status;
         r->token_s = fmin(r->token_s, seconds / (double)n);
-        double bytes = bytes_read(s, (double)(o->n_prompt + at) + 0.5 * (double)n);
+        double bytes = bytes_read(s, (double)(o->n_depth + o->n_prompt + at) + 0.5 * (double)n);
         add_share(&r->decode_shares, bytes * (double)n / seconds * 1e-9, before.read_gbs,
                   after.read_gbs);
     }
@@ -255,21 +305,16 @@ static dsmoe_status run_rounds(bench_state *s, bench_result *r, dsmoe_error *err
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
 
-static double prefill_flops(const dsmoe_config *c, int64_t n_tokens)
+/* A third of what training takes, which is forward and backward; tokens see what is before them and half of the square,
+ * and only the last one reaches the head. */
+static double prefill_flops(const dsmoe_config *c, int64_t n_before, int64_t n_tokens)
 {
-    double hidden = (double)c->hidden_size, n = (double)n_tokens, weights = 0;
-    double kv = hidden / (double)c->num_attention_heads * (double)c->num_key_value_heads;
-    double active = (double)(c->num_experts_per_tok + c->n_shared_experts);
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        weights += hidden * (2 * hidden + 2 * kv);
-        if (dsmoe_config_layer_is_moe(c, i))
-            weights += hidden * ((double)c->n_routed_experts +
-                                 3 * active * (double)c->moe_intermediate_size);
-        else
-            weights += 3 * hidden * (double)c->intermediate_size;
-    }
-    double pairs = n * n / 2 * (double)c->num_hidden_layers;
-    return 2 * weights * n + 2 * hidden * (double)c->vocab_size + 4 * hidden * pairs;
+    dsmoe_model_plan plan;
+    if (dsmoe_model_plan_make(c, n_tokens, &plan, NULL) != DSMOE_OK) return 0;
+    double head = 2 * (double)c->hidden_size * (double)c->vocab_size;
+    double half_square = plan.attention_flops / 6;
+    return plan.matmul_flops / 3 + half_square * (1 + 2 * (double)n_before / (double)n_tokens) -
+           head * (double)(n_tokens - 1);
 }
 
 /* The numbers that are shown. */
@@ -277,6 +322,7 @@ typedef struct bench_summary {
     double prefill_tps, decode_tps, bytes_per_token, weight_bytes, prefill_flops;
     double prefill_gflops, decode_gbs; /* what the model reaches */
     double prefill_fma_share, decode_bandwidth_share;
+    double prefill_attention, decode_attention; /* shares of the time */
 } bench_summary;
 
 static bench_summary summarise(const bench_state *s, bench_result *r)
@@ -285,8 +331,11 @@ static bench_summary summarise(const bench_state *s, bench_result *r)
     bench_summary sum = {
         .prefill_tps = (double)o->n_prompt / r->prefill_s,
         .decode_tps = 1 / r->token_s,
-        .bytes_per_token = bytes_read(s, (double)o->n_prompt + 0.5 * (double)o->n_gen),
-        .prefill_flops = prefill_flops(dsmoe_model_config(s->model), o->n_prompt),
+        .bytes_per_token =
+            bytes_read(s, (double)(o->n_depth + o->n_prompt) + 0.5 * (double)o->n_gen),
+        .prefill_flops = prefill_flops(dsmoe_model_config(s->model), o->n_depth, o->n_prompt),
+        .prefill_attention = r->prefill.attention / r->prefill.all,
+        .decode_attention = r->decode.attention / r->decode.all,
     };
     for (size_t i = 0; i < dsmoe_model_tensor_count(s->model); i++)
         sum.weight_bytes += (double)dsmoe_model_tensor(s->model, i).size;
@@ -308,14 +357,17 @@ static void print_text(const bench_state *s, bench_result *r)
            "%d threads, %s kernels\n",
            o->path, cli_format_bytes(sum.weight_bytes, size), dsmoe_dtype_name(first.dtype),
            cli_format_bytes(sum.bytes_per_token, token), (int)o->n_threads, dsmoe_kernels_name());
-    printf("ready after %.3f s, first prompt %.3f s\n\n", r->open_s + r->engine_s,
-           r->first_prefill_s);
-    printf("         tokens   ms/token   tokens/s   reached            share of the limit\n");
-    printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds\n",
+    printf("ready after %.3f s, first prompt %.3f s", r->open_s + r->engine_s, r->first_prefill_s);
+    if (o->n_depth > 0) printf("; all after %lld tokens", (long long)o->n_depth);
+    printf("\n\n");
+    printf(
+        "         tokens   ms/token   tokens/s   reached            share of the limit     attention\n");
+    printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds  %5.1f%%\n",
            (long long)o->n_prompt, 1e3 * r->prefill_s / (double)o->n_prompt, sum.prefill_tps,
-           sum.prefill_gflops, 100 * sum.prefill_fma_share);
-    printf("decode %8lld %10.3f %10.2f %9.1f GB/s     %5.0f%% of reading\n", (long long)o->n_gen,
-           1e3 * r->token_s, sum.decode_tps, sum.decode_gbs, 100 * sum.decode_bandwidth_share);
+           sum.prefill_gflops, 100 * sum.prefill_fma_share, 100 * sum.prefill_attention);
+    printf("decode %8lld %10.3f %10.2f %9.1f GB/s     %5.0f%% of reading        %5.1f%%\n",
+           (long long)o->n_gen, 1e3 * r->token_s, sum.decode_tps, sum.decode_gbs,
+           100 * sum.decode_bandwidth_share, 100 * sum.decode_attention);
     printf(
         "\nthis machine, best of the same %d rounds: %.1f GFLOP/s of multiply-adds, %.1f GB/s of "
         "reading\n",
@@ -336,10 +388,10 @@ static void print_json(const bench_state *s, bench_result *r)
     bench_summary sum = summarise(s, r);
     printf("{\"model\":");
     cli_print_json_string(stdout, o->path);
-    printf(",\"kernels\":\"%s\",\"threads\":%d,\"n_prompt\":%lld,\"n_gen\":%lld,"
+    printf(",\"kernels\":\"%s\",\"threads\":%d,\"n_depth\":%lld,\"n_prompt\":%lld,\"n_gen\":%lld,"
            "\"batch_size\":%lld,\"rounds\":%d,\n",
-           dsmoe_kernels_name(), (int)o->n_threads, (long long)o->n_prompt, (long long)o->n_gen,
-           (long long)o->n_batch, r->n_rounds);
+           dsmoe_kernels_name(), (int)o->n_threads, (long long)o->n_depth, (long long)o->n_prompt,
+           (long long)o->n_gen, (long long)o->n_batch, r->n_rounds);
     printf("\"weight_bytes\":%.0f,\"bytes_per_token\":%.0f,\"prefill_flops\":%.0f,"
            "\"open_seconds\":%.6f,\"engine_seconds\":%.6f,\"ready_seconds\":%.6f,"
            "\"first_prefill_seconds\":%.6f,\n",
@@ -350,6 +402,8 @@ static void print_json(const bench_state *s, bench_result *r)
            "\"fma_gflops\":%.2f,\"read_gbs\":%.3f,\n",
            r->prefill_s, r->token_s, sum.prefill_tps, sum.decode_tps, sum.prefill_gflops,
            sum.decode_gbs, r->machine.fma_gflops, r->machine.read_gbs);
+    printf("\"prefill_attention_share\":%.4f,\"decode_attention_share\":%.4f,\n",
+           sum.prefill_attention, sum.decode_attention);
     printf("\"prefill_fma_share\":%.4f,\"decode_bandwidth_share\":%.4f,\"kv_type\":\"%s\","
            "\"kv_cache_bytes\":%zu,\"workspace_bytes\":%zu,\"copied_weight_bytes\":%zu,"
            "\"peak_rss_bytes\":%lld",
@@ -375,6 +429,7 @@ static int parse_sequences(bench_options *o, const char *list, dsmoe_dtype kv_ty
     s->kv_type = kv_type;
     s->same_bits = o->same_bits;
     s->seconds = o->seconds;
+    s->lora = &o->lora;
     if (!list) return CLI_OK;
     s->n_cases = cli_parse_list(list, 1, BENCH_MAX_SEQUENCES, s->n, BENCH_MAX_CASES);
     if (s->n_cases > 0) return CLI_OK;
@@ -402,10 +457,12 @@ int bench_model(int argc, char **argv)
         {"--model", "-m", OPTION_PATH, &o.path, 0, 0},
         {"--n-prompt", "-p", OPTION_INTEGER, &o.n_prompt, 1, most},
         {"--n-gen", "-n", OPTION_INTEGER, &o.n_gen, 1, most},
+        {"--n-depth", "-d", OPTION_INTEGER, &o.n_depth, 0, most},
         {"--batch-size", "-b", OPTION_INTEGER, &o.n_batch, 1, CLI_MAX_BATCH},
         {"--threads", "-t", OPTION_INTEGER, &o.n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o.kv_type, 0, 0},
         {"--no-repack", NULL, OPTION_FLAG, &o.no_repack, 0, 0},
+        lora_row(&o.lora),
         {"--same-bits", NULL, OPTION_FLAG, &o.same_bits, 0, 0},
         {"--sequences", NULL, OPTION_TEXT, &sequences, 0, 0},
         {"--seconds", NULL, OPTION_NUMBER, &o.seconds, 0, 86400},
@@ -415,13 +472,18 @@ int bench_model(int argc, char **argv)
     if (code >= 0) return code;
     if (!o.path) return cli_usage(command, CLI_WHICH_MODEL);
 
-    bench_state s = {.options = &o, .kv_type = DSMOE_F16};
+    bench_state s = {.options = &o, .lora = &o.lora, .kv_type = DSMOE_F16};
     model_path found;
     code = kv_type_parse(command, o.kv_type, &s.kv_type);
     if (code == CLI_OK) code = parse_sequences(&o, sequences, s.kv_type);
     if (code == CLI_OK) code = model_path_find(command, &o.path, &found);
     if (code != CLI_OK) return code;
     bench_result r = {0};
+    code = open_model(&s, &r);
+    if (code != CLI_OK) {
+        release(&s);
+        return code;
+    }
     dsmoe_error error = {0};
     dsmoe_status status = make_ready(&s, &r, &error);
     bool enough = status != DSMOE_OK || make_tokens(&s);

@@ -92,6 +92,7 @@ static dsmoe_status prepare(bench *b, dsmoe_error *error)
                                     .n_threads = o->n_threads,
                                     .kv_type = o->kv_type,
                                     .same_bits = o->same_bits};
+    lora_use(o->lora, &options);
     dsmoe_status status = dsmoe_engine_create(b->model, &options, &b->engine, error);
     fill_tokens(b->tokens, b->most * each, b->config->vocab_size, 2);
     fill_tokens(b->prompt, o->n_prompt, b->config->vocab_size, 3);

@@ -3,6 +3,7 @@
 #define DSMOE_CLI_BENCH_SEQUENCES_H
 
 #include "cli/bench.h"
+#include "cli/lora.h"
 
 enum { BENCH_MAX_CASES = 16, BENCH_MAX_SEQUENCES = 1024 };
 
@@ -14,6 +15,7 @@ typedef struct bench_sequences_options {
     dsmoe_dtype kv_type;
     bool same_bits;
     double seconds;
+    const lora_list *lora;
 } bench_sequences_options;
 
 typedef struct bench_sequences_case {

@@ -33,17 +33,20 @@ static const char help[] =
     "      --json        one JSON object on the output\n"
     "  -h, --help        this text\n"
     "\n"
-    "the model (6 layers of width 256, 4 heads, 1 + 63 experts of 172, top-7):\n" MODEL_SIZES_HELP
+    "the model (6 layers of width 256, 4 heads, 1 + 63 experts of 172, top-7):\n"
+    "      --preset NAME          one of dsmoe train's instead\n" MODEL_SIZES_HELP
     "      --vocab-size N         vocab_size (8192; --vocab is the same)\n"
     "\n"
     "FLOPs of a step are 6 for each token and weight that it is multiplied with (projections,\n"
-    "router, chosen and shared experts, head) and 6·hidden_size a layer for each token and each\n"
-    "one it sees, which is half of the square; what is computed twice counts once.\n"
+    "router, chosen and shared experts, head) and 6·hidden_size a layer (with latent attention\n"
+    "3·heads times the widths of a key and a value) for each token and each one it sees, which is\n"
+    "half of the square; what is computed twice counts once.\n"
     "\n"
     "example:\n"
     "  dsmoe bench train --hidden 256 --layers 6 --batch 8 --seq 256 -t 2\n";
 
 typedef struct bench_options {
+    const char *preset; /* NULL: not given */
     dsmoe_model_sizes sizes;
     int64_t vocab_size, batch, seq, accumulate, n_threads; /* the last two: 0 if not given */
     const char *parallel_name;
@@ -60,17 +63,22 @@ typedef struct bench_state {
     int n_ranks;
 } bench_state;
 
-/* The preset tiny, wider and deeper, with the sizes that were given. -1 or an exit code. */
+/* The preset that is named, or tiny, wider and deeper; with the sizes that were given. -1 or an exit code. */
 static int make_config(bench_state *s)
 {
+    const char *preset = s->options->preset;
     dsmoe_config *c = &s->of.config;
     dsmoe_error error;
-    if (dsmoe_config_preset("tiny", c, &error) != DSMOE_OK)
+    if (preset && names_check_preset(command, preset) != CLI_OK) return CLI_USAGE;
+    if (dsmoe_config_preset(preset ? preset : "tiny", c, &error) != DSMOE_OK)
         return cli_failure(command, "%s", error.message);
-    c->hidden_size = 256;
-    c->num_hidden_layers = 6;
-    c->moe_intermediate_size = 172;
+    if (!preset) {
+        c->hidden_size = 256;
+        c->num_hidden_layers = 6;
+        c->moe_intermediate_size = 172;
+    }
     c->vocab_size = s->options->vocab_size;
+    c->bos_token_id = c->eos_token_id = -1;
     return model_sizes_apply(command, &s->options->sizes, c);
 }
 
@@ -80,7 +88,7 @@ static int make_case(bench_state *s)
     const bench_options *o = s->options;
     const dsmoe_peers *peers;
     dsmoe_error error;
-    int exit_code = ranks_open(command, &peers);
+    int exit_code = ranks_open(command, RANKS_PATIENCE, &peers);
     if (exit_code != CLI_OK) return exit_code;
     int n_threads = ranks_threads() ? ranks_threads() : dsmoe_machine_threads();
     dsmoe_trainer_options *t = &s->of.options;
@@ -199,6 +207,7 @@ static int parse(bench_options *o, int argc, char **argv)
                          .seconds = 15};
     const int most = 1 << 24;
     const option_row own[] = {
+        {"--preset", NULL, OPTION_NAME, &o->preset, 0, 0},
         {"--vocab-size", NULL, OPTION_INTEGER, &o->vocab_size, 1, most},
         {"--vocab", NULL, OPTION_INTEGER, &o->vocab_size, 1, most},
         {"--batch", NULL, OPTION_INTEGER, &o->batch, 1, most},

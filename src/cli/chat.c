@@ -12,7 +12,7 @@ static const char help[] =
     "usage: dsmoe chat -m PATH [options]\n"
     "       dsmoe chat --url URL [options]\n"
     "\n"
-    "A conversation in the form of the DeepSeek chat models. Ctrl-C stops an answer; Ctrl-D or\n"
+    "A conversation in the form that the model was trained on. Ctrl-C stops an answer; Ctrl-D or\n"
     "/quit leaves. Lines are read from a pipe as well, one question each. Within a chat:\n"
     "\n"
     "  /regen      answer the last question again, with another seed\n"
@@ -25,7 +25,7 @@ static const char help[] =
     "options:\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
-    "      --system TEXT        what the model is told before the conversation\n"
+    "      --system TEXT        what the model is told before the conversation\n" CLI_CHAT_FORM_HELP
     "  -n, --n-predict N        at most so many tokens for an answer (-1: no limit)\n"
     "      --special            shows special tokens in answers\n"
     "      --quiet              no speed and seed when leaving\n"
@@ -167,20 +167,28 @@ static void close_chat(chat *c)
 
 int command_chat(int argc, char **argv)
 {
-    enum { N_ROWS = RUNNER_N_OPTIONS + 3 };
+    enum { N_ROWS = RUNNER_N_OPTIONS + 4 };
     runner_options o = {.n_predict = -1};
-    const char *system = NULL;
+    const char *system = NULL, *chat_form = NULL;
     bool quiet = false, no_history = false, given[N_ROWS];
     option_row rows[N_ROWS];
     runner_options_rows(&o, rows);
     rows[RUNNER_N_OPTIONS] = (option_row){"--system", NULL, OPTION_TEXT, &system, 0, 0};
     rows[RUNNER_N_OPTIONS + 1] = (option_row){"--quiet", NULL, OPTION_FLAG, &quiet, 0, 0};
     rows[RUNNER_N_OPTIONS + 2] = (option_row){"--no-history", NULL, OPTION_FLAG, &no_history, 0, 0};
+    rows[RUNNER_N_OPTIONS + 3] = (option_row){"--chat-form", NULL, OPTION_NAME, &chat_form, 0, 0};
     int code = options_parse_given("chat", help, rows, N_ROWS, argc, argv, NULL, given);
     if (code >= 0) return code;
 
     chat c = {.options = &o};
-    const voice_order order = {"chat", &o, rows, N_ROWS, given, false, ""};
+    const voice_order order = {.command = "chat",
+                               .options = &o,
+                               .rows = rows,
+                               .n_rows = N_ROWS,
+                               .given = given,
+                               .tokenizer_hint = "",
+                               .talks = true,
+                               .chat_form = chat_form};
     code = open_chat(&c, &order, system, !no_history);
     if (code == CLI_OK) {
         cli_catch_interrupt();

@@ -26,6 +26,7 @@ int command_generate(int argc, char **argv);
 int command_imatrix(int argc, char **argv);
 int command_init(int argc, char **argv);
 int command_inspect(int argc, char **argv);
+int command_merge(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_quantize(int argc, char **argv);
 int command_report(int argc, char **argv);
@@ -49,6 +50,12 @@ void cli_note(const char *command, const char *format, ...) __attribute__((forma
 int cli_error(const char *command, const char *about, const dsmoe_error *error);
 
 /* The message where a command needs a model and -m is missing. */
+/* The part of --help of commands in which models converse. */
+#define CLI_CHAT_FORM_HELP                                                                             \
+    "      --chat-form NAME     the form of conversations: deepseek, deepseek-v3, deepseek-v3-0324,\n" \
+    "                           moonlight, chatml, alpaca or none (default: what the model's\n"        \
+    "                           chat_template is recognised as; deepseek if it has none)\n"
+
 #define CLI_WHICH_MODEL                                                                            \
     "which model? -m names its folder, a training run or a .gguf file; dsmoe demo makes one in a minute"
 

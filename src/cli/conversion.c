@@ -70,7 +70,7 @@ int conversion_failure(conversion *c, const dsmoe_error *error)
                            cli_format_bytes(c->available, left));
     bool is_about_type = error->status == DSMOE_ERROR_ARGUMENT; /* the rest was parsed well */
     if (error->status != DSMOE_ERROR_STOPPED)
-        return cli_error(c->command, is_about_type ? "--type" : NULL, error);
+        return cli_error(c->command, is_about_type && !c->merge ? "--type" : NULL, error);
     cli_failure(c->command, "interrupted; what was written is removed");
     return CLI_INTERRUPTED;
 }
@@ -203,8 +203,10 @@ int conversion_run(conversion *c, const char *from, dsmoe_convert_options option
     options.n_without_importance = &n_without;
     options.n_weighed = &n_weighed;
     options.changes = &view.changes;
-    if (dsmoe_convert(from, c->target, &options, &error) != DSMOE_OK)
-        return conversion_failure(c, &error);
+    dsmoe_status status =
+        c->merge ? dsmoe_merge(from, c->merge->path, c->merge->scale, c->target, &options, &error)
+                 : dsmoe_convert(from, c->target, &options, &error);
+    if (status != DSMOE_OK) return conversion_failure(c, &error);
     exit_code = conversion_summary(c);
     if (n_without > 0)
         cli_note(c->command,

@@ -6,6 +6,12 @@
 #include "cli/progress.h"
 #include "dsmoe.h"
 
+/* What is merged into a model on its way. */
+typedef struct conversion_merge {
+    const char *path;
+    double scale;
+} conversion_merge;
+
 typedef struct conversion {
     const char *command; /* for messages */
     const char *target;  /* a .gguf file or a folder */
@@ -15,7 +21,8 @@ typedef struct conversion {
     progress bar;
     double start;
     bool started;
-    double needed, available; /* bytes, if the disk has not enough; else 0 */
+    double needed, available;      /* bytes, if the disk has not enough; else 0 */
+    const conversion_merge *merge; /* NULL: nothing */
 } conversion;
 
 /* Ctrl-C is caught from here on. `label` is what the bar says: "converting". */
@@ -24,7 +31,7 @@ conversion conversion_start(const char *command, const char *label, const char *
 /* A dsmoe_progress_fn whose context is the conversion. */
 bool conversion_progress(void *context, double done, double total);
 
-/* dsmoe_convert with a bar and a summary, or the reason why not. Returns the exit code. */
+/* dsmoe_convert, or dsmoe_merge, with a bar and a summary, or the reason why not. Returns the exit code. */
 int conversion_run(conversion *c, const char *from, dsmoe_convert_options options);
 
 /* Prints why it failed, and returns the exit code. */

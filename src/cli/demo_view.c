@@ -168,7 +168,8 @@ void demo_watch_event(demo_watch *watch, const dsmoe_run_event *event)
         fprintf(stderr, "  %s\n", event->text);
         break;
     case DSMOE_RUN_SAMPLE:
-    case DSMOE_RUN_CHECKPOINT: break;
+    case DSMOE_RUN_CHECKPOINT:
+    case DSMOE_RUN_SEQUENCE: break;
     }
 }
 

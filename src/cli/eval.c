@@ -18,6 +18,7 @@
 static const char help[] =
     "usage: dsmoe eval -m MODEL -f FILE [options]\n"
     "       dsmoe eval -m MODEL --against MODEL -f FILE [options]\n"
+    "       dsmoe eval -m MODEL --tasks FILE [options]\n"
     "\n"
     "How well a model predicts a text: cross entropy (nats per token), perplexity and bits per\n"
     "byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
@@ -30,7 +31,7 @@ static const char help[] =
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
     "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
     "                     no BOS token is put before a window\n"
-    "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n"
+    "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n" LORA_HELP
     "  -t, --threads N    threads to use (default: all processors)\n"
     "      --json         one JSON object on the output\n"
     "  -h, --help         this text\n"
@@ -50,12 +51,20 @@ static const char help[] =
     "                         of this model's predictions from that one's, and how often both find\n"
     "                         the same token likeliest\n"
     "\n"
+    "questions with known answers (docs/tasks.md), JSON lines with \"prompt\" (or \"question\") and\n"
+    "\"choices\" and \"answer\", the number of the right one, or \"answer\", a text to be written:\n"
+    "      --tasks FILE       may be given several times. Of choices the likeliest one counts: by all\n"
+    "                         of its tokens (acc), by character (acc_norm) and by token (acc_token);\n"
+    "                         what is written counts if it is the answer (exact_match)\n"
+    "      --answers          also a line of JSON for each question: what the model chose or wrote\n"
+    "\n"
     "Ctrl-C ends early and shows what is known so far (with --against, nothing).\n"
     "\n"
     "examples:\n"
     "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048\n"
     "  dsmoe eval -m deepseek-moe-16b-base -f wiki.test.raw -c 2048 --probes\n"
-    "  dsmoe eval -m moe-16b-q4_k_m.gguf --against deepseek-moe-16b-base -f wiki.test.raw\n";
+    "  dsmoe eval -m moe-16b-q4_k_m.gguf --against deepseek-moe-16b-base -f wiki.test.raw\n"
+    "  dsmoe eval -m deepseek-moe-16b-base --tasks hellaswag.jsonl --tasks gsm8k.jsonl\n";
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
@@ -238,6 +247,7 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
                                            .n_threads = (int)e->options->n_threads,
                                            .kv_type = e->options->kv_type,
                                            .stop = cli_stop};
+    lora_use(&e->options->lora, &engine_options);
     if (dsmoe_engine_create(model, &engine_options, &e->engine, &error) != DSMOE_OK ||
         dsmoe_sequence_create(e->engine, &e->sequence, &error) != DSMOE_OK)
         return kv_type_error("eval", e->options->model, &error);
@@ -256,8 +266,7 @@ int eval_run(evaluation *e, const dsmoe_model *model, const char *label)
     return CLI_OK;
 }
 
-/* With the options that make the probe: a model may not have what they take away. */
-static int refuse_probe(const eval_options *o, const dsmoe_error *error)
+int eval_refuse_probe(const eval_options *o, const dsmoe_error *error)
 {
     char options[96], mask[32] = "", experts[32] = "";
     if (o->probe.mask_top > 0) snprintf(mask, sizeof mask, " --mask-top %g", o->probe.mask_top);
@@ -276,7 +285,7 @@ static int evaluate_probed(evaluation *e, const dsmoe_model *model)
     dsmoe_model *probed = NULL;
     if (eval_is_probed(&e->options->probe)) {
         if (dsmoe_model_probe(model, &e->options->probe, &probed, &error) != DSMOE_OK)
-            return refuse_probe(e->options, &error);
+            return eval_refuse_probe(e->options, &error);
         model = probed;
     }
     int exit_code = eval_run(e, model, "evaluating");
@@ -303,10 +312,27 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
     return exit_code;
 }
 
+static int check_tasks(const eval_options *options)
+{
+    if (options->file || options->against || options->stride || options->ids || options->probes)
+        return cli_usage("eval", "--tasks asks the questions of its file: no -f, --against, "
+                                 "--stride, --ids or --probes beside it");
+    return CLI_OK;
+}
+
 static int check_options(eval_options *options)
 {
     bool probed = eval_is_probed(&options->probe);
     if (!options->model) return cli_usage("eval", CLI_WHICH_MODEL);
+    if (options->lora.words.count > 0 && (probed || options->probes || options->against))
+        return cli_usage("eval", "--lora works without probes and --against; dsmoe merge makes a "
+                                 "model of base and adapter");
+    if (options->tasks.count) {
+        int exit_code = check_tasks(options);
+        if (exit_code != CLI_OK) return exit_code;
+        return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
+    }
+    if (options->answers) return cli_usage("eval", "--answers has no effect without --tasks");
     if (!options->file) return cli_usage("eval", "which text? -f names its file");
     if (options->probes && probed)
         return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
@@ -316,9 +342,23 @@ static int check_options(eval_options *options)
     return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
 }
 
+/* How well the model predicts the text of -f. */
+static int evaluate_file(const eval_options *options, const dsmoe_model *model)
+{
+    corpus text;
+    corpus_source source = {"eval", options->model, options->file, options->ids};
+    int exit_code = corpus_read(&source, dsmoe_model_config(model), &text);
+    if (exit_code != CLI_OK) return exit_code;
+    evaluation e = {.options = options, .text = &text};
+    exit_code = options->against ? eval_against(options, &text, model) : evaluate(&e, model);
+    corpus_free(&text);
+    return exit_code;
+}
+
 int command_eval(int argc, char **argv)
 {
-    eval_options options = {0};
+    const char *tasks[EVAL_MOST_TASKS];
+    eval_options options = {.tasks = {tasks, EVAL_MOST_TASKS, 0}};
     model_path found, found_against;
     const option_row rows[] = {
         {"--model", "-m", OPTION_PATH, &options.model, 0, 0},
@@ -327,6 +367,7 @@ int command_eval(int argc, char **argv)
         {"--stride", NULL, OPTION_INTEGER, &options.stride, 1, INT32_MAX},
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--kv-type", NULL, OPTION_NAME, &options.kv_type_name, 0, 0},
+        lora_row(&options.lora),
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},
@@ -334,6 +375,8 @@ int command_eval(int argc, char **argv)
         {"--experts", NULL, OPTION_INTEGER, &options.probe.num_experts_per_tok, 1, INT32_MAX},
         {"--probes", NULL, OPTION_FLAG, &options.probes, 0, 0},
         {"--against", NULL, OPTION_PATH, &options.against, 0, 0},
+        {"--tasks", NULL, OPTION_PATH_LIST, &options.tasks, 0, 0},
+        {"--answers", NULL, OPTION_FLAG, &options.answers, 0, 0},
     };
     int exit_code = options_parse("eval", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
@@ -346,14 +389,10 @@ int command_eval(int argc, char **argv)
     dsmoe_error error;
     if (dsmoe_model_open(options.model, &model, &error) != DSMOE_OK)
         return cli_failure("eval", "%s", error.message);
-    corpus text;
-    corpus_source source = {"eval", options.model, options.file, options.ids};
-    exit_code = corpus_read(&source, dsmoe_model_config(model), &text);
-    if (exit_code == CLI_OK) {
-        evaluation e = {.options = &options, .text = &text};
-        exit_code = options.against ? eval_against(&options, &text, model) : evaluate(&e, model);
-        corpus_free(&text);
-    }
+    exit_code = lora_open("eval", &options.lora, model);
+    if (exit_code == CLI_OK)
+        exit_code = (options.tasks.count ? eval_tasks : evaluate_file)(&options, model);
+    lora_close(&options.lora);
     dsmoe_model_free(model);
     return exit_code;
 }

@@ -7,20 +7,24 @@
 #include <stdint.h>
 
 #include "cli/corpus.h"
+#include "cli/lora.h"
+#include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "dsmoe.h"
 
 /* Tokens that go through the model at once: after each of these Ctrl-C is heard. */
-enum { EVAL_BATCH = 512 };
+enum { EVAL_BATCH = 512, EVAL_MOST_TASKS = 64 };
 
 typedef struct eval_options {
     const char *model, *against, *file;
     const char *kv_type_name;
     dsmoe_dtype kv_type;
     int64_t n_ctx, stride, n_threads;
-    bool ids, json, probes;
+    bool ids, json, probes, answers;
     dsmoe_probe probe;
+    option_words tasks;
+    lora_list lora;
 } eval_options;
 
 /* What is known so far. */
@@ -68,6 +72,9 @@ const char *eval_format_experts(const dsmoe_probe *probe, const dsmoe_config *co
 /* The members of the JSON that say the same, without brackets around them. */
 void eval_print_json_probe(const dsmoe_probe *probe, const dsmoe_config *config);
 
+/* A probe that the model cannot take, with the options that make it. Returns the exit code. */
+int eval_refuse_probe(const eval_options *options, const dsmoe_error *error);
+
 /* Evaluates the standard set of probes and prints its table or JSON. Returns the exit code. */
 int eval_probes(evaluation *e, const dsmoe_model *model);
 
@@ -76,5 +83,10 @@ int eval_probes(evaluation *e, const dsmoe_model *model);
 /* Opens options->against, runs both models over the text and prints how far they are apart. Returns
  * the exit code. */
 int eval_against(const eval_options *options, const corpus *text, const dsmoe_model *model);
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+/* Asks the model, with the probe of the options, the questions of options->tasks and prints the scores. Returns the exit code. */
+int eval_tasks(const eval_options *options, const dsmoe_model *model);
 
 #endif

@@ -28,7 +28,9 @@ static const char help[] =
     "      --echo               the prompt comes first on the output\n"
     "      --special            special tokens: in the prompt their text stands for them, in the\n"
     "                           output they are shown\n"
-    "      --quiet              no speed, no seed\n" RUNNER_HELP "\n"
+    "      --quiet              no speed, no seed\n"
+    "      --peer-timeout TIME  end if a rank that others wait for gives no sign of life for so long\n"
+    "                           (10m; 0: never)\n" RUNNER_HELP "\n"
     "Under mpirun the experts of each layer are divided over all ranks, for a model that one machine\n"
     "does not hold; the text is the same. The first rank alone needs the model (docs/machines.md).\n"
     "\n"
@@ -43,6 +45,7 @@ typedef struct generate_options {
     runner_options run;
     const char *prompt, *file;
     bool ids, echo, quiet;
+    double peer_timeout; /* seconds; 0: none */
 } generate_options;
 
 /* ---- the prompt ---------------------------------------------------------------------------- */
@@ -116,7 +119,7 @@ static int follow(const generate_options *o)
 {
     dsmoe_follow_options options = {.n_threads = (int)o->run.n_threads, .stop = cli_stop};
     dsmoe_error error;
-    int code = ranks_open("generate", &options.peers);
+    int code = ranks_open("generate", o->peer_timeout, &options.peers);
     if (code != CLI_OK) return code;
     if (options.n_threads == 0) options.n_threads = ranks_threads();
     cli_catch_interrupt();
@@ -125,9 +128,9 @@ static int follow(const generate_options *o)
 }
 
 /* The first rank, once what it can check by itself is well. */
-static int join_ranks(runner_options *o)
+static int join_ranks(runner_options *o, double peer_timeout)
 {
-    int code = ranks_open("generate", &o->peers);
+    int code = ranks_open("generate", peer_timeout, &o->peers);
     if (code != CLI_OK || !o->peers) return code;
     if (o->n_threads == 0) o->n_threads = ranks_threads();
     cli_catch_interrupt();
@@ -142,7 +145,7 @@ static int run(const generate_options *o, const voice_order *order)
     stream out = {.stops = o->run.stop.at, .n_stops = o->run.stop.count};
     int code = voice_check(order);
     if (code == CLI_OK) code = read_prompt(o, &text, &length);
-    if (code == CLI_OK) code = join_ranks(order->options);
+    if (code == CLI_OK) code = join_ranks(order->options, o->peer_timeout);
     if (code == CLI_OK) code = voice_open(order, &v);
     if (code == CLI_OK) code = v->kind->take_prompt(v, source_name(o), text, length);
     if (code == CLI_OK) {
@@ -158,8 +161,8 @@ static int run(const generate_options *o, const voice_order *order)
 
 int command_generate(int argc, char **argv)
 {
-    generate_options o = {.run.n_predict = 128};
-    option_row rows[RUNNER_N_OPTIONS + 5];
+    generate_options o = {.run.n_predict = 128, .peer_timeout = RANKS_PATIENCE};
+    option_row rows[RUNNER_N_OPTIONS + 6];
     runner_options_rows(&o.run, rows);
     const option_row own[] = {
         {"--prompt", "-p", OPTION_TEXT, &o.prompt, 0, 0},
@@ -167,6 +170,7 @@ int command_generate(int argc, char **argv)
         {"--ids", NULL, OPTION_FLAG, &o.ids, 0, 0},
         {"--echo", NULL, OPTION_FLAG, &o.echo, 0, 0},
         {"--quiet", NULL, OPTION_FLAG, &o.quiet, 0, 0},
+        {"--peer-timeout", NULL, OPTION_DURATION, &o.peer_timeout, -1, RANKS_MOST_PATIENCE},
     };
     memcpy(rows + RUNNER_N_OPTIONS, own, sizeof own);
     static const option_rule rules[] = {
@@ -182,7 +186,13 @@ int command_generate(int argc, char **argv)
         code = options_check("generate", rows, N_ROWS, given, rules, sizeof rules / sizeof *rules);
     if (code < 0 && ranks_are_many() && (o.run.url || o.run.unix_path))
         code = cli_usage("generate", "a server has its own machines: start it without mpirun");
-    const voice_order order = {"generate", &o.run, rows, N_ROWS, given, o.ids, hint};
+    const voice_order order = {.command = "generate",
+                               .options = &o.run,
+                               .rows = rows,
+                               .n_rows = N_ROWS,
+                               .given = given,
+                               .ids = o.ids,
+                               .tokenizer_hint = hint};
     if (code >= 0) return code;
     return ranks_follows() ? follow(&o) : run(&o, &order);
 }

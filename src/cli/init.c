@@ -26,9 +26,13 @@ static const char help[] =
     "whatever the number of layers. Weights of quantised types are blocks drawn from a stock, which\n"
     "is much faster than to quantise them all, and as random.\n"
     "\n"
-    "      --preset NAME     tiny  4 layers, 1 + 63 experts, top-7: a model to try things with\n"
-    "                        2b    the paper's validation model\n"
-    "                        16b   the released model\n"
+    "      --preset NAME     tiny       4 layers, 1 + 63 experts, top-7: a model to try things with\n"
+    "                        2b         the paper's validation model\n"
+    "                        16b        the released model\n"
+    "                        tiny-v2    about the size of tiny, with the latent attention of V2-Lite\n"
+    "                        tiny-v3    the same with the gate of V3: sigmoids, groups, a bias\n"
+    "                        v2-lite    DeepSeek-V2-Lite; Coder-V2-Lite is the same\n"
+    "                        moonlight  Moonlight-16B-A3B\n"
     "      --config PATH     a config.json of your own, or the folder or training run that has one\n"
     "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
     "                        quantize (--dtype is the same)\n"
@@ -138,7 +142,8 @@ static int parse(init_command *c, int argc, char **argv)
     int exit_code = parse_options(c, argc, argv);
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
-        return cli_usage("init", "which model? --preset tiny, 2b or 16b, or --config FILE");
+        return cli_usage(
+            "init", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
     if (!c->folder)
         return cli_usage("init",
                          "where should the model go? Name a new folder or a .gguf file at the end");

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "cli/inspect_routing.h"
 #include "cli/model_path.h"
@@ -32,6 +33,10 @@ static const char help[] =
     "                      no BOS token is put before a sequence\n"
     "      --layer N       list every expert of this layer\n"
     "      --html FILE     write a page with charts as well; it needs no other file\n"
+    "      --experts-out FILE    write the experts that the text uses most, as dsmoe train --experts\n"
+    "                            takes them (ESFT's expert_cfg.json), and show them:\n"
+    "      --expert-score NAME   by gate (default) or token score the best of each layer\n"
+    "      --expert-share X      up to this sum (0.1 for gate, 0.2 for token)\n"
     "      --force         " OUTPUT_FORCE_HELP "\n"
     "\n"
     "Ctrl-C ends early and shows what is known so far.\n"
@@ -43,6 +48,7 @@ typedef struct inspect_options {
     const char *model, *routing, *html;
     int64_t n_ctx, n_threads, layer;
     bool ids, json, force;
+    routing_choice experts;
 } inspect_options;
 
 /* Tensors of one type. */
@@ -131,6 +137,9 @@ static void print_extras(const inspection *it)
 
 static void print_model(const inspection *it)
 {
+    static const char *const scalings[] = {[DSMOE_ROPE_LINEAR] = "linear",
+                                           [DSMOE_ROPE_DYNAMIC] = "dynamic",
+                                           [DSMOE_ROPE_YARN] = "YaRN"};
     const dsmoe_config *config = &it->view.config;
     char context[TABLE_CELL];
     printf("%s\n\n", it->options->model);
@@ -138,9 +147,7 @@ static void print_model(const inspection *it)
     printf("context       made for %s tokens",
            number_group(config->max_position_embeddings, context));
     if (config->rope_scaling != DSMOE_ROPE_NONE)
-        printf(", %s scaling by %g",
-               config->rope_scaling == DSMOE_ROPE_LINEAR ? "linear" : "dynamic",
-               config->rope_scaling_factor);
+        printf(", %s scaling by %g", scalings[config->rope_scaling], config->rope_scaling_factor);
     fputs("\n\n", stdout);
     model_view_print_parts(&it->view, false);
     putchar('\n');
@@ -163,9 +170,18 @@ static void print_json_config(const dsmoe_config *config)
                    {"n_shared_experts", config->n_shared_experts},
                    {"n_routed_experts", config->n_routed_experts},
                    {"num_experts_per_tok", config->num_experts_per_tok},
-                   {"max_position_embeddings", config->max_position_embeddings}};
+                   {"max_position_embeddings", config->max_position_embeddings},
+                   {"kv_lora_rank", config->kv_lora_rank},
+                   {"q_lora_rank", config->q_lora_rank},
+                   {"qk_nope_head_dim", config->qk_nope_head_dim},
+                   {"qk_rope_head_dim", config->qk_rope_head_dim},
+                   {"v_head_dim", config->v_head_dim},
+                   {"n_group", config->n_group},
+                   {"topk_group", config->topk_group}};
+    const size_t n_all = sizeof numbers / sizeof *numbers, n_latent = 7;
+    size_t n = config->kv_lora_rank ? n_all : n_all - n_latent; /* the last belong to V2 and V3 */
     fputs(" \"config\": {", stdout);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    for (size_t i = 0; i < n; i++)
         printf("%s\"%s\": %" PRId64, i ? ", " : "", numbers[i].key, numbers[i].value);
     fputs("},\n", stdout);
 }
@@ -233,7 +249,10 @@ static int show_routing(const inspection *it, const routing_report *report)
     } else {
         routing_print(report, it->options->layer);
     }
-    int exit_code = it->options->html ? write_page(it, report) : CLI_OK;
+    int exit_code = CLI_OK;
+    if (it->options->experts.path)
+        exit_code = routing_put_experts(report, &it->options->experts, !it->options->json);
+    if (exit_code == CLI_OK && it->options->html) exit_code = write_page(it, report);
     if (exit_code == CLI_OK && it->options->html && !it->options->json)
         printf("\nThe page: %s\n", it->options->html);
     return exit_code == CLI_OK && report->interrupted ? CLI_INTERRUPTED : exit_code;
@@ -293,7 +312,7 @@ static int inspect(inspection *it)
 
 int command_inspect(int argc, char **argv)
 {
-    inspect_options options = {.layer = -1};
+    inspect_options options = {.layer = -1, .experts = {.score = "gate", .share = -1}};
     const option_row rows[] = {
         {"--model", "-m", OPTION_PATH, &options.model, 0, 0},
         {"--ctx-size", "-c", OPTION_INTEGER, &options.n_ctx, 1, INT32_MAX},
@@ -303,19 +322,30 @@ int command_inspect(int argc, char **argv)
         {"--ids", NULL, OPTION_FLAG, &options.ids, 0, 0},
         {"--layer", NULL, OPTION_INTEGER, &options.layer, 0, INT32_MAX},
         {"--html", NULL, OPTION_PATH, &options.html, 0, 0},
+        {"--experts-out", NULL, OPTION_PATH, &options.experts.path, 0, 0},
+        {"--expert-score", NULL, OPTION_TEXT, &options.experts.score, 0, 0},
+        {"--expert-share", NULL, OPTION_NUMBER, &options.experts.share, 0, 1},
         {"--force", NULL, OPTION_FLAG, &options.force, 0, 0},
     };
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
     if (!options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
-    if (!options.routing && (options.ids || options.html || options.layer >= 0))
+    if (!options.routing &&
+        (options.ids || options.html || options.layer >= 0 || options.experts.path))
         return cli_usage("inspect", "%s goes with --routing",
-                         options.html  ? "--html"
-                         : options.ids ? "--ids"
-                                       : "--layer");
-    if (options.force && !options.html)
-        return cli_usage("inspect", "--force has no effect without --html");
+                         options.html           ? "--html"
+                         : options.ids          ? "--ids"
+                         : options.experts.path ? "--experts-out"
+                                                : "--layer");
+    if (options.force && !options.html && !options.experts.path)
+        return cli_usage("inspect", "--force has no effect without --html or --experts-out");
+    options.experts.force = options.force;
+    if (!options.experts.path &&
+        (options.experts.share >= 0 || strcmp(options.experts.score, "gate")))
+        return cli_usage("inspect", "--expert-score and --expert-share go with --experts-out");
+    if (options.experts.path && (exit_code = routing_check_experts(&options.experts)) != CLI_OK)
+        return exit_code;
     if (options.html && output_check_name("inspect", "--html", options.html) != CLI_OK)
         return CLI_USAGE;
     model_path found;

@@ -77,6 +77,17 @@ double routing_mean_weight(const routing_expert *expert);
 /* How many times as often as by chance two experts fire together; 0 if they never do. */
 double routing_lift(const routing_report *report, const routing_layer *layer, int64_t a, int64_t b);
 
+/* Which experts to write down for training, and where. */
+typedef struct routing_choice {
+    const char *path, *score; /* expert_cfg.json; "gate" or "token" */
+    double share;             /* -1: the paper's */
+    bool force;               /* replaces a file that is there */
+} routing_choice;
+/* Before the text runs. */
+int routing_check_experts(const routing_choice *choice);
+/* Writes the file, and shows the choice. */
+int routing_put_experts(const routing_report *report, const routing_choice *choice, bool show);
+
 /* To stdout. `layer` is the one whose experts are all listed, -1 for none. */
 void routing_print(const routing_report *report, int64_t layer);
 /* The value of the member "routing". */

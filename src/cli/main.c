@@ -42,6 +42,7 @@ static const command commands[] = {
     {"tokenizer", "learn a tokenizer from text", command_tokenizer, {"train"}},
     {"init", "write a freshly initialised model", command_init, {NULL}},
     {"convert", "a model folder as a GGUF file, or the other way round", command_convert, {NULL}},
+    {"merge", "a model of a base and what fine-tuning made of it", command_merge, {NULL}},
     {"quantize", "a model with fewer bits for each weight", command_quantize, {NULL}},
     {"imatrix", "what quantising a model should take most care of", command_imatrix, {NULL}},
     {"plan",

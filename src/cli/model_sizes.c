@@ -24,6 +24,11 @@ static const struct {
     {"--k", KEY(num_experts_per_tok), 1, 1 << 24},
     {"--dense-layers", KEY(first_k_dense_replace), 0, 1 << 16},
     {"--ffn", KEY(intermediate_size), 1, 1 << 24},
+    {"--kv-rank", KEY(kv_lora_rank), 1, 1 << 24},
+    {"--q-rank", KEY(q_lora_rank), 0, 1 << 24},
+    {"--nope", KEY(qk_nope_head_dim), 1, 1 << 24},
+    {"--rope", KEY(qk_rope_head_dim), 2, 1 << 24},
+    {"--v-dim", KEY(v_head_dim), 1, 1 << 24},
 };
 
 void model_sizes_rows(dsmoe_model_sizes *sizes, option_row rows[MODEL_SIZES_ROWS])

@@ -5,7 +5,7 @@
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { MODEL_SIZES_ROWS = 10 };
+enum { MODEL_SIZES_ROWS = 15 };
 
 #define MODEL_SIZES_HELP                                                                           \
     "      --layers N             num_hidden_layers\n"                                             \
@@ -17,7 +17,12 @@ enum { MODEL_SIZES_ROWS = 10 };
     "      --shared N             n_shared_experts\n"                                              \
     "      --k N                  num_experts_per_tok\n"                                           \
     "      --dense-layers N       first_k_dense_replace: layers without experts\n"                 \
-    "      --ffn N                intermediate_size, the width of the dense layers\n"
+    "      --ffn N                intermediate_size, the width of the dense layers\n"              \
+    "   of latent attention (V2, V3):\n"                                                           \
+    "      --kv-rank N            kv_lora_rank, of the latent that keys and values are made of\n"  \
+    "      --q-rank N             q_lora_rank; 0: queries are not compressed\n"                    \
+    "      --nope N, --rope N     qk_nope_head_dim, qk_rope_head_dim: a head's parts\n"            \
+    "      --v-dim N              v_head_dim\n"
 
 /* Rows for a table of options; `sizes` are those that none was given for. */
 void model_sizes_rows(dsmoe_model_sizes *sizes, option_row rows[MODEL_SIZES_ROWS]);

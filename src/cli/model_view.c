@@ -60,17 +60,55 @@ static void print_layer_ranges(const dsmoe_config *config, bool moe)
     }
 }
 
+static void print_heads(const dsmoe_config *c)
+{
+    int64_t heads = c->num_attention_heads;
+    printf("%" PRId64 " heads of ", heads);
+    if (c->kv_lora_rank > 0)
+        printf("%" PRId64 " + %" PRId64, c->qk_nope_head_dim, c->qk_rope_head_dim);
+    else
+        printf("%" PRId64, c->hidden_size / heads);
+    if (c->num_key_value_heads != heads)
+        printf(" (%" PRId64 " for keys and values)", c->num_key_value_heads);
+}
+
+/* What keys, values and queries are made of where attention is latent. */
+static void print_latent(const dsmoe_config *c)
+{
+    if (c->kv_lora_rank == 0) return;
+    printf("attention     latent: keys and values of %" PRId64 " from %" PRId64
+           " numbers a token, queries ",
+           c->v_head_dim, c->kv_lora_rank);
+    if (c->q_lora_rank > 0)
+        printf("from %" PRId64 "\n", c->q_lora_rank);
+    else
+        puts("not compressed");
+}
+
+/* How the gate differs from the paper's. */
+static void print_gate(const dsmoe_config *c)
+{
+    if (c->model_type == DSMOE_DEEPSEEK) return;
+    printf("gate          %s", c->scoring_func == DSMOE_SCORING_SIGMOID
+                                   ? "sigmoid, choice corrected by a bias"
+                                   : "softmax");
+    if (c->n_group > 1)
+        printf(", experts of %" PRId64 " of %" PRId64 " groups", c->topk_group, c->n_group);
+    if (c->norm_topk_prob) fputs(", normalised", stdout);
+    if (c->routed_scaling_factor != 1) printf(", times %g", c->routed_scaling_factor);
+    putchar('\n');
+}
+
 void model_view_print_shape(const model_view *view)
 {
     const dsmoe_config *config = &view->config;
-    int64_t n_moe = view->plan.n_moe_layers, heads = config->num_attention_heads;
+    int64_t n_moe = view->plan.n_moe_layers;
     char a[TABLE_CELL], b[TABLE_CELL];
-    printf("model         %" PRId64 " layers, hidden size %s, %" PRId64 " heads of %" PRId64,
-           config->num_hidden_layers, number_group(config->hidden_size, a), heads,
-           config->hidden_size / heads);
-    if (config->num_key_value_heads != heads)
-        printf(" (%" PRId64 " for keys and values)", config->num_key_value_heads);
+    printf("model         %" PRId64 " layers, hidden size %s, ", config->num_hidden_layers,
+           number_group(config->hidden_size, a));
+    print_heads(config);
     printf(", vocabulary %s\n", number_group(config->vocab_size, a));
+    print_latent(config);
     if (n_moe < config->num_hidden_layers) {
         fputs("dense layers  ", stdout);
         print_layer_ranges(config, false);
@@ -84,6 +122,7 @@ void model_view_print_shape(const model_view *view)
             printf("%s shared and ", number_group(config->n_shared_experts, a));
         printf("%s routed, of which a token takes %s\n", number_group(config->n_routed_experts, a),
                number_group(config->num_experts_per_tok, b));
+        print_gate(config);
     }
 }
 

@@ -4,7 +4,8 @@
 #include "cli/cli.h"
 #include "cli/suggest.h"
 
-const char *const preset_names[N_PRESET_NAMES] = {"tiny", "2b", "16b"};
+const char *const preset_names[N_PRESET_NAMES] = {"tiny",    "2b",      "16b",      "tiny-v2",
+                                                  "tiny-v3", "v2-lite", "moonlight"};
 const char *const type_names[N_TYPE_NAMES] = {"f32",  "f16",  "bf16", "q8_0", "q6_k",  "q5_1",
                                               "q5_k", "q5_0", "q4_k", "q4_0", "q4_k_m"};
 const char *const schedule_names[N_SCHEDULE_NAMES] = {"step", "cosine", "constant"};

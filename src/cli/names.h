@@ -5,7 +5,7 @@
 
 #include "dsmoe.h"
 
-enum { N_PRESET_NAMES = 3, N_TYPE_NAMES = 11, N_SCHEDULE_NAMES = 3 };
+enum { N_PRESET_NAMES = 7, N_TYPE_NAMES = 11, N_SCHEDULE_NAMES = 3 };
 extern const char *const preset_names[N_PRESET_NAMES];
 extern const char *const type_names[N_TYPE_NAMES]; /* of weights in a GGUF file */
 extern const char *const schedule_names[N_SCHEDULE_NAMES];

@@ -31,7 +31,7 @@ static const char help[] =
     "  --tokens T     length of the sequence for the FLOPs of one training step (4096)\n"
     "\n"
     "The third form foretells a training step of several ranks, one for each machine: memory, bytes\n"
-    "sent and time, with data and with experts divided (docs/scale.md):\n"
+    "sent and time, with data and with experts divided (docs/machines.md):\n"
     "  --ranks R      how many\n"
     "  --network G    Gbit/s of each machine's cable, either way\n"
     "  --latency US   microseconds from one machine to another (50)\n"
@@ -216,7 +216,9 @@ static const option_rule rules[] = {
     {"--layers", OPTION_NEEDS, "--ranks"},       {"--heads", OPTION_NEEDS, "--ranks"},
     {"--kv-heads", OPTION_NEEDS, "--ranks"},     {"--moe", OPTION_NEEDS, "--ranks"},
     {"--routed", OPTION_NEEDS, "--ranks"},       {"--k", OPTION_NEEDS, "--ranks"},
-    {"--dense-layers", OPTION_NEEDS, "--ranks"},
+    {"--dense-layers", OPTION_NEEDS, "--ranks"}, {"--kv-rank", OPTION_NEEDS, "--ranks"},
+    {"--q-rank", OPTION_NEEDS, "--ranks"},       {"--nope", OPTION_NEEDS, "--ranks"},
+    {"--rope", OPTION_NEEDS, "--ranks"},         {"--v-dim", OPTION_NEEDS, "--ranks"},
 };
 
 static int parse(plan_options *o, int argc, char **argv)

@@ -86,11 +86,13 @@ static void print_flops(const model_view *model)
     const char *unit_name;
     double unit = flops_unit(model->flops, &unit_name);
     char tokens[TABLE_CELL];
+    const char *scores = model->config.kv_lora_rank > 0 ? "6 x layers x heads x (nope + rope + v)"
+                                                        : "12 x layers x hidden";
     printf("%s         forward and backward over T = %s tokens: 6 x T for each active parameter\n"
-           "              (an embedding is only looked up) and 12 x layers x hidden x T^2 for the\n"
+           "              (an embedding is only looked up) and %s x T^2 for the\n"
            "              scores and values of attention, the full square as in the public code\n"
            "              full square %.1f, causal half %.1f",
-           unit_name, number_group(model->n_tokens, tokens), model->flops / unit,
+           unit_name, number_group(model->n_tokens, tokens), scores, model->flops / unit,
            model->causal_flops / unit);
     if (view_is_16b(model))
         printf(", the paper %.1f (%+.1f %% and %+.1f %% here)", paper_flops_16b / unit,

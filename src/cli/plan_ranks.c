@@ -36,8 +36,8 @@ static int find_model(ranks_view *v, char **path)
     dsmoe_error error;
     int exit_code = CLI_OK;
     if (!o->config && !o->preset)
-        return cli_usage("plan",
-                         "which model? --preset names one (tiny, 2b, 16b), --config a file");
+        return cli_usage(
+            "plan", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
     if (o->config)
         exit_code = plan_config_read(o->config, &v->config, path);
     else if (names_check_preset("plan", o->preset) != CLI_OK)
@@ -60,6 +60,7 @@ static dsmoe_status measure(ranks_view *v, dsmoe_error *error)
     one.config.num_hidden_layers = 1;
     one.config.first_k_dense_replace = 0;
     if (one.config.vocab_size > SMALL_VOCABULARY) one.config.vocab_size = SMALL_VOCABULARY;
+    one.config.bos_token_id = one.config.eos_token_id = -1; /* which may lie outside it */
     if (one.options.n_threads == 0) one.options.n_threads = dsmoe_machine_threads();
     dsmoe_status status = train_speed_measure(&one, &speed, error);
     if (status != DSMOE_OK) return status;

@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "peers/mpi.h"
+#include "peers/peers.h"
 #include "peers/processors.h"
 
 static struct {
@@ -20,6 +21,7 @@ static struct {
     bool is_open;
     mpi_peers mpi;
     int n_threads;
+    unsigned patience; /* seconds that are left to reach the other ranks; 0: for ever */
 } self = {.size = 1};
 
 /* ---- who this is ------------------------------------------------------------------------------- */
@@ -127,26 +129,36 @@ static mpi_peers_open *load(reason why)
     return found;
 }
 
-/* Ranks that cannot reach each other wait for ever and say nothing. */
+/* Ranks that cannot reach each other say nothing and wait for ever, inside MPI. */
 static void on_slow_start(int signal_number)
 {
-    static const char message[] = "dsmoe: still waiting for the other ranks; docs/machines.md says "
-                                  "what to look at if it goes on\n";
+    static const char slow[] = "dsmoe: still waiting for the other ranks; docs/machines.md says "
+                               "what to look at if it goes on\n";
+    static const char late[] = "dsmoe: the other ranks cannot be reached; docs/machines.md says "
+                               "what to look at, and --peer-timeout sets how long to wait\n";
+    static bool is_late;
     (void)signal_number;
-    ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+    ssize_t written = is_late ? write(STDERR_FILENO, late, sizeof late - 1)
+                              : write(STDERR_FILENO, slow, sizeof slow - 1);
     (void)written;
+    if (is_late) _exit(CLI_FAILURE);
+    is_late = true;
+    alarm(self.patience);
 }
 
-static bool join(reason why)
+/* `patience` as in ranks_open. */
+static bool join(double patience, reason why)
 {
-    enum { SLOW = 20 }; /* seconds */
+    enum { SLOW = 20, SPEECH = 3 }; /* seconds; rank 0 speaks first */
     dsmoe_error error;
     mpi_peers_open *open_mpi = load(why);
     if (!open_mpi) return false;
     cli_handle_signal(SIGALRM, on_slow_start);
+    if (patience > 0) self.patience = (unsigned)patience + 1 + (self.rank > 0 ? SPEECH : 0);
     alarm(SLOW);
     dsmoe_status status = open_mpi(DSMOE_VERSION, &self.mpi, &error);
     alarm(0);
+    if (status == DSMOE_OK) status = self.mpi.watch(self.mpi.table.context, patience, &error);
     if (status != DSMOE_OK) {
         snprintf(why, sizeof(reason), "%s", error.message);
         return false;
@@ -174,15 +186,17 @@ static int divide_processors(const char *command)
 
 /* ---- joining and leaving ----------------------------------------------------------------------- */
 
-int ranks_open(const char *command, const dsmoe_peers **peers)
+int ranks_open(const char *command, double patience, const dsmoe_peers **peers)
 {
     reason why;
     *peers = NULL;
     if (!ranks_are_many()) return CLI_OK;
-    if (!join(why)) return speak_up(command, why);
+    if (!join(patience, why)) return speak_up(command, why);
     int exit_code = divide_processors(command);
-    if (exit_code == CLI_OK) *peers = &self.mpi.table;
-    return exit_code;
+    if (exit_code != CLI_OK) return exit_code;
+    *peers = &self.mpi.table;
+    peers_show_life(*peers);
+    return CLI_OK;
 }
 
 int ranks_close(const char *command, int exit_code)
@@ -192,6 +206,7 @@ int ranks_close(const char *command, int exit_code)
         let_rank_0_speak(500);
         return exit_code;
     }
+    peers_show_life(NULL);
     if (self.mpi.close(self.mpi.table.context, &error) == DSMOE_OK) return exit_code;
     if (self.rank > 0 || exit_code == CLI_OK)
         speak_up(command, error.message); /* else it was told */

@@ -39,6 +39,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
         {"--threads", "-t", OPTION_INTEGER, &o->n_threads, 1, CLI_MAX_THREADS},
         {"--kv-type", NULL, OPTION_NAME, &o->kv_type, 0, 0},
         {"--no-repack", NULL, OPTION_FLAG, &o->no_repack, 0, 0},
+        lora_row(&o->lora),
         {"--temp", NULL, OPTION_NUMBER, &o->temp, 0, 100},
         {"--top-k", NULL, OPTION_INTEGER, &o->top_k, 0, INT32_MAX},
         {"--top-p", NULL, OPTION_NUMBER, &o->top_p, 0, 1},
@@ -188,9 +189,13 @@ static int divide(const char *command, const runner_options *o, int code, runner
     return is_stopped ? CLI_INTERRUPTED : CLI_FAILURE;
 }
 
-int runner_open(const char *command, const runner_options *o, const char *tokenizer_hint, runner *r)
+int runner_open(const char *command, runner_options *o, const char *tokenizer_hint, runner *r)
 {
-    *r = (runner){.path = o->model, .n_batch = o->n_batch, .ignore_eos = o->ignore_eos};
+    *r = (runner){.path = o->model,
+                  .lora = &o->lora,
+                  .n_batch = o->n_batch,
+                  .ignore_eos = o->ignore_eos,
+                  .answer_end = -1};
     dsmoe_engine_options engine = {.n_ctx = o->n_ctx,
                                    .n_batch = o->n_batch,
                                    .n_threads = (int)o->n_threads,
@@ -199,6 +204,8 @@ int runner_open(const char *command, const runner_options *o, const char *tokeni
     dsmoe_error error;
     int code = kv_type_parse(command, o->kv_type, &engine.kv_type);
     if (code == CLI_OK) code = open_files(command, o, tokenizer_hint, r);
+    if (code == CLI_OK) code = lora_open(command, &o->lora, r->model);
+    lora_use(&o->lora, &engine);
     code = divide(command, o, code, r);
     if (code != CLI_OK) return code;
     if (dsmoe_engine_create(r->model, &engine, &r->engine, &error) ||
@@ -221,6 +228,7 @@ void runner_close(runner *r)
     free(r->logits);
     dsmoe_sampler_free(r->sampler);
     dsmoe_engine_free(r->engine);
+    if (r->lora) lora_close(r->lora);
     dsmoe_tokenizer_free(r->tokenizer);
     dsmoe_model_free(r->model);
 }
@@ -279,6 +287,7 @@ runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error
 static bool ends_text(const runner *r, int32_t token)
 {
     if (r->ignore_eos) return false;
+    if (r->answer_end >= 0 && token == r->answer_end) return true;
     const dsmoe_generation_config *config = dsmoe_model_generation_config(r->model);
     for (int i = 0; i < config->n_eos_token_ids; i++)
         if (token == config->eos_token_id[i]) return true;

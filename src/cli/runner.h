@@ -7,11 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/lora.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "dsmoe.h"
 
-enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 24 };
+enum { RUNNER_MAX_STOPS = 16, RUNNER_MAX_BIASES = 256, RUNNER_N_OPTIONS = 25 };
 
 typedef struct runner_options {
     const char *model;
@@ -19,6 +20,7 @@ typedef struct runner_options {
     const char *url, *api_key, *unix_path, *ca_file; /* a server instead of a model */
     int64_t n_predict, n_ctx, n_batch, n_threads;
     const char *kv_type;
+    lora_list lora;
     /* Values that no option can have stand for the model's own. */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, repeat_last_n, seed;
@@ -38,7 +40,7 @@ typedef struct runner_options {
     "  -t, --threads N          threads (all processors)\n"                                           \
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"           \
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
-    "                           but processes that run the same file share its memory\n"              \
+    "                           but processes that run the same file share its memory\n" LORA_HELP    \
     "\n"                                                                                              \
     "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"         \
     "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"              \
@@ -77,6 +79,7 @@ int runner_options_check(const char *command, runner_options *options);
 typedef struct runner {
     const char *path; /* of the model */
     dsmoe_model *model;
+    lora_list *lora;            /* of the options */
     dsmoe_tokenizer *tokenizer; /* NULL if none was asked for */
     dsmoe_engine *engine;
     dsmoe_sequence *sequence;
@@ -86,6 +89,8 @@ typedef struct runner {
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
+    int32_t
+        answer_end; /* the token that ends an answer in the model's chat form; -1: not a conversation */
     float *logits;   /* of what follows the sequence's last token */
     int32_t *tokens; /* those in the sequence */
     int64_t n_prompt_tokens, n_decoded_tokens;
@@ -96,7 +101,7 @@ typedef struct runner {
 /* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
  * the message is printed and the exit code returned, else CLI_OK. Close in any case, which ends the other
  * ranks as well; the options stay where they are until then. */
-int runner_open(const char *command, const runner_options *options, const char *tokenizer_hint,
+int runner_open(const char *command, runner_options *options, const char *tokenizer_hint,
                 runner *r);
 void runner_close(runner *r);
 

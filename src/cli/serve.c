@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "cli/kv_type.h"
+#include "cli/lora.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/preload.h"
@@ -26,7 +27,7 @@ static const char help[] =
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
-    "      --alias NAME         the model's name for clients (default: the last part of its path)\n"
+    "      --alias NAME         the model's name for clients (default: the last part of its path)\n" CLI_CHAT_FORM_HELP
     "      --host ADDRESS       where to listen (127.0.0.1; 0.0.0.0: for other machines too)\n"
     "      --port N             (8080; 0: one that is free)\n"
     "      --unix PATH          listen on a Unix socket instead\n"
@@ -37,7 +38,7 @@ static const char help[] =
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --same-bits          float models too answer the same whoever else is there: slower\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
-    "                           but processes that run the same file share its memory\n"
+    "                           but processes that run the same file share its memory\n" LORA_HELP
     "      --queue N            requests that may wait for a place; more are told to come back (128)\n"
     "      --timeout DURATION   longest time for a request, with its wait (10m)\n"
     "      --drain DURATION     how long answers at work may go on after SIGTERM (30)\n"
@@ -61,13 +62,14 @@ enum { MAX_WORDS = 64 };
 
 typedef struct serve_options {
     server_options server;
-    const char *model, *kv_type;
+    const char *model, *kv_type, *chat_form;
     model_path found;
     int64_t port, n_ctx, n_batch, n_threads, n_parallel;
     double drain;
     bool same_bits, no_repack;
     const char *keys[MAX_WORDS], *hosts[MAX_WORDS], *origins[MAX_WORDS];
     option_words key_words, host_words, origin_words;
+    lora_list lora;
 } serve_options;
 
 /* ---- options ----------------------------------------------------------------------------------- */
@@ -81,6 +83,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
     const option_row rows[] = {
         {"--model", "-m", OPTION_PATH, &o->model, 0, 0},
         {"--alias", NULL, OPTION_PATH, &s->alias, 0, 0},
+        {"--chat-form", NULL, OPTION_NAME, &o->chat_form, 0, 0},
         {"--host", NULL, OPTION_PATH, &s->host, 0, 0},
         {"--port", NULL, OPTION_INTEGER, &o->port, 0, 65535},
         {"--unix", NULL, OPTION_PATH, &s->socket_path, 0, 0},
@@ -91,6 +94,7 @@ static int parse_options(serve_options *o, int argc, char **argv)
         {"--kv-type", NULL, OPTION_NAME, &o->kv_type, 0, 0},
         {"--same-bits", NULL, OPTION_FLAG, &o->same_bits, 0, 0},
         {"--no-repack", NULL, OPTION_FLAG, &o->no_repack, 0, 0},
+        lora_row(&o->lora),
         {"--queue", NULL, OPTION_INTEGER, &s->max_waiting, 1, 1 << 20},
         {"--timeout", NULL, OPTION_DURATION, &s->max_seconds, 0, 1e9},
         {"--drain", NULL, OPTION_DURATION, &o->drain, 0, 1e9},
@@ -231,10 +235,20 @@ static int load_and_serve(serve_options *o, server *s, dsmoe_model **model,
         if (error.status != DSMOE_ERROR_IO) return cli_failure("serve", "%s", error.message);
         cli_note("serve", "%s; only token ids can be sent", error.message);
     }
+    const dsmoe_chat_form *form = NULL;
+    if (*tokenizer && dsmoe_chat_form_find(*tokenizer, o->chat_form, &form, &error))
+        return cli_failure("serve", "%s%s", error.message, o->chat_form ? "" : " (--chat-form)");
+    int code = lora_open("serve", &o->lora, *model);
+    if (code != CLI_OK) return code;
     if (!preload_model(o->model, &n_signals)) return CLI_INTERRUPTED;
     int64_t n_ctx = o->n_ctx ? o->n_ctx : dsmoe_model_config(*model)->max_position_embeddings;
-    const server_model served = {
-        *model, *tokenizer, runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    server_model served = {
+        .model = *model,
+        .tokenizer = *tokenizer,
+        .chat_form = form,
+        .converses = form && (o->chat_form || dsmoe_tokenizer_has_chat(*tokenizer)),
+        .sampling = runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    lora_use(&o->lora, &served.adapters);
     if (server_give_model(s, &served, &error)) return kv_type_error("serve", o->model, &error);
     cli_warn_of_context("serve", dsmoe_model_config(*model), server_engine(s).n_ctx);
     say_what(o, s);
@@ -261,6 +275,7 @@ int command_serve(int argc, char **argv)
     if (server_start(&o.server, &s, &error)) return cli_error("serve", NULL, &error);
     code = load_and_serve(&o, s, &model, &tokenizer);
     server_free(s);
+    lora_close(&o.lora);
     dsmoe_tokenizer_free(tokenizer);
     dsmoe_model_free(model);
     return code;

@@ -27,9 +27,13 @@ static int check_out(const dsmoe_run_settings *s)
         snprintf(path, sizeof path, "%s/%s", s->out, signs[i]);
         if (access(path, F_OK) == 0) return CLI_OK;
     }
-    const char *inputs[3 + DSMOE_MAX_DATA] = {s->config, s->tokenizer, s->init};
-    for (int i = 0; i < DSMOE_MAX_DATA; i++) inputs[3 + i] = s->data[i];
-    return output_check_folder_with("train", s->out, inputs, 3 + DSMOE_MAX_DATA);
+    enum { N_INPUTS = 3 + 2 * DSMOE_MAX_DATA };
+    const char *inputs[N_INPUTS] = {s->config, s->tokenizer, s->init};
+    for (int i = 0; i < DSMOE_MAX_DATA; i++) {
+        inputs[3 + i] = s->data[i];
+        inputs[3 + DSMOE_MAX_DATA + i] = s->eval_data[i];
+    }
+    return output_check_folder_with("train", s->out, inputs, N_INPUTS);
 }
 
 /* ---- what model -------------------------------------------------------------------------------- */
@@ -88,6 +92,23 @@ static void print_resume(const char *folder, const char *options)
     printf("%s\n", options);
 }
 
+/* What to do with it: a model runs, an addition runs with its base, experts are merged into theirs. */
+static void print_trial(const char *model, const dsmoe_run_settings *s)
+{
+    bool is_model = !strcmp(s->train, "all"), is_merged = !strcmp(s->train, "experts");
+    printf("try:    dsmoe %s ", is_merged ? "merge" : "generate -m");
+    if (!is_model) {
+        cli_print_word(stdout, s->init);
+        printf(is_merged ? " " : " --lora ");
+    }
+    cli_print_word(stdout, model);
+    if (is_merged)
+        printf(" tuned.gguf\n");
+    else
+        printf(" -n 64 %s\n",
+               has_tokenizer(model) ? "-p \"Once upon a time\"" : "--ids -p \"1 2 3\"");
+}
+
 static void print_result(const char *folder, const dsmoe_run_result *r, const dsmoe_run_settings *s)
 {
     char model[DSMOE_PATH + 64];
@@ -99,9 +120,7 @@ static void print_result(const char *folder, const dsmoe_run_result *r, const ds
     printf("done:   %" PRId64 " steps, loss %.4f", r->step, r->loss);
     if (!isnan(r->held_out_loss)) printf(", held-out loss %.4f", r->held_out_loss);
     printf("\nmodel:  %s\nreport: %s\n", model, r->report);
-    printf("try:    dsmoe generate -m ");
-    cli_print_word(stdout, model);
-    printf(" -n 64 %s\n", has_tokenizer(model) ? "-p \"Once upon a time\"" : "--ids -p \"1 2 3\"");
+    print_trial(model, s);
     if (!r->finished) print_resume(folder, " --patience 0");
 }
 
@@ -130,7 +149,7 @@ int command_train(int argc, char **argv)
     const dsmoe_peers *peers;
     exit_code = is_new ? check_model(&c.settings) : CLI_OK;
     if (exit_code == CLI_OK && is_new) exit_code = check_out(&c.settings);
-    if (exit_code == CLI_OK) exit_code = ranks_open("train", &peers);
+    if (exit_code == CLI_OK) exit_code = ranks_open("train", c.peer_timeout, &peers);
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();
@@ -141,6 +160,7 @@ int command_train(int argc, char **argv)
                                  .given = c.given,
                                  .n_given = c.n_given,
                                  .setting_name = train_options_name,
+                                 .show_data = c.show_data,
                                  .stop_after = c.stop_after,
                                  .time_limit = c.time_limit,
                                  .n_threads = c.n_threads ? (int)c.n_threads : ranks_threads(),
@@ -149,11 +169,15 @@ int command_train(int argc, char **argv)
                                  .event = train_view_event,
                                  .stop = wants_end,
                                  .context = &view};
+    if (peers && !c.quiet)
+        fprintf(stderr, "ranks   %d of %d threads, which divide %s\n", peers->size,
+                options.n_threads, c.parallel == DSMOE_PARALLEL_EXPERTS ? "experts" : "data");
     dsmoe_run_result result = {0};
     dsmoe_error error;
     dsmoe_status status = dsmoe_run(&c.settings, &options, &result, &error);
     train_view_finish(&view);
     if (status != DSMOE_OK) return cli_failure("train", "%s", error.message);
+    if (ranks_follows() || c.show_data > 0) return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
     const char *folder = c.resume ? c.resume : c.settings.out;
     if (result.finished || result.end == DSMOE_RUN_OUT_OF_PATIENCE)
         print_result(folder, &result, &c.settings);

@@ -22,8 +22,10 @@ static const char help[] =
     "and report.html, which shows how it goes. Ctrl-C saves and stops; --resume goes on from there and\n"
     "gives the same model, bit for bit, as if nothing had happened.\n"
     "\n"
-    "      --data PATH            text, .jsonl with \"text\", token shards (.bin), or a folder of them;\n"
-    "                             may be given several times\n"
+    "      --data PATH            text, .jsonl with a text or a conversation on each line, token shards\n"
+    "                             (.bin), or a folder of them; may be given several times\n"
+    "      --show-data N          print the first N sequences, with what is learnt marked, and end;\n"
+    "                             nothing is written\n"
     "      --bad-bytes NAME       bytes that are not UTF-8: replace them by U+FFFD (default), keep them,\n"
     "                             or skip files that have any; binary files are always left out\n"
     "      --out DIR              the folder of the run: new or empty, but for what the run reads\n"
@@ -40,10 +42,13 @@ static const char help[] =
     "                             batches of a step and the optimizer's work; experts, the routed\n"
     "                             experts as well, for models that one machine cannot hold; does not\n"
     "                             change the result\n"
+    "      --peer-timeout TIME    end if a rank that others wait for gives no sign of life for so long\n"
+    "                             (10m; 0: never)\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
     "the model:\n"
-    "      --preset NAME          tiny (default), 2b or 16b\n"
+    "      --preset NAME          tiny (default), 2b, 16b; with latent attention tiny-v2, tiny-v3,\n"
+    "                             v2-lite, moonlight\n"
     "      --config PATH          a config.json of your own, or the folder or run that has one\n"
     "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
@@ -53,6 +58,21 @@ static const char help[] =
     "      --init-std X           spread of the first weights (the configuration's)\n"
     "\n"
     "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP "\n"
+    "what of --init is trained:\n"
+    "      --train WHAT           all (default); experts, some of the routed ones; or lora, low-rank\n"
+    "                             additions. The rest stays as it is, in any type of a .gguf file\n"
+    "      --rank N               of low-rank additions (16)\n"
+    "      --alpha X              their scale is alpha / rank (32),\n"
+    "      --rslora               or with this alpha / the root of rank\n"
+    "      --targets WORDS        what gets them: attention, shared, dense, routed, or names such as\n"
+    "                             q_proj, with commas (attention,shared,dense)\n"
+    "      --expert-score NAME    experts are chosen on a sample of the data by gate (default) or token\n"
+    "                             score, the best of each layer\n"
+    "      --expert-share X       up to this sum (0.1 for gate, 0.2 for token)\n"
+    "      --experts FILE         or by a file as dsmoe inspect --experts-out writes it\n"
+    "      --memory GB            that all this may take, the model included (what can be had): layers\n"
+    "                             whose activations do not fit are run once more\n"
+    "\n"
     "learning:\n"
     "      --steps N              steps in all (1000)\n"
     "      --batch N              sequences of a batch (8)\n"
@@ -73,8 +93,16 @@ static const char help[] =
     "                             no longer, in a run that is resumed)\n"
     "  -s, --seed N               of the first weights and the order of the data (0)\n"
     "\n"
+    "conversations (\"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" and\n"
+    "\"output\"; docs/tune.md):\n"
+    "      --chat-form NAME       the frame around them (the model's own): deepseek, chatml, alpaca, ...\n"
+    "      --train-on NAME        what is learnt: answers (default), or all\n"
+    "      --too-long NAME        what is longer than --seq: cut it (default), or drop it\n"
+    "\n"
     "looking at it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
+    "      --eval-data PATH       text that is held out in the place of that share; may be given several\n"
+    "                             times\n"
     "      --eval-every N         steps between looks at its loss (100; 0: never)\n"
     "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
     "      --patience N           end when N looks in a row were not better than the best before (0:\n"
@@ -99,9 +127,10 @@ static const char help[] =
 static struct {
     train_options options;
     const char *data_at[DSMOE_MAX_DATA];
-    option_words data;
+    const char *eval_data_at[DSMOE_MAX_DATA];
+    option_words data, eval_data;
     const char *settings_file;
-} line;
+} line = {.options.peer_timeout = RANKS_PATIENCE};
 
 #define SETTING(name) &line.options.settings.name
 #define PLACE(name) line.options.settings.name, 0, sizeof line.options.settings.name
@@ -113,7 +142,12 @@ enum { MANY = 1000000000 }; /* steps */
 /* Settings go straight to their place. */
 static const option_row own_rows[] = {
     {"--data", NULL, OPTION_PATH_LIST, &line.data, 0, 0},
+    {"--eval-data", NULL, OPTION_PATH_LIST, &line.eval_data, 0, 0},
     {"--bad-bytes", NULL, NAME(bad_bytes)},
+    {"--chat-form", NULL, NAME(chat_form)},
+    {"--train-on", NULL, NAME(train_on)},
+    {"--too-long", NULL, NAME(too_long)},
+    {"--show-data", NULL, OPTION_INTEGER, &line.options.show_data, 1, MANY},
     {"--out", NULL, PATH(out)},
     {"--settings", NULL, OPTION_PATH, &line.settings_file, 0, 0},
     {"--resume", NULL, OPTION_PATH, &line.options.resume, 0, 0},
@@ -121,6 +155,7 @@ static const option_row own_rows[] = {
     {"--time-limit", NULL, OPTION_DURATION, &line.options.time_limit, 0, 1e9},
     {"--threads", "-t", OPTION_INTEGER, &line.options.n_threads, 1, CLI_MAX_THREADS},
     {"--parallel", NULL, OPTION_TEXT, &line.options.parallel_name, 0, 0},
+    {"--peer-timeout", NULL, OPTION_DURATION, &line.options.peer_timeout, -1, RANKS_MOST_PATIENCE},
     {"--quiet", NULL, OPTION_FLAG, &line.options.quiet, 0, 0},
     {"--preset", NULL, NAME(preset)},
     {"--config", NULL, PATH(config)},
@@ -146,6 +181,15 @@ static const option_row own_rows[] = {
     {"--bias-speed", NULL, OPTION_NUMBER, SETTING(bias_speed), 0, 10},
     {"--recompute", NULL, OPTION_FLAG, SETTING(recompute), 0, 0},
     {"--no-recompute", NULL, OPTION_OFF, SETTING(recompute), 0, 0},
+    {"--train", NULL, NAME(train)},
+    {"--rank", NULL, OPTION_INTEGER, SETTING(rank), 1, 256},
+    {"--alpha", NULL, OPTION_NUMBER, SETTING(alpha), 1e-6, 1e6},
+    {"--rslora", NULL, OPTION_FLAG, SETTING(rslora), 0, 0},
+    {"--targets", NULL, FIELD(targets)},
+    {"--expert-score", NULL, NAME(expert_score)},
+    {"--expert-share", NULL, OPTION_NUMBER, SETTING(expert_share), 0, 1},
+    {"--experts", NULL, PATH(experts)},
+    {"--memory", NULL, OPTION_NUMBER, SETTING(memory), 0, 1e6},
     {"--seed", "-s", OPTION_INTEGER, SETTING(seed), 0, 0x1p53},
     {"--held-out", NULL, OPTION_NUMBER, SETTING(held_out), 0, 0.9},
     {"--eval-every", NULL, OPTION_INTEGER, SETTING(eval_every), 0, MANY},
@@ -174,6 +218,8 @@ static const option_rule rules[] = {
     {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
     {"--vocab-size", OPTION_EXCLUDES, "--init"},
     {"--init-std", OPTION_EXCLUDES, "--init"},
+    {"--experts", OPTION_EXCLUDES, "--expert-score"},
+    {"--experts", OPTION_EXCLUDES, "--expert-share"},
     {"--layers", OPTION_EXCLUDES, "--init"},
     {"--hidden", OPTION_EXCLUDES, "--init"},
     {"--heads", OPTION_EXCLUDES, "--init"},
@@ -184,6 +230,9 @@ static const option_rule rules[] = {
     {"--k", OPTION_EXCLUDES, "--init"},
     {"--dense-layers", OPTION_EXCLUDES, "--init"},
     {"--ffn", OPTION_EXCLUDES, "--init"},
+    {"--held-out", OPTION_EXCLUDES, "--eval-data"},
+    {"--show-data", OPTION_EXCLUDES, "--stop-after"},
+    {"--show-data", OPTION_EXCLUDES, "--time-limit"},
     {"--device-loss-alpha", OPTION_NEEDS, "--device-groups"},
     {"--eval-every", OPTION_NEEDS, "--held-out"},
     {"--eval-sequences", OPTION_NEEDS, "--held-out"},
@@ -225,8 +274,9 @@ const char *train_options_name(const char *key)
 static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
-           row->value != &line.options.stop_after && row->value != &line.options.n_threads &&
-           row->value != &line.options.time_limit && row->value != &line.options.quiet &&
+           row->value != &line.options.stop_after && row->value != &line.options.show_data &&
+           row->value != &line.options.n_threads && row->value != &line.options.time_limit &&
+           row->value != &line.options.peer_timeout && row->value != &line.options.quiet &&
            row->value != &line.options.parallel_name;
 }
 
@@ -249,6 +299,7 @@ static void list_given(const bool given[N_ROWS])
 static int parse(int argc, char **argv, bool given[N_ROWS])
 {
     line.data = (option_words){line.data_at, DSMOE_MAX_DATA, 0};
+    line.eval_data = (option_words){line.eval_data_at, DSMOE_MAX_DATA, 0};
     return options_parse_given("train", help, rows, N_ROWS, argc, argv, NULL, given);
 }
 
@@ -278,15 +329,41 @@ static int read_settings(const bool given[N_ROWS])
     return -1;
 }
 
-static int set_data(void)
+static int set_paths(const char *option, const option_words *given, char paths[][DSMOE_PATH])
 {
-    dsmoe_run_settings *s = &line.options.settings;
-    if (line.data.count > 0) memset(s->data, 0, sizeof s->data);
-    for (int i = 0; i < line.data.count; i++) {
-        if (strlen(line.data_at[i]) >= sizeof s->data[i])
-            return cli_usage("train", "--data has more than %zu bytes", sizeof s->data[i] - 1);
-        strcpy(s->data[i], line.data_at[i]);
+    if (given->count > 0) memset(paths, 0, (size_t)DSMOE_MAX_DATA * DSMOE_PATH);
+    for (int i = 0; i < given->count; i++) {
+        if (strlen(given->at[i]) >= DSMOE_PATH)
+            return cli_usage("train", "%s has more than %d bytes", option, DSMOE_PATH - 1);
+        strcpy(paths[i], given->at[i]);
     }
+    return -1;
+}
+
+/* Options of a part of a model that is trained have no effect where another part is. */
+static int check_part(const bool given[N_ROWS])
+{
+    static const char *const parts[] = {"all", "experts", "lora"}, *const scores[] = {"gate",
+                                                                                      "token"};
+    static const struct {
+        const char *option, *part;
+    } needs[] = {
+        {"--rank", "lora"},      {"--alpha", "lora"},           {"--rslora", "lora"},
+        {"--targets", "lora"},   {"--expert-score", "experts"}, {"--expert-share", "experts"},
+        {"--experts", "experts"}};
+    const dsmoe_run_settings *s = &line.options.settings;
+    if (suggest_choice("train", "--train", s->train, parts, 3) < 0 ||
+        suggest_choice("train", "--expert-score", s->expert_score, scores, 2) < 0)
+        return CLI_USAGE;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (is_given(given, needs[i].option) && strcmp(s->train, needs[i].part))
+            return cli_usage("train", "%s has no effect without --train %s", needs[i].option,
+                             needs[i].part);
+    if (is_given(given, "--memory") && !strcmp(s->train, "all"))
+        return cli_usage("train", "--memory has no effect without --train experts or lora");
+    if (strcmp(s->train, "all") && !*s->init && !line.options.resume)
+        return cli_usage("train", "--train %s trains a part of a model: --init names the model",
+                         s->train);
     return -1;
 }
 
@@ -296,10 +373,15 @@ static int check(const bool given[N_ROWS])
     int exit_code = options_check("train", rows, N_ROWS, given, rules, N_RULES);
     if (exit_code >= 0) return exit_code;
     if (names_check_schedule("train", s->schedule) != CLI_OK) return CLI_USAGE;
+    exit_code = check_part(given);
+    if (exit_code >= 0) return exit_code;
     if (is_given(given, "--preset") && names_check_preset("train", s->preset) != CLI_OK)
         return CLI_USAGE;
     static const char *const dtypes[] = {"f32", "f16", "bf16"};
     if (suggest_choice("train", "--dtype", s->dtype, dtypes, 3) < 0) return CLI_USAGE;
+    static const char *const learnt[] = {"answers", "all"}, *const ways[] = {"cut", "drop"};
+    if (suggest_choice("train", "--train-on", s->train_on, learnt, 2) < 0) return CLI_USAGE;
+    if (suggest_choice("train", "--too-long", s->too_long, ways, 2) < 0) return CLI_USAGE;
     dsmoe_bad_bytes bad_bytes;
     if (names_find_bad_bytes("train", s->bad_bytes, &bad_bytes) != CLI_OK) return CLI_USAGE;
     if (line.options.resume) return -1;
@@ -343,7 +425,9 @@ int train_options_parse(int argc, char **argv, train_options *options)
     }
     if (exit_code < 0) exit_code = read_settings(given);
     if (exit_code < 0) exit_code = parse(argc, argv, given);
-    if (exit_code < 0) exit_code = set_data();
+    dsmoe_run_settings *s = &line.options.settings;
+    if (exit_code < 0) exit_code = set_paths("--data", &line.data, s->data);
+    if (exit_code < 0) exit_code = set_paths("--eval-data", &line.eval_data, s->eval_data);
     if (exit_code < 0) exit_code = check(given);
     if (exit_code < 0) exit_code = find_run(given, "--init", line.options.settings.init);
     if (exit_code < 0) exit_code = find_run(given, "--config", line.options.settings.config);

@@ -10,10 +10,11 @@ typedef struct train_options {
     const char *resume;       /* the folder of a run that goes on, or NULL */
     const char *const *given; /* keys of the settings that were given */
     int n_given;
-    int64_t stop_after, n_threads;
+    int64_t show_data, stop_after, n_threads;
     const char *parallel_name; /* NULL: not given */
     dsmoe_parallel parallel;
-    double time_limit; /* seconds; 0: none */
+    double time_limit;   /* seconds; 0: none */
+    double peer_timeout; /* the same */
     bool quiet;
 } train_options;
 

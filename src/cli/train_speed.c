@@ -110,8 +110,8 @@ static dsmoe_status run_batches(const speed_state *s, double *loss, dsmoe_error 
     for (int64_t first = 0; status == DSMOE_OK && first < s->of->n_units; first += n_ranks) {
         bool is_there = first + rank < s->of->n_units;
         dsmoe_batch_losses losses;
-        status = dsmoe_trainer_backward(s->trainer, is_there ? s->tokens : NULL,
-                                        is_there ? s->targets : NULL, &losses, error);
+        const dsmoe_batch batch = {.tokens = s->tokens, .targets = s->targets};
+        status = dsmoe_trainer_backward(s->trainer, is_there ? &batch : NULL, &losses, error);
         if (is_there) *loss = losses.loss;
     }
     return status;

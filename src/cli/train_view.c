@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "cli/table.h"
+#include "cli/train_show.h"
 
 enum { LINE_BYTES = 320, MARGIN = 3 };  /* a line that wraps cannot be cleared */
 static const double redraw_after = 0.1; /* seconds */
@@ -134,6 +135,17 @@ static void show_model(const dsmoe_run_event *e)
     fprintf(stderr, ", %" PRId64 " token ids\n", c->vocab_size);
 }
 
+/* How many conversations share the sequences, and how much of them is learnt. */
+static void show_packing(const dsmoe_dataset_info *d)
+{
+    char conversations[TABLE_CELL], targets[TABLE_CELL];
+    double places = (double)d->n_train * (double)d->sequence_length;
+    fprintf(stderr,
+            "        %s conversations fill %.1f %% of these, %s of their tokens are targets\n",
+            number_group(d->n_conversations, conversations),
+            100.0 * (double)d->n_packed_tokens / places, number_group(d->n_targets, targets));
+}
+
 static void show_data(const dsmoe_run_event *e)
 {
     char tokens[TABLE_CELL], train[TABLE_CELL], held_out[TABLE_CELL], bytes[CLI_BYTES];
@@ -145,15 +157,22 @@ static void show_data(const dsmoe_run_event *e)
             number_group(d->n_train, train), d->sequence_length,
             number_group(d->n_held_out, held_out),
             d->cache_built ? "" : " (tokens from the cache)");
+    if (d->is_packed) show_packing(d);
 }
 
 static void show_memory(const dsmoe_run_event *e)
 {
     const dsmoe_trainer_memory *m = e->memory;
-    char all[CLI_BYTES], weights[CLI_BYTES], rest[CLI_BYTES], kept[CLI_BYTES];
+    char all[CLI_BYTES], weights[CLI_BYTES], rest[CLI_BYTES], kept[CLI_BYTES], base[CLI_BYTES];
     double weights_all = (double)m->weights + (double)m->gradients + (double)m->moments;
-    fprintf(stderr, "memory  %s: weights, gradients and moments %s, activations %s, workspace %s\n",
-            cli_format_bytes(weights_all + (double)m->activations + (double)m->workspace, all),
+    fprintf(stderr, "memory  %s: ",
+            cli_format_bytes(weights_all + (double)m->activations + (double)m->workspace +
+                                 (double)m->base,
+                             all));
+    if (m->base > 0)
+        fprintf(stderr, "the model %s, of what is trained ",
+                cli_format_bytes((double)m->base, base));
+    fprintf(stderr, "weights, gradients and moments %s, activations %s, workspace %s\n",
             cli_format_bytes(weights_all, weights), cli_format_bytes((double)m->activations, kept),
             cli_format_bytes((double)m->workspace, rest));
 }
@@ -205,6 +224,11 @@ void train_view_event(void *view, const dsmoe_run_event *e)
     if (e->kind == DSMOE_RUN_MESSAGE) {
         clear_line(v);
         cli_failure(v->command, "%s", e->text);
+        return;
+    }
+    if (e->kind == DSMOE_RUN_SEQUENCE) { /* what was asked for */
+        clear_line(v);
+        train_show_sequence(e->sequence);
         return;
     }
     if (v->quiet) return;

@@ -7,7 +7,8 @@
 
 /* What only a model in this process can honour. */
 static const char *const local_options[] = {"--model",   "--ctx-size",  "--batch-size", "--threads",
-                                            "--kv-type", "--no-repack", "--special",    "--ids"};
+                                            "--kv-type", "--no-repack", "--lora",       "--special",
+                                            "--ids",     "--chat-form"};
 enum { N_LOCAL_OPTIONS = sizeof local_options / sizeof *local_options };
 
 static bool has_row(const voice_order *order, const char *name)

@@ -21,6 +21,8 @@ typedef struct voice_order {
     const bool *given;
     bool ids;                   /* texts are token ids as decimal numbers */
     const char *tokenizer_hint; /* added to the message if there is no tokenizer */
+    bool talks;                 /* conversations, not texts to continue */
+    const char *chat_form;      /* their form; NULL: the model's own */
 } voice_order;
 
 /* How a text came out. */

@@ -14,7 +14,8 @@ typedef struct local_voice {
     voice base;
     const voice_order *order;
     runner run;
-    int32_t *prompt; /* its ids */
+    const dsmoe_chat_form *form; /* of conversations; NULL: texts are continued */
+    int32_t *prompt;             /* its ids */
     size_t n_prompt;
     char *shown;         /* the prompt's ids as text */
     int32_t *answer_ids; /* [capacity] */
@@ -116,8 +117,8 @@ static void go_on(voice *v, stream *out, voice_result *result)
 static dsmoe_status encode(const local_voice *l, const conversation *talk, int32_t **ids,
                            size_t *n_ids, dsmoe_error *error)
 {
-    dsmoe_status status =
-        dsmoe_chat_encode(l->run.tokenizer, talk->messages, talk->count, true, ids, n_ids, error);
+    dsmoe_status status = dsmoe_chat_encode(l->run.tokenizer, l->form, talk->messages, talk->count,
+                                            true, ids, n_ids, error);
     if (status != DSMOE_OK) return status;
     size_t n = *n_ids + (size_t)l->n_answer;
     int32_t *larger = realloc(*ids, n * sizeof *larger);
@@ -172,9 +173,10 @@ static bool emit_answer(void *context, int32_t token, bool is_end)
     size_t length = 0;
     const char *piece = dsmoe_tokenizer_piece(l->run.tokenizer, token, &length);
     if (!piece) return true;
-    /* The blank between "Assistant:" and its answer belongs to the frame. */
-    bool framed = l->out->length == 0 && length > 0 && piece[0] == ' ';
-    return stream_put(l->out, piece + framed, length - framed);
+    const char *lead = dsmoe_chat_form_lead(l->form);
+    size_t n_lead = strlen(lead);
+    bool leads = l->out->length == 0 && length >= n_lead && !memcmp(piece, lead, n_lead);
+    return stream_put(l->out, piece + leads * n_lead, length - leads * n_lead);
 }
 
 /* If the context fills up meanwhile, what is oldest in the conversation makes room. */
@@ -210,6 +212,16 @@ static void close_local(voice *v)
     free(l);
 }
 
+static int find_form(local_voice *l)
+{
+    dsmoe_error error;
+    if (dsmoe_chat_form_find(l->run.tokenizer, l->order->chat_form, &l->form, &error))
+        return cli_failure(l->base.command, "%s%s", error.message,
+                           l->order->chat_form ? "" : " (--chat-form)");
+    l->run.answer_end = dsmoe_chat_form_end(l->run.tokenizer, l->form);
+    return CLI_OK;
+}
+
 int voice_open_local(const voice_order *order, voice **v)
 {
     static const voice_kind kind = {take_prompt, go_on, answer, reseed, report, close_local};
@@ -223,6 +235,7 @@ int voice_open_local(const voice_order *order, voice **v)
     *v = &l->base;
     int code = runner_open(order->command, order->options,
                            order->ids ? NULL : order->tokenizer_hint, &l->run);
+    if (code == CLI_OK && order->talks) code = find_form(l);
     if (code != CLI_OK) return code;
     l->base.is_greedy = l->run.sampling.temperature == 0;
     snprintf(l->base.context, sizeof l->base.context, "the context of %" PRId64 " tokens",

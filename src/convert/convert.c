@@ -15,6 +15,9 @@
 
 typedef struct conversion {
     const char *from, *to;
+    const char *change; /* what is merged into it; NULL: nothing */
+    double scale;
+    merge merge;
     dsmoe_convert_options options; /* with what was left open filled in */
     mixture mixture;
     bool to_gguf;
@@ -45,7 +48,7 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
 static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
                                  const char *tokenizer, dsmoe_error *error)
 {
-    const char *inputs[] = {c->from, tokenizer, options ? options->imatrix : NULL};
+    const char *inputs[] = {c->from, c->change, tokenizer, options ? options->imatrix : NULL};
     const dsmoe_output output = {.path = c->to,
                                  .kind = DSMOE_OUTPUT_MODEL,
                                  .replace = options && options->replace,
@@ -206,6 +209,10 @@ static dsmoe_status convert(conversion *c, dsmoe_error *error)
     if (c->options.replace) STATUS_TRY(check_parts(c, error));
     STATUS_TRY(c->model->gguf ? take_gguf(c, error) : take_folder(c, error));
     STATUS_TRY(source_of_model(c->from, c->model, c->to_gguf, &c->source, error));
+    if (c->change) {
+        STATUS_TRY(merge_open(&c->merge, c->change, c->scale, c->model, error));
+        source_change(&c->source, &c->merge);
+    }
     if (!c->to_gguf) return write_folder(c, error);
     return write_gguf(c, c->has_tokenizer ? c->from : NULL, error);
 }
@@ -213,24 +220,40 @@ static dsmoe_status convert(conversion *c, dsmoe_error *error)
 static void conversion_free(conversion *c)
 {
     source_free(&c->source);
+    merge_close(&c->merge);
     imatrix_close(c->imatrix);
     free(c->generation_memory);
     dsmoe_model_free(c->model);
     free(c->name);
 }
 
+static dsmoe_status run(conversion *c, const dsmoe_convert_options *options, dsmoe_error *error)
+{
+    if (!c->from || !*c->from || !c->to || !*c->to)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model or no target given");
+    c->file_type = -1;
+    c->to_gguf = ends_with(c->to, strlen(c->to), ".gguf");
+    dsmoe_status status = check_target(c, options, NULL, error);
+    if (status == DSMOE_OK) status = take_options(c, options, error);
+    if (status == DSMOE_OK) status = convert(c, error);
+    conversion_free(c);
+    return status;
+}
+
 dsmoe_status dsmoe_convert(const char *from, const char *to, const dsmoe_convert_options *options,
                            dsmoe_error *error)
 {
-    if (!from || !*from || !to || !*to)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no model or no target given");
-    conversion c = {.from = from, .to = to, .file_type = -1};
-    c.to_gguf = ends_with(to, strlen(to), ".gguf");
-    dsmoe_status status = check_target(&c, options, NULL, error);
-    if (status == DSMOE_OK) status = take_options(&c, options, error);
-    if (status == DSMOE_OK) status = convert(&c, error);
-    conversion_free(&c);
-    return status;
+    conversion c = {.from = from, .to = to};
+    return run(&c, options, error);
+}
+
+dsmoe_status dsmoe_merge(const char *base, const char *change, double scale, const char *to,
+                         const dsmoe_convert_options *options, dsmoe_error *error)
+{
+    if (!change || !*change)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "nothing to merge with given");
+    conversion c = {.from = base, .to = to, .change = change, .scale = scale};
+    return run(&c, options, error);
 }
 
 dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_config *config,

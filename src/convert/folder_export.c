@@ -154,7 +154,7 @@ static dsmoe_status write_tensors(export_job *job, dsmoe_error *error)
     for (; job->now < e->source->n_tensors; job->now++) STATUS_TRY(write_tensor(job, error));
     STATUS_TRY(row_pump_flush(job->pump, error));
     /* A source that changed meanwhile has given numbers that are not its own. */
-    return model_intact(e->source->model, error);
+    return source_check_intact(e->source, error);
 }
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */

@@ -270,7 +270,7 @@ static dsmoe_status write_file(export_job *job, dsmoe_error *error)
     STATUS_TRY(declare_targets(job, error));
     STATUS_TRY(write_targets(job, error));
     /* A source that changed meanwhile has given numbers that are not its own. */
-    if (job->e->source->model) STATUS_TRY(model_intact(job->e->source->model, error));
+    STATUS_TRY(source_check_intact(job->e->source, error));
     if (job->e->imatrix) STATUS_TRY(imatrix_check_intact(job->e->imatrix, error));
     gguf_writer *writer = job->writer;
     job->writer = NULL; /* freed, whatever comes */

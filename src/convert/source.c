@@ -113,6 +113,19 @@ dsmoe_status source_fresh(const char *name, const dsmoe_config *config, uint64_t
     return list_tensors(s, true, error);
 }
 
+void source_change(source *s, const merge *changes)
+{
+    for (size_t i = 0; i < s->n_tensors; i++)
+        s->tensors[i].change = merge_find(changes, s->tensors[i].name);
+    s->changes = changes;
+}
+
+dsmoe_status source_check_intact(const source *s, dsmoe_error *error)
+{
+    if (s->model) STATUS_TRY(model_intact(s->model, error));
+    return s->changes ? merge_check_intact(s->changes, error) : DSMOE_OK;
+}
+
 void source_free(source *s)
 {
     for (size_t i = 0; i < s->n_tensors; i++) free(s->tensors[i].name);
@@ -232,9 +245,29 @@ static const void *row_bytes(const source *s, const source_tensor *t, int64_t ro
     return matrix_at(t->weight, row_in_source(s, t, row, as_gguf), 0);
 }
 
-/* As float32. */
-static void widen_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
-                      float *out)
+/* Which numbers of the public layout a row of the target has. */
+static void change_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
+                       float *out)
+{
+    const dsmoe_config *c = &s->config;
+    int64_t head_dim = config_head_dim(c);
+    bool permuted = t->place.permuted && as_gguf;
+    if (strstr(t->name, ".k_b_proj.")) {
+        for (int64_t i = 0; i < t->n_in; i++)
+            merge_row(&t->change, kv_b_key_row(c, row) + i, kv_b_key_column(c, row), 1, &out[i]);
+    } else if (strstr(t->name, ".v_b_proj.")) {
+        merge_row(&t->change, kv_b_value_row(c, row), 0, t->n_in, out);
+    } else if (t->n_dims == 1 && permuted) {
+        for (int64_t i = 0; i < t->n_in; i++)
+            merge_row(&t->change, 0, gguf_source_row(head_dim, i), 1, &out[i]);
+    } else {
+        merge_row(&t->change, permuted ? gguf_source_row(head_dim, row) : row, 0, t->n_in, out);
+    }
+}
+
+/* As float32, as the model has it. */
+static void widen_base(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
+                       float *out)
 {
     if (!s->model) {
         fresh_row(s, t, row, as_gguf, out);
@@ -251,10 +284,17 @@ static void widen_row(const source *s, const source_tensor *t, int64_t row, bool
         kn->dtypes[t->weight.type].widen(t->n_in, row_bytes(s, t, row, as_gguf), out);
 }
 
+static void widen_row(const source *s, const source_tensor *t, int64_t row, bool as_gguf,
+                      float *out)
+{
+    widen_base(s, t, row, as_gguf, out);
+    if (merge_changes(&t->change)) change_row(s, t, row, as_gguf, out);
+}
+
 /* Whether rows of the target are rows of the model in that type. */
 static bool has_rows(const source *s, const source_tensor *t, dsmoe_dtype type)
 {
-    return s->model && t->n_dims == 2 && t->weight.type == type &&
+    return s->model && !merge_changes(&t->change) && t->n_dims == 2 && t->weight.type == type &&
            (t->way == SOURCE_AS_IS || t->way == SOURCE_VALUES);
 }
 

@@ -3,6 +3,7 @@
 #ifndef DSMOE_CONVERT_SOURCE_H
 #define DSMOE_CONVERT_SOURCE_H
 
+#include "convert/merge.h"
 #include "model/gguf_names.h"
 #include "model/model.h"
 
@@ -26,6 +27,7 @@ typedef struct source_tensor {
     matrix weight;       /* n_dims 2 */
     const float *vector; /* n_dims 1 */
     dsmoe_dtype stored;  /* the type in its files; that of `weight`, if there is one */
+    merge_change change; /* of its numbers */
 } source_tensor;
 
 typedef struct source {
@@ -38,6 +40,7 @@ typedef struct source {
     size_t n_tensors;
     int64_t longest;                 /* numbers of the longest row */
     unsigned char *stocks[N_DTYPES]; /* blocks of a fresh one: see source_stock */
+    const merge *changes;            /* NULL: none */
 } source;
 
 /* The model must outlive the source. `for_gguf`: its tensors are those of a GGUF file, in which
@@ -47,6 +50,10 @@ dsmoe_status source_of_model(const char *name, const dsmoe_model *model, bool fo
 /* For a GGUF file. `config` is a checked one. */
 dsmoe_status source_fresh(const char *name, const dsmoe_config *config, uint64_t seed, source *s,
                           dsmoe_error *error);
+/* From now on rows are those of the model with these changes, which must outlive the source. */
+void source_change(source *s, const merge *changes);
+/* Fails once a file that rows come from changed while it was in use. */
+dsmoe_status source_check_intact(const source *s, dsmoe_error *error);
 void source_free(source *s); /* allowed on a zeroed one */
 
 /* A fresh model that is to be written in a block type: makes the blocks that its rows are drawn

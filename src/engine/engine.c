@@ -51,6 +51,7 @@ static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_engine_o
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
                            o->n_threads);
+    STATUS_TRY(adapted_check(model, o, error));
     return kv_pages_check(&model->config, o->kv_type, error);
 }
 
@@ -64,10 +65,11 @@ static int64_t page_count(const dsmoe_engine_options *o)
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_engine_options *o)
+engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_engine_options *o,
+                                const adapted_engine *adapted)
 {
     int64_t vocab = model->config.vocab_size, n = o->n_batch;
-    return (engine_space){
+    engine_space space = {
         .pass = pass_place(a, model, n, o->n_threads),
         .spans = arena_take(a, n, sizeof(span)),
         .turns = arena_take(a, n, sizeof(int64_t)),
@@ -77,6 +79,8 @@ engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_
         .finite = arena_take(a, PASS_HEAD_ROWS, sizeof(bool)),
         .logits = arena_take(a, moe_min(n, PASS_HEAD_ROWS) * vocab, sizeof(float)),
     };
+    pass_place_adapters(a, &space.pass, n, adapted->tables, adapted->n);
+    return space;
 }
 
 /* Sequences and their tables. */
@@ -101,7 +105,8 @@ dsmoe_engine_memory dsmoe_engine_memory_size(const dsmoe_model *model,
     dsmoe_engine_options o = options_complete(model, options);
     if (options_check(model, &o, NULL) != DSMOE_OK || page_count(&o) == 0) return none;
     arena measure = arena_over(NULL);
-    engine_space_place(&measure, model, &o);
+    adapted_engine adapted = adapted_open(model, &o);
+    engine_space_place(&measure, model, &o, &adapted);
     sequences_place(&measure, &o);
     dsmoe_engine_memory size = {kv_pages_size(&model->config, o.kv_type, page_count(&o)),
                                 arena_size(&measure)};
@@ -115,7 +120,7 @@ dsmoe_engine_memory dsmoe_engine_memory_size(const dsmoe_model *model,
 static bool open_memory(dsmoe_engine *e)
 {
     arena measure = arena_over(NULL);
-    engine_space_place(&measure, e->model, &e->options);
+    engine_space_place(&measure, e->model, &e->options, &e->adapted);
     size_t for_calls = measure.used;
     sequences_place(&measure, &e->options);
     e->workspace_size = arena_size(&measure);
@@ -145,7 +150,8 @@ dsmoe_status dsmoe_engine_create(const dsmoe_model *model, const dsmoe_engine_op
                            (long long)o.n_sequences, (long long)o.n_ctx, (long long)o.n_batch,
                            o.n_threads);
     dsmoe_engine *made = calloc(1, sizeof *made);
-    if (made) *made = (dsmoe_engine){.model = model, .options = o};
+    if (made)
+        *made = (dsmoe_engine){.model = model, .options = o, .adapted = adapted_open(model, &o)};
     if (made && open_memory(made)) {
         *engine = made;
         return DSMOE_OK;
@@ -185,7 +191,8 @@ dsmoe_engine_info dsmoe_engine_get_info(const dsmoe_engine *engine)
                               .n_pages_used = pool->pages.n_pages - pool->n_unused,
                               .n_pages_shared = pool->n_shared,
                               .n_pages_kept = pool->n_known_unused,
-                              .n_tokens_reused = engine->n_reused};
+                              .n_tokens_reused = engine->n_reused,
+                              .attention_seconds = engine->attention_seconds};
     for (int64_t i = 0; i < engine->options.n_sequences; i++)
         info.n_sequences_used += engine->sequences[i].engine != NULL;
     return info;

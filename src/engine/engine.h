@@ -2,17 +2,19 @@
 #ifndef DSMOE_ENGINE_ENGINE_H
 #define DSMOE_ENGINE_ENGINE_H
 
+#include "engine/adapted.h"
 #include "engine/page_pool.h"
 #include "model/pass.h"
 
 struct dsmoe_sequence {
     dsmoe_engine *engine; /* NULL: the place is free */
     int64_t length;
-    int64_t n_pages; /* of the table, those that will be written to in this call among them */
-    int32_t *table;  /* [pages of a context] */
-    page_id *ids;    /* the same: what full pages are known as */
-    int32_t *tokens; /* [n_ctx] */
-    bool in_call;    /* some turn of the call at hand is its turn */
+    int64_t n_pages;      /* of the table, those that will be written to in this call among them */
+    int32_t *table;       /* [pages of a context] */
+    page_id *ids;         /* the same: what full pages are known as */
+    int32_t *tokens;      /* [n_ctx] */
+    adapted_text adapted; /* which adapters it meets */
+    bool in_call;         /* some turn of the call at hand is its turn */
     dsmoe_routing_fn *watch;
     void *watch_context;
 };
@@ -23,6 +25,8 @@ struct dsmoe_engine {
     page_pool pool;
     dsmoe_sequence *sequences; /* [n_sequences] */
     int64_t n_reused;          /* tokens that sequences found in pages, so far */
+    double attention_seconds;  /* of all passes */
+    adapted_engine adapted;
     latent_keys latent_keys;
     void *workspace;
     size_t workspace_size;
@@ -43,7 +47,8 @@ typedef struct engine_space {
     bool *finite;       /* [PASS_HEAD_ROWS] */
     float *logits;      /* [PASS_HEAD_ROWS, vocab_size] */
 } engine_space;
-engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_engine_options *o);
+engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_engine_options *o,
+                                const adapted_engine *adapted);
 
 /* Pages for n more tokens, of which no other sequence sees anything. False if there are not enough: then the sequence is
  * as before. */

@@ -110,6 +110,7 @@ static span span_of(const call *c, int64_t n)
                   .n_wanted = unwanted <= 0  ? n
                               : unwanted < n ? n - unwanted
                                              : 0,
+                  .scales = s->adapted.scales,
                   .watch = s->watch,
                   .watch_context = s->watch_context};
 }
@@ -146,6 +147,8 @@ static dsmoe_status run_layers(call *c, dsmoe_error *error)
             return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
         STATUS_TRY(pass_layer(&c->space.pass, layer, error));
     }
+    c->engine->attention_seconds += c->space.pass.attention_seconds;
+    c->space.pass.attention_seconds = 0;
     return model_intact(model, error);
 }
 
@@ -299,7 +302,7 @@ dsmoe_status dsmoe_engine_forward(dsmoe_engine *engine, dsmoe_turn *turns, int64
     call c = {.engine = engine,
               .turns = turns,
               .n_turns = n_turns,
-              .space = engine_space_place(&a, engine->model, &engine->options)};
+              .space = engine_space_place(&a, engine->model, &engine->options, &engine->adapted)};
     c.space.pass.inputs = engine->inputs;
     c.space.pass.latent_keys = &engine->latent_keys;
     c.space.pass.same_bits = engine->options.same_bits;

@@ -44,8 +44,9 @@ void sequence_extend(dsmoe_sequence *s, const int32_t *tokens, int64_t n_tokens)
     int64_t first = s->length / KV_PAGE; /* the first page that may have become full */
     s->length += n_tokens;
     for (int64_t i = first; i < s->length / KV_PAGE; i++)
-        s->ids[i] = page_pool_know(&s->engine->pool, s->table[i],
-                                   i > 0 ? s->ids[i - 1] : PAGE_ID_NONE, s->tokens + i * KV_PAGE);
+        s->ids[i] =
+            page_pool_know(&s->engine->pool, s->table[i], i > 0 ? s->ids[i - 1] : s->adapted.root,
+                           s->tokens + i * KV_PAGE);
 }
 
 /* The last page goes first: it is then the oldest, and a text's beginning outlives its end. */
@@ -73,6 +74,7 @@ static dsmoe_status free_place(dsmoe_engine *engine, dsmoe_sequence **place, dsm
         if (s->engine) continue;
         *s = (dsmoe_sequence){
             .engine = engine, .table = s->table, .ids = s->ids, .tokens = s->tokens};
+        s->adapted = adapted_begin(&engine->adapted, NULL, &engine->pool);
         *place = s;
         return DSMOE_OK;
     }
@@ -90,16 +92,25 @@ dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequence **sequen
     return free_place(engine, sequence, error);
 }
 
-/* One token at least is left to be computed: its logits are what the caller is after. */
 dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens, int64_t n_tokens,
                                   dsmoe_sequence **sequence, dsmoe_error *error)
 {
+    return dsmoe_sequence_begin_adapted(engine, tokens, n_tokens, NULL, sequence, error);
+}
+
+/* One token at least is left to be computed: its logits are what the caller is after. */
+dsmoe_status dsmoe_sequence_begin_adapted(dsmoe_engine *engine, const int32_t *tokens,
+                                          int64_t n_tokens, const double *scales,
+                                          dsmoe_sequence **sequence, dsmoe_error *error)
+{
     if (n_tokens < 0 || (n_tokens > 0 && !tokens))
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no tokens given");
+    if (engine && scales) STATUS_TRY(adapted_check_scales(scales, engine->adapted.n, error));
     STATUS_TRY(dsmoe_sequence_create(engine, sequence, error));
     dsmoe_sequence *s = *sequence;
+    if (scales) s->adapted = adapted_begin(&engine->adapted, scales, &engine->pool);
     n_tokens = moe_min(n_tokens, engine->options.n_ctx);
-    page_id before = PAGE_ID_NONE;
+    page_id before = s->adapted.root;
     for (; s->length + KV_PAGE < n_tokens; s->length += KV_PAGE) {
         int32_t page = page_pool_find(&engine->pool, before, tokens + s->length);
         if (page < 0) break;
@@ -118,6 +129,7 @@ dsmoe_status dsmoe_sequence_fork(const dsmoe_sequence *sequence, int64_t length,
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "cannot fork at length %lld of %lld",
                            (long long)length, (long long)(sequence ? sequence->length : 0));
     STATUS_TRY(dsmoe_sequence_create(sequence->engine, other, error));
+    (*other)->adapted = sequence->adapted;
     for (int64_t i = 0; i < engine_pages(length); i++)
         share_page(*other, sequence->table[i], sequence->ids[i]);
     memcpy((*other)->tokens, sequence->tokens, (size_t)length * sizeof *sequence->tokens);

@@ -2,96 +2,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
+#include "formats/dialogue.h"
 #include "formats/document_text.h"
 #include "formats/documents.h"
 #include "formats/json.h"
 #include "formats/mapped_file.h"
 #include "formats/token_shard.h"
 
-/* ---- a line of JSON ------------------------------------------------------------------------ */
+/* ---- lines --------------------------------------------------------------------------------- */
 
-/* A member that must be a string if it is there; NULL and 0 if it is not. */
-static dsmoe_status member_string(const json_node *line, const char *key, const char **text,
-                                  size_t *length, dsmoe_error *error)
+static dsmoe_status visit_line(const json_node *node, size_t number, document_visit_fn *visit,
+                               void *context, dsmoe_error *error)
 {
-    const json_node *member = json_node_member(line, key);
-    *text = NULL;
-    *length = 0;
-    if (!member) return DSMOE_OK;
-    if (json_node_kind(member) != JSON_KIND_STRING)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "\"%s\" must be a string, not %s", key,
-                           json_kind_name(json_node_kind(member)));
-    *text = json_node_string(member, length);
-    return DSMOE_OK;
-}
-
-typedef struct string_part {
-    const char *text;
-    size_t length;
-} string_part;
-
-static dsmoe_status visit_joined(const string_part *parts, size_t n_parts, document_visit_fn *visit,
-                                 void *context, dsmoe_error *error)
-{
-    size_t length = 0, at = 0;
-    for (size_t i = 0; i < n_parts; i++)
-        if (!checked_add_size(length, parts[i].length, &length) || length == SIZE_MAX)
-            return status_fail(error, DSMOE_ERROR_MEMORY, "the text does not fit into memory");
-    char *text = malloc(length + 1);
-    if (!text)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for a text of %zu bytes",
-                           length);
-    for (size_t i = 0; i < n_parts; i++) {
-        if (parts[i].length > 0) memcpy(text + at, parts[i].text, parts[i].length);
-        at += parts[i].length;
-    }
-    document joined = {.text = text, .length = length};
-    dsmoe_status status = visit(context, &joined, error);
-    free(text);
+    dialogue_line line;
+    dsmoe_status status = dialogue_read(node, &line, error);
+    document d = {.text = line.text, .length = line.length, .line = number};
+    if (!line.text) d.conversation = &line.conversation;
+    if (status == DSMOE_OK && (line.length > 0 || d.conversation))
+        status = visit(context, &d, error);
+    dialogue_free(&line.conversation);
     return status;
 }
-
-/* Question and answer as the chat models have them. */
-static dsmoe_status visit_instruction(const json_node *line, document_visit_fn *visit,
-                                      void *context, dsmoe_error *error)
-{
-    string_part instruction, input, output;
-    STATUS_TRY(member_string(line, "instruction", &instruction.text, &instruction.length, error));
-    STATUS_TRY(member_string(line, "input", &input.text, &input.length, error));
-    STATUS_TRY(member_string(line, "output", &output.text, &output.length, error));
-    if (!instruction.text || !output.text)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "neither \"text\" nor \"instruction\" and \"output\" in it");
-    if (output.length == 0) return DSMOE_OK; /* nothing to learn */
-    const string_part user = {"User: ", 6}, gap = {"\n\n", 2}, assistant = {"Assistant: ", 11};
-    string_part parts[7];
-    size_t n = 0;
-    parts[n++] = user;
-    parts[n++] = instruction;
-    if (input.length > 0) {
-        parts[n++] = gap;
-        parts[n++] = input;
-    }
-    parts[n++] = gap;
-    parts[n++] = assistant;
-    parts[n++] = output;
-    return visit_joined(parts, n, visit, context, error);
-}
-
-static dsmoe_status visit_line(const json_node *line, document_visit_fn *visit, void *context,
-                               dsmoe_error *error)
-{
-    if (json_node_kind(line) != JSON_KIND_OBJECT)
-        return status_fail(error, DSMOE_ERROR_FORMAT, "must be an object, not %s",
-                           json_kind_name(json_node_kind(line)));
-    document whole = {0};
-    STATUS_TRY(member_string(line, "text", &whole.text, &whole.length, error));
-    if (!whole.text) return visit_instruction(line, visit, context, error);
-    return whole.length > 0 ? visit(context, &whole, error) : DSMOE_OK;
-}
-
-/* ---- lines --------------------------------------------------------------------------------- */
 
 /* What a visitor reports is its own; what is wrong with the line gets the line's number. */
 typedef struct line_visit {
@@ -126,7 +57,7 @@ static dsmoe_status read_line(const char *line, size_t length, const char *path,
     if (status != DSMOE_OK)
         return status_fail(error, status, "%s: line %zu: %s", path, number,
                            without_line(reason.message));
-    status = visit_line(node, pass_on, v, &reason);
+    status = visit_line(node, number, pass_on, v, &reason);
     json_node_free(node);
     if (status == DSMOE_OK) return DSMOE_OK;
     if (v->visitor_failed) return status_fail(error, status, "%s", reason.message);

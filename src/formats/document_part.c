@@ -69,7 +69,7 @@ static size_t find_held(const document_split *split, uint64_t number)
 static document take_part(const document *d, document_part part, size_t cut)
 {
     document taken = *d;
-    size_t *count = d->text ? &taken.length : &taken.n_tokens;
+    size_t *count = d->tokens ? &taken.n_tokens : &taken.length;
     if (part == DOCUMENT_TRAIN) {
         *count = cut;
         return taken;
@@ -88,11 +88,18 @@ static dsmoe_status visit_part(void *context, const document *d, dsmoe_error *er
     part_visit *v = context;
     const document_split *split = v->split;
     uint64_t number = v->number++;
-    size_t count = d->text ? d->length : d->n_tokens, cut = count;
+    size_t count = d->tokens ? d->n_tokens : d->length, cut = count;
+    bool is_held = false;
     if (v->held < split->n_held && split->held[v->held].document == number) {
         uint64_t held = split->held[v->held++].length;
-        cut = d->text ? document_cut(d->text, count, held) : cut_tokens(d, held, v->eos);
+        is_held = true;
+        cut = d->text     ? document_cut(d->text, count, held)
+              : d->tokens ? cut_tokens(d, held, v->eos)
+                          : 0;
     }
+    if (d->conversation)
+        return is_held == (v->part == DOCUMENT_HELD_OUT) ? v->visit(v->context, d, error)
+                                                         : DSMOE_OK;
     document taken = take_part(d, v->part, cut);
     bool is_empty = v->part == DOCUMENT_TRAIN ? cut == 0 : cut == count;
     return is_empty ? DSMOE_OK : v->visit(v->context, &taken, error);
@@ -103,6 +110,9 @@ dsmoe_status document_split_each(const document_split *split, const document_lis
                                  document_visit_fn *visit, void *context, dsmoe_error *error)
 {
     const document_source *s = &list->sources[source];
+    if (list->has_eval)
+        return s->is_eval == (part == DOCUMENT_HELD_OUT) ? document_each(s, visit, context, error)
+                                                         : DSMOE_OK;
     if (split->n_held == 0)
         return part == DOCUMENT_TRAIN ? document_each(s, visit, context, error) : DSMOE_OK;
     uint64_t first = split->first[source], end = split->first[source + 1];

@@ -224,7 +224,7 @@ dsmoe_status document_split_make(document_split *split, const document_list *lis
                                  const document_watch *watch, dsmoe_error *error)
 {
     *split = (document_split){0};
-    if (!(share > 0)) return DSMOE_OK;
+    if (!(share > 0) || list->has_eval) return DSMOE_OK;
     measure m = {.watch = watch};
     split->first = calloc(list->n_sources + 1, sizeof *split->first);
     dsmoe_status status = split->first

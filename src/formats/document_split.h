@@ -6,7 +6,8 @@
  * of the bytes is reached: for each kind of text that has documents enough, and for all other kinds
  * together. The document that would be too much gives a stretch at its end. A document of those other
  * kinds that is long beside what they give, such as a single book, gives such a stretch for itself. So no
- * text that is learnt from stands beside held-out text, but at the beginning of a stretch. */
+ * text that is learnt from stands beside held-out text, but at the beginning of a stretch. A conversation is never
+ * cut: where it would give a stretch, all of it is held out. */
 #ifndef DSMOE_FORMATS_DOCUMENT_SPLIT_H
 #define DSMOE_FORMATS_DOCUMENT_SPLIT_H
 
@@ -30,7 +31,8 @@ typedef struct document_watch {
     double total;
 } document_watch;
 
-/* Reads the lines of JSON once, to know how long the documents are. 0 <= share < 1. */
+/* Reads the lines of JSON once, to know how long the documents are. 0 <= share < 1. Where the list has sources to be
+ * held out, those are, and nothing else. */
 dsmoe_status document_split_make(document_split *split, const document_list *list, double share,
                                  const document_watch *watch, dsmoe_error *error);
 void document_split_free(document_split *split); /* allowed on zeros */

@@ -20,6 +20,7 @@ typedef struct finder {
     document_list *list;
     size_t capacity;
     file_set seen; /* files and folders that were reached */
+    bool is_eval;  /* what is found now is to be held out */
 } finder;
 
 static dsmoe_status no_memory(const char *path, dsmoe_error *error)
@@ -145,6 +146,7 @@ static dsmoe_status add_source(finder *f, const char *path, document_form form, 
         .path = strdup(path),
         .form = form,
         .size = size,
+        .is_eval = f->is_eval,
         .replace = n_bad > 0 && files->bad_bytes == DSMOE_BAD_BYTES_REPLACE,
     };
     source.kind = source.path ? add_kind(list, kind) : -1;
@@ -253,6 +255,18 @@ static bool leads_back(const char *link)
     return back;
 }
 
+/* Something that was reached before by another name is read once; but held-out text must not be learnt. */
+static dsmoe_status pass_over(finder *f, const char *path, size_t size, dsmoe_error *error)
+{
+    leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);
+    if (!f->is_eval) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_ARGUMENT,
+        "%s: given to be held out, but it was named before, maybe to be learnt from: "
+        "what a model is measured on must be other text",
+        path);
+}
+
 /* What an entry of a folder, or what its link leads to, is, and whether it is to be read. */
 static dsmoe_status examine(finder *f, const char *path, struct stat *info, bool *reads,
                             dsmoe_error *error)
@@ -271,9 +285,8 @@ static dsmoe_status examine(finder *f, const char *path, struct stat *info, bool
     }
     bool is_new;
     if (!file_set_add(&f->seen, info, &is_new)) return no_memory(path, error);
-    if (!is_new)
-        leave_out(f, path, size, DSMOE_LEFT_OUT_TWICE);
-    else if (!S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode))
+    if (!is_new) return pass_over(f, path, size, error);
+    if (!S_ISREG(info->st_mode) && !S_ISDIR(info->st_mode))
         leave_out(f, path, 0, DSMOE_LEFT_OUT_SPECIAL);
     else if (S_ISREG(info->st_mode) && size == 0)
         leave_out(f, path, 0, DSMOE_LEFT_OUT_EMPTY);
@@ -354,10 +367,7 @@ static dsmoe_status add_given(finder *f, const char *path, dsmoe_error *error)
         return status_fail(error, DSMOE_ERROR_IO, "%s: not a regular file", path);
     bool is_new;
     if (!file_set_add(&f->seen, &info, &is_new)) return no_memory(path, error);
-    if (!is_new) {
-        leave_out(f, path, S_ISREG(info.st_mode) ? (size_t)info.st_size : 0, DSMOE_LEFT_OUT_TWICE);
-        return DSMOE_OK;
-    }
+    if (!is_new) return pass_over(f, path, S_ISREG(info.st_mode) ? (size_t)info.st_size : 0, error);
     if (S_ISDIR(info.st_mode)) return add_given_folder(f, path, error);
     if (info.st_size > 0) return add_given_file(f, path, error);
     leave_out(f, path, 0, DSMOE_LEFT_OUT_EMPTY);
@@ -382,6 +392,23 @@ static dsmoe_status nothing_found(const char *path, int n_paths, const document_
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
                                 document_list *list, dsmoe_error *error)
 {
+    return document_list_open_with_eval(paths, n_paths, NULL, 0, bad_bytes, list, error);
+}
+
+/* All files of some paths, of which there must be at least one. */
+static dsmoe_status add_paths(finder *f, const char *const *paths, int n_paths, dsmoe_error *error)
+{
+    size_t before = f->list->n_sources;
+    for (int i = 0; i < n_paths; i++) STATUS_TRY(add_given(f, paths[i], error));
+    if (f->list->n_sources > before) return DSMOE_OK;
+    return nothing_found(paths[0], n_paths, f->list, error);
+}
+
+dsmoe_status document_list_open_with_eval(const char *const *paths, int n_paths,
+                                          const char *const *eval_paths, int n_eval_paths,
+                                          dsmoe_bad_bytes bad_bytes, document_list *list,
+                                          dsmoe_error *error)
+{
     *list = (document_list){.files.bad_bytes = bad_bytes};
     if (n_paths < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no file or folder to read text from");
@@ -389,10 +416,9 @@ dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "bad_bytes must be 0 to 2, not %d",
                            (int)bad_bytes);
     finder f = {.list = list};
-    dsmoe_status status = DSMOE_OK;
-    for (int i = 0; i < n_paths && status == DSMOE_OK; i++) status = add_given(&f, paths[i], error);
-    if (status == DSMOE_OK && list->n_sources == 0)
-        status = nothing_found(paths[0], n_paths, list, error);
+    dsmoe_status status = add_paths(&f, paths, n_paths, error);
+    list->has_eval = f.is_eval = n_eval_paths > 0;
+    if (status == DSMOE_OK && f.is_eval) status = add_paths(&f, eval_paths, n_eval_paths, error);
     file_set_free(&f.seen);
     if (status != DSMOE_OK) document_list_close(list);
     return status;

@@ -1,9 +1,8 @@
 /* documents.h - text to learn from, document by document: text files, JSON lines, shards of tokens,
  * and folders of such files.
  *
- * A text file is one document. A line of a .jsonl file is one: its "text"; or its "instruction" (with
- * its "input", if there is one) and "output", as question and answer in the form of the chat models. A
- * .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
+ * A text file is one document. A line of a .jsonl file is one: a text or a conversation (dialogue.h).
+ * A .bin file is a shard: 256 int32 (magic, version, count), then tokens. A byte order mark at the start
  * of a file is not part of its text.
  *
  * Folders are looked through in the order of names as bytes, links followed; hidden files are passed
@@ -17,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "formats/dialogue.h"
 
 typedef enum document_form { DOCUMENT_TEXT, DOCUMENT_JSONL, DOCUMENT_SHARD } document_form;
 
@@ -26,6 +26,7 @@ typedef struct document_source {
     size_t size;  /* bytes of the file */
     int kind;     /* index into `kinds` */
     bool replace; /* it has bad bytes, and they become U+FFFD */
+    bool is_eval; /* given to be held out */
 } document_source;
 
 /* Kinds of text: the entries of the folder given (a file `c/list.c` in it is of kind "c"), or, where
@@ -37,6 +38,7 @@ typedef struct document_list {
     document_source *sources;
     size_t n_sources;
     dsmoe_data_files files;
+    bool has_eval; /* some sources are to be held out; they come last */
     char *kinds[DOCUMENT_MAX_KINDS];
     int n_kinds;
 } document_list;
@@ -45,13 +47,20 @@ typedef struct document_list {
  * name them. */
 dsmoe_status document_list_open(const char *const *paths, int n_paths, dsmoe_bad_bytes bad_bytes,
                                 document_list *list, dsmoe_error *error);
+/* The same with files to be held out after them, none of which may be among the others. */
+dsmoe_status document_list_open_with_eval(const char *const *paths, int n_paths,
+                                          const char *const *eval_paths, int n_eval_paths,
+                                          dsmoe_bad_bytes bad_bytes, document_list *list,
+                                          dsmoe_error *error);
 void document_list_close(document_list *list); /* allowed on zeros */
 
-/* One document: text, or the tokens of a shard (then text is NULL). Valid during the visit. Tokens
- * are 2 or 4 bytes each, not aligned: take them with memcpy. */
+/* One document: a text, a conversation or the tokens of a shard; the other two are NULL. Valid during the
+ * visit. Tokens are 2 or 4 bytes each, not aligned: take them with memcpy. */
 typedef struct document {
     const char *text;
-    size_t length;
+    const dialogue *conversation;
+    size_t length; /* bytes of either */
+    size_t line;   /* of JSON lines, from 1 on; else 0 */
     const unsigned char *tokens;
     size_t n_tokens;
     int token_size;
@@ -60,7 +69,7 @@ typedef struct document {
 typedef dsmoe_status document_visit_fn(void *context, const document *document, dsmoe_error *error);
 
 /* The documents of one source in their order until `visit` fails. Messages name the file, and the
- * line of JSON lines. Empty documents are left out. A file that is no longer as long as it was found,
+ * line of JSON lines. Empty texts are left out. A file that is no longer as long as it was found,
  * or becomes shorter meanwhile, is an error. */
 dsmoe_status document_each(const document_source *source, document_visit_fn *visit, void *context,
                            dsmoe_error *error);

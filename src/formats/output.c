@@ -57,7 +57,13 @@ static bool is_imatrix(const head *h)
     return is_gguf(h) && holds(h, pair, sizeof pair - 1);
 }
 
-static bool is_model(const head *h) { return is_gguf(h) && !is_imatrix(h); }
+static bool is_adapter(const head *h)
+{
+    static const char pair[] = "general.type\x08\0\0\0\x07\0\0\0\0\0\0\0adapter";
+    return is_gguf(h) && holds(h, pair, sizeof pair - 1);
+}
+
+static bool is_model(const head *h) { return is_gguf(h) && !is_imatrix(h) && !is_adapter(h); }
 
 static bool is_page(const head *h)
 {
@@ -97,6 +103,7 @@ static const struct {
     [DSMOE_OUTPUT_PAGE] = {"a page that dsmoe made", is_page, false},
     [DSMOE_OUTPUT_CONVERSATION] = {"a conversation that dsmoe saved", is_conversation, false},
     [DSMOE_OUTPUT_TOKENIZER] = {"a tokenizer", is_tokenizer, true},
+    [DSMOE_OUTPUT_ADAPTER] = {"a GGUF file with an adapter", is_adapter, true},
 };
 
 /* `busy`, if it is not NULL, is set if another process has a lock on the file. */

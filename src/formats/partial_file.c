@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/pulse.h"
 #include "formats/folder.h"
 #include "formats/mapped_file.h"
 
@@ -80,6 +81,7 @@ dsmoe_status partial_file_write(partial_file *file, const void *bytes, size_t si
     const size_t huge_page = (size_t)1 << 21;
     const char *next = bytes;
     while (size > 0) {
+        pulse();
         size_t to_border = huge_page - file->size % huge_page;
         ssize_t written = write(file->descriptor, next, size < to_border ? size : to_border);
         if (written < 0 && errno == EINTR) continue;

@@ -42,6 +42,21 @@ INLINE float fold(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 
+/* One of some parts, about equal; and a line of it, if it has so many. */
+INLINE latent_next next_part(latent_next next, int64_t part, int64_t parts)
+{
+    if (next.bytes == 0) return next;
+    int64_t lines = (next.bytes + CACHE_LINE - 1) / CACHE_LINE, first = lines * part / parts;
+    int64_t end = lines * (part + 1) / parts;
+    return (latent_next){next.at + first * CACHE_LINE, (end - first) * CACHE_LINE};
+}
+
+INLINE void next_ask(latent_next next, int64_t line)
+{
+    if (line * CACHE_LINE < next.bytes)
+        _mm_prefetch((const char *)next.at + line * CACHE_LINE, _MM_HINT_T1);
+}
+
 /* Element by element: see kernels.h. */
 void swiglu_avx2(int64_t n, const float *g, const float *u, float *h);
 float swiglu_backward_avx2(int64_t n, float weight, float *g, float *u, float *dh);

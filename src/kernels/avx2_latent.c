@@ -18,31 +18,24 @@ static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_Q
 
 /* ---- panels --------------------------------------------------------------------------------- */
 
-/* Asks for a row's bytes as far behind `next` as it is behind the first. */
-INLINE void ask(const unsigned char *next, int64_t offset, int64_t bytes)
+static void load_floats(int64_t n, const float *from, int64_t stride, int64_t width, float *panel)
 {
-    if (!next) return;
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE)
-        _mm_prefetch((const char *)next + offset + i, _MM_HINT_T1);
+    for (int64_t j = 0; j < n; j++)
+        memcpy(panel + j * padded(width), from + j * stride, (size_t)width * sizeof *from);
 }
 
-static void load_f32(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_f32(int64_t n, const void *src, int64_t width, float *panel)
 {
-    const int64_t row = width * (int64_t)sizeof(float);
-    for (int64_t j = 0; j < n; j++) {
-        ask(next, j * row, row);
-        memcpy(panel + j * padded(width), (const char *)src + j * row, (size_t)row);
-    }
+    load_floats(n, src, width, width, panel);
 }
 
-static void load_f16(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
 {
     const int64_t row = width * 2;
     for (int64_t j = 0; j < n; j++) {
         const unsigned char *from = (const unsigned char *)src + j * row;
         float *to = panel + j * padded(width);
         int64_t k = 0;
-        ask(next, j * row, row);
         for (; k + 8 <= width; k += 8)
             _mm256_storeu_ps(to + k,
                              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + 2 * k))));
@@ -53,13 +46,12 @@ static void load_f16(int64_t n, const void *src, int64_t width, const void *next
     }
 }
 
-static void load_q8_0(int64_t n, const void *src, int64_t width, const void *next, float *panel)
+static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
 {
     const int64_t row = dtype_bytes(DSMOE_Q8_0, width);
     for (int64_t j = 0; j < n; j++) {
         const block_q8_0 *from = (const block_q8_0 *)((const unsigned char *)src + j * row);
         float *to = panel + j * padded(width);
-        ask(next, j * row, row);
         for (int64_t b = 0; b < width / BLOCK; b++) {
             uint16_t half;
             memcpy(&half, from[b].d, sizeof half);
@@ -85,12 +77,13 @@ static void pack(int64_t m, const float *q, int64_t width, float *packed)
 
 /* A group of queries with TILE_M rows: sums[row][query]. */
 INLINE void score_tile(const float *packed, const float *row, int64_t width, int64_t stride,
-                       float sums[TILE_M][LATENT_QUERIES])
+                       latent_next next, float sums[TILE_M][LATENT_QUERIES])
 {
     __m256 sum[TILE_M][2];
     UNROLL
     for (int j = 0; j < TILE_M; j++) sum[j][0] = sum[j][1] = _mm256_setzero_ps();
     for (int64_t k = 0; k < width; k++) {
+        if (k % 2 == 0) next_ask(next, k / 2);
         const __m256 a = _mm256_loadu_ps(packed + k * LATENT_QUERIES);
         const __m256 b = _mm256_loadu_ps(packed + k * LATENT_QUERIES + 8);
         UNROLL
@@ -108,14 +101,17 @@ INLINE void score_tile(const float *packed, const float *row, int64_t width, int
 }
 
 static void score(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
-                  float *scores, int64_t ld)
+                  float *scores, int64_t ld, latent_next next)
 {
     for (int64_t i = 0; i < m; i += LATENT_QUERIES) {
         int64_t queries = m - i < LATENT_QUERIES ? m - i : LATENT_QUERIES;
         for (int64_t j = 0; j < n; j += TILE_M) {
             int64_t count = n - j < TILE_M ? n - j : TILE_M;
             float sums[TILE_M][LATENT_QUERIES];
-            score_tile(packed + i * width, panel + j * padded(width), width, padded(width), sums);
+            latent_next ahead = {0}; /* the first group asks for all */
+            if (i == 0) ahead = next_part(next, j / TILE_M, (n + TILE_M - 1) / TILE_M);
+            score_tile(packed + i * width, panel + j * padded(width), width, padded(width), ahead,
+                       sums);
             for (int64_t r = 0; r < queries; r++)
                 for (int64_t k = 0; k < count; k++) scores[(i + r) * ld + j + k] = sums[k][r];
         }
@@ -189,7 +185,7 @@ static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const fl
 }
 
 const latent_kernels latents_avx2[N_DTYPES] = {
-    [DSMOE_F32] = {load_f32, pack, score, add},
-    [DSMOE_F16] = {load_f16, pack, score, add},
-    [DSMOE_Q8_0] = {load_q8_0, pack, score, add},
+    [DSMOE_F32] = {load_f32, load_floats, pack, score, add},
+    [DSMOE_F16] = {load_f16, load_floats, pack, score, add},
+    [DSMOE_Q8_0] = {load_q8_0, load_floats, pack, score, add},
 };

@@ -2,6 +2,8 @@
  * machine can do. */
 #include "kernels/avx512.h"
 
+#include <string.h>
+
 static double probe_fma(int64_t rounds, float *sink)
 {
     enum { CHAINS = 12 };
@@ -37,6 +39,8 @@ static float probe_read(int64_t n, const float *x)
     return fold(_mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1)));
 }
 
+static latent_kernels latents[N_DTYPES];
+
 static void add_type(dtype_kernels *type, pack_weights_fn *pack, few_rows_fn *few_rows)
 {
     type->pack = pack;
@@ -57,6 +61,16 @@ void kernels_add_avx512(kernels *set)
     add_type(&set->dtypes[DSMOE_BF16], pack_bf16_avx512, few_rows_bf16_avx512);
     for (int t = 0; t < N_DTYPES; t++)
         if (set->dtypes[t].blocks) set->dtypes[t].blocks = &blocks_avx512[t];
+    memcpy(latents, set->latents, sizeof latents);
+    latents_add_avx512(latents);
+    set->latents = latents;
+    set->dtypes[DSMOE_Q4_0].widen = widen_q4_0_avx512;
+    set->dtypes[DSMOE_Q5_0].widen = widen_q5_0_avx512;
+    set->dtypes[DSMOE_Q5_1].widen = widen_q5_1_avx512;
+    set->dtypes[DSMOE_Q8_0].widen = widen_q8_0_avx512;
+    set->dtypes[DSMOE_Q4_K].widen = widen_q4_k_avx512;
+    set->dtypes[DSMOE_Q5_K].widen = widen_q5_k_avx512;
+    set->dtypes[DSMOE_Q6_K].widen = widen_q6_k_avx512;
     set->quantize = quantize_avx512;
     set->probe_fma = probe_fma;
     set->probe_read = probe_read;

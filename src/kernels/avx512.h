@@ -28,6 +28,14 @@ few_rows_fn few_rows_f32_avx512, few_rows_f16_avx512, few_rows_bf16_avx512;
 /* Products with block types, by dsmoe_dtype: see block_kernels. */
 extern const block_kernels blocks_avx512[N_DTYPES];
 
+/* Replaces what the set does better, by dsmoe_dtype. */
+void latents_add_avx512(latent_kernels *latents);
+
+/* Block types as float32. */
+typedef void widen_fn(int64_t n, const void *src, float *dst);
+widen_fn widen_q4_0_avx512, widen_q5_0_avx512, widen_q5_1_avx512, widen_q8_0_avx512;
+widen_fn widen_q4_k_avx512, widen_q5_k_avx512, widen_q6_k_avx512;
+
 void quantize_avx512(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 
 #endif

@@ -10,6 +10,7 @@
  * 2048 floats lie 8 KiB apart, which a cache maps onto the same few sets. */
 #include "kernels/gemm.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/gemm_blocks.h"
@@ -34,7 +35,7 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
 {
     int64_t nt_x = round_up(GEMM_ROWS, kn->tile_m) * round_up(max64(max_k, SUM), LANES);
     int64_t tn_x = GEMM_ROWS * round_up(max_k, kn->tile_n);
-    int64_t nn_w = SUM * round_up(NN_WIDTH, kn->tile_n);
+    int64_t nn_w = SUM * round_up(max64(NN_WIDTH, GEMM_WIDE), kn->tile_n);
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
@@ -143,6 +144,7 @@ static int64_t few_group(const kernels *kn, int64_t m)
 /* Whether weights are taken as they lie, for so few rows. */
 static bool is_few(const gemm *g)
 {
+    if (g->few_order) return true;
     return !g->same_order && g->m <= GEMM_FEW_GROUPS * g->kernels->few;
 }
 
@@ -197,18 +199,9 @@ static void nt_few(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
                                         y + i * ldy + j, ldy);
 }
 
-void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+static void nt_many(const gemm *g, matrix w, int64_t n, float *y, int64_t ldy, bool accumulate)
 {
     const kernels *kn = g->kernels;
-    if (dtype_is_block(w.type)) {
-        gemm_blocks_nt(g, w, n, y, ldy);
-        return;
-    }
-    if (g->form != GEMM_FLOATS) load_floats(g);
-    if (is_few(g)) {
-        nt_few(g, w, n, y, ldy);
-        return;
-    }
     for (int64_t k0 = 0; k0 < g->k; k0 += SUM) {
         int64_t sum = min64(SUM, g->k - k0);
         const float *x = g->x + k0 * round_up(g->m, kn->tile_m);
@@ -220,9 +213,29 @@ void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
             else if (k0 + sum < g->k)
                 next = ahead_of(w, 0, min64(kn->tile_n, n), k0 + sum, min64(SUM, g->k - k0 - sum));
             kn->dtypes[w.type].pack(g->w_panel, matrix_from(w, j), k0, count, sum, kn->tile_n);
-            run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, k0 > 0, next);
+            run_tiles(kn, x, g->m, g->w_panel, count, sum, y + j, ldy, accumulate || k0 > 0, next);
         }
     }
+}
+
+void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    if (dtype_is_block(w.type)) {
+        gemm_blocks_nt(g, w, n, y, ldy);
+        return;
+    }
+    if (g->form != GEMM_FLOATS) load_floats(g);
+    if (is_few(g))
+        nt_few(g, w, n, y, ldy);
+    else
+        nt_many(g, w, n, y, ldy, false);
+}
+
+void gemm_nt_add(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
+{
+    assert(g->same_order && !dtype_is_block(w.type));
+    if (g->form != GEMM_FLOATS) load_floats(g);
+    nt_many(g, w, n, y, ldy, true);
 }
 
 /* ---- c = a·w ------------------------------------------------------------------------------- */
@@ -245,6 +258,49 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
             else if (k0 + sum < k)
                 next = ahead_of(all, k0 + sum, min64(SUM, k - k0 - sum), 0, min64(width, n));
             kn->pack(g->w_panel, rows_columns(block, j), sum, columns, kn->tile_n);
+            run_tiles(kn, g->x_panel, m, g->w_panel, columns, sum, c + j, ldc, accumulate || k0 > 0,
+                      next);
+        }
+    }
+}
+
+/* Columns [column, column + n) of `sum` rows as pack would leave them. */
+static void pack_widened(const kernels *kn, matrix w, int64_t column, int64_t sum, int64_t n,
+                         float *panel)
+{
+    int64_t group = kn->tile_n;
+    float wide[GEMM_WIDE];
+    for (int64_t r = 0; r < sum; r++) {
+        kn->dtypes[w.type].widen(n, matrix_at(w, r, column), wide);
+        for (int64_t j = 0; j < n; j += group) {
+            float *to = panel + j * sum + r * group;
+            int64_t here = min64(group, n - j);
+            memcpy(to, wide + j, (size_t)here * sizeof *to);
+            if (here < group) memset(to + here, 0, (size_t)(group - here) * sizeof *to);
+        }
+    }
+}
+
+void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,
+                    int64_t n, float *c, int64_t ldc, bool accumulate)
+{
+    const kernels *kn = g->kernels;
+    if (w.type == DSMOE_F32) {
+        rows plain = {(const float *)w.data + column, w.stride / (int64_t)sizeof(float), NULL};
+        gemm_nn(g, a, m, plain, k, n, c, ldc, accumulate);
+        return;
+    }
+    for (int64_t k0 = 0; k0 < k; k0 += SUM) {
+        int64_t sum = min64(SUM, k - k0);
+        kn->pack_transposed(g->x_panel, rows_columns(a, k0), m, sum, kn->tile_m);
+        for (int64_t j = 0; j < n; j += GEMM_WIDE) {
+            int64_t columns = min64(GEMM_WIDE, n - j), left = n - j - columns;
+            ahead next = {0};
+            if (left > 0)
+                next = ahead_of(w, k0, sum, column + j + columns, min64(GEMM_WIDE, left));
+            else if (k0 + sum < k)
+                next = ahead_of(w, k0 + sum, min64(SUM, k - k0 - sum), column, min64(GEMM_WIDE, n));
+            pack_widened(kn, matrix_from(w, k0), column + j, sum, columns, g->w_panel);
             run_tiles(kn, g->x_panel, m, g->w_panel, columns, sum, c + j, ldc, accumulate || k0 > 0,
                       next);
         }

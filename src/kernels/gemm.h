@@ -39,6 +39,8 @@ typedef struct gemm {
     bool
         same_order; /* few rows of floats are added up in the order of many: slower, but a row's bits do
                         not depend on how many come with it. The caller sets it after gemm_init. */
+    bool
+        few_order; /* the other way round: many rows in the order of few, for a w of few rows, which is then in a cache */
     const float *x; /* and as GEMM_FLOATS: x_panel, or a single row where it lies */
 } gemm;
 
@@ -53,10 +55,18 @@ void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
 void gemm_nt_load_made(gemm *g, rows x, const x_home *home, int64_t home_row, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */
 void gemm_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
+/* The same added to what is there, for plain types and with same_order. */
+void gemm_nt_add(gemm *g, matrix w, int64_t n, float *y, int64_t ldy);
 
 /* c[i·ldc + j] (+)= Σ_k a_i[k]·w_k[j] for m ≤ GEMM_ROWS rows of a, k rows of w, n columns of w. */
 void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, float *c, int64_t ldc,
              bool accumulate);
+
+/* The same for weights of any type, columns from `column` on, a multiple of GEMM_WIDE: they are widened block by block
+ * for all rows of a. Block types end with a whole block. */
+enum { GEMM_WIDE = 256 };
+void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,
+                    int64_t n, float *c, int64_t ldc, bool accumulate);
 
 /* c[i·ldc + j] (+)= Σ_r a_r[i]·b_r[j] for k rows of a and b, m columns of a, n columns of b. */
 void gemm_tn(const gemm *g, rows a, int64_t m, rows b, int64_t n, int64_t k, float *c, int64_t ldc,

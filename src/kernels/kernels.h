@@ -29,6 +29,8 @@ typedef struct matrix {
      * how many rows lie there before these. May be NULL. Rows of whole octets may then lie nowhere else. */
     const struct octet_home *home;
     int64_t home_row;
+    int32_t
+        id; /* which tensor of a model it is a part of, for who keeps something beside it; 0: none */
 } matrix;
 
 /* All whole octets of a matrix, one after the other. */
@@ -206,6 +208,10 @@ typedef struct cache_kernels {
  * for the scores and the sums of some dozen queries: LATENT_KEYS rows at most in a panel, whose form is the set's own,
  * as is that of packed queries. All memory has the size that latent_floats says, and lies at multiples of CACHE_LINE.
  *
+ * A set may bring rows of F16 and Q8_0, and queries and weights that meet them, into integers: rows to one of 4064
+ * equal steps of the largest of BLOCK_STRETCH columns, queries to half a step of 2047, weights times such a step to half
+ * of one of 8191 of the largest in a panel.
+ *
  * The order of every sum is fixed and that of a row alone: what a query gets does not depend on those that come with it,
  * nor on rows after those that it sees, if their weights are 0 and they are finite. */
 enum {
@@ -226,15 +232,23 @@ static inline int64_t latent_panel_floats(int64_t width)
     return 2 * latent_floats(LATENT_KEYS, width);
 }
 
+/* Bytes that will be needed soon; none of them may be. */
+typedef struct latent_next {
+    const unsigned char *at;
+    int64_t bytes;
+} latent_next;
+
 typedef struct latent_kernels {
-    /* n ≤ LATENT_KEYS rows. Memory is asked for as many that begin at `next`, unless it is NULL. */
-    void (*load)(int64_t n, const void *rows, int64_t width, const void *next, float *panel);
+    /* n ≤ LATENT_KEYS rows. */
+    void (*load)(int64_t n, const void *rows, int64_t width, float *panel);
+    /* The same with rows of float32, `stride` floats apart. */
+    void (*load_floats)(int64_t n, const float *rows, int64_t stride, int64_t width, float *panel);
     /* m rows of queries, one after the other. */
     void (*pack)(int64_t m, const float *q, int64_t width, float *packed);
     /* scores[i·ld + j] = q_i · row_j for m packed queries and the n rows of a panel; ld ≥ LATENT_KEYS, and scores of
-     * rows after the last may be overwritten by anything. */
+     * rows after the last may be overwritten by anything. Memory is asked for what is loaded next, evenly spread. */
     void (*score)(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
-                  float *scores, int64_t ld);
+                  float *scores, int64_t ld, latent_next next);
     /* y_i += Σ_j weights[i·ld + j]·row_j over the first n_sums columns of `width`; rows of y lie n_sums apart. Of the
      * weights all LATENT_KEYS of a row can be read; those after the first n are 0. */
     void (*add)(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/latent_attention.h"
@@ -353,6 +354,7 @@ static void plain_forward(pass *p, int64_t layer)
     attention_space *s = &job.space;
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
     scratch_same_bits(s->products, p->n_threads, p->same_bits);
+    scratch_adapt(s->products, p->n_threads, pass_adapters(p));
     bool all = !pass_may_narrow(p, layer); /* else only keys and values are wanted of all rows */
 
     product in[] = {
@@ -373,7 +375,9 @@ static void plain_forward(pass *p, int64_t layer)
         cut_runs(&job);
     }
     job.n_parts = parts_of_group(&job);
+    double start = clock_seconds();
     threads_for(p->n_threads, job.n_runs * c->num_key_value_heads * job.n_parts, attend_task, &job);
+    p->attention_seconds += clock_seconds() - start;
     const product out = {answers,        p->n_rows, hidden, w->o_proj.weight,
                          w->o_proj.bias, hidden,    p->y};
     linear_show(&out, 1, p->inputs);

@@ -215,6 +215,7 @@ static void chunk_run(void *context, int64_t index, int thread)
     latent_shape s = job->shape;
     soft_sums to = sums_from(slice->space->slots, task->slot, s.rank);
     int64_t end = moe_min(chunk_end(task->key), run_end(run));
+    int64_t row = cache->pages->layers[job->layer].row;
 
     for (int64_t i = 0; i < run->n; i++) {
         to.max[i] = -INFINITY;
@@ -224,9 +225,12 @@ static void chunk_run(void *context, int64_t index, int thread)
     lk->pack(run->n, slice->space->q + run->first * s.width, s.width, t->packed);
     for (int64_t first = task->key; first < end; first += LATENT_KEYS) {
         int64_t n = moe_min(LATENT_KEYS, end - first), after = first + LATENT_KEYS;
-        const void *next = after < end ? latent_row_at(job, cache, after) : NULL;
-        lk->load(n, latent_row_at(job, cache, first), s.width, next, t->panel);
-        lk->score(run->n, t->packed, n, t->panel, s.width, t->scores, LATENT_KEYS);
+        latent_next next = {0};
+        if (after < end)
+            next = (latent_next){latent_row_at(job, cache, after),
+                                 moe_min(LATENT_KEYS, end - after) * row};
+        lk->load(n, latent_row_at(job, cache, first), s.width, t->panel);
+        lk->score(run->n, t->packed, n, t->panel, s.width, t->scores, LATENT_KEYS, next);
         weigh(kn, run, first, n, t->scores, to, s.rank);
         lk->add(run->n, t->scores, LATENT_KEYS, n, t->panel, s.width, to.latents, s.rank);
     }

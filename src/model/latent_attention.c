@@ -2,6 +2,7 @@
  * choice between the forms. */
 #include "model/latent_attention.h"
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/latent.h"
 #include "model/linear.h"
@@ -202,6 +203,7 @@ void latent_attention_forward(pass *p, int64_t layer)
                       .answers = s.answers};
     row_job r = {&job, w, &s};
     scratch_same_bits(s.products, p->n_threads, p->same_bits);
+    scratch_adapt(s.products, p->n_threads, pass_adapters(p));
     bool all = !pass_may_narrow(p, layer); /* else only rows of the cache are wanted of all */
 
     rows x = {p->normed, c->hidden_size, NULL};
@@ -219,8 +221,10 @@ void latent_attention_forward(pass *p, int64_t layer)
         linear_run(&in[1], 1, s.products, p->n_threads);
     }
     finish_queries(&r);
+    double start = clock_seconds();
     absorbed_forward(&job, s.absorbed);
     expanded_forward(&job, s.expanded);
+    p->attention_seconds += clock_seconds() - start;
     int64_t out_size = job.shape.heads * job.shape.value;
     const product out = {{s.answers, out_size, NULL},
                          p->n_rows,

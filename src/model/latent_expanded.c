@@ -8,27 +8,24 @@
 #include "model/latent.h"
 #include "model/linear.h"
 
-enum {
-    QUERY_ROWS = 128, /* the most queries of a task */
-    ROUND = 128,      /* keys of a round */
-};
-_Static_assert(EXPANDED_KEYS % ROUND == 0 && EXPANDED_KEYS % KV_PAGE == 0 && ROUND % KEY_GROUP == 0,
-               "rounds and pages fill what is expanded");
+enum { QUERY_ROWS = 128 }; /* the most queries of a task */
+_Static_assert(EXPANDED_KEYS % LATENT_KEYS == 0 && EXPANDED_KEYS % KV_PAGE == 0,
+               "panels and pages fill what is expanded");
 
 typedef struct expanded_scratch {
-    float *q;      /* [QUERY_ROWS, head] */
-    float *scores; /* [QUERY_ROWS, ROUND] */
-    float *part;   /* [QUERY_ROWS, value] Σ e^score·v of a round, */
-    float *sum_v;  /* and of all so far */
-    float *k_b;    /* [rank, nope] one head of k_b_proj, where kv_b_proj is split */
+    float *q;                       /* [QUERY_ROWS, head], */
+    float *packed;                  /* and as kernels want them */
+    float *rows;                    /* [LATENT_KEYS, head] keys of one head, */
+    float *key_panel, *value_panel; /* and as kernels want them and their values */
+    float *scores;                  /* [QUERY_ROWS, LATENT_KEYS] */
+    float *sum_v;                   /* [QUERY_ROWS, value] Σ e^score·v so far */
+    float *k_b; /* [rank, nope] one head of k_b_proj, where kv_b_proj is split */
 } expanded_scratch;
 
 struct expanded_space {
     expanded_scratch *threads;
-    float *rows;   /* [EXPANDED_KEYS, width] of the cache */
-    float *made;   /* [EXPANDED_KEYS, heads · (nope + value)], or two where kv_b_proj is split */
-    float *keys;   /* [heads, EXPANDED_KEYS, head], in groups as a cache of float32 has them */
-    float *values; /* [heads, EXPANDED_KEYS, value] */
+    float *rows; /* [EXPANDED_KEYS, width] of the cache */
+    float *made; /* [EXPANDED_KEYS, heads · (nope + value)], or two where kv_b_proj is split */
     float *max, *sum; /* [n_rows, heads] */
 };
 
@@ -50,16 +47,18 @@ expanded_space *expanded_place(arena *a, const dsmoe_model *model, int64_t n_row
         .threads = arena_take(a, n_threads, sizeof(expanded_scratch)),
         .rows = arena_take(a, EXPANDED_KEYS * s.width, sizeof(float)),
         .made = arena_take(a, EXPANDED_KEYS * s.heads * (s.nope + s.value), sizeof(float)),
-        .keys = arena_take(a, EXPANDED_KEYS * s.heads * s.head, sizeof(float)),
-        .values = arena_take(a, EXPANDED_KEYS * s.heads * s.value, sizeof(float)),
         .max = arena_take(a, n_rows * s.heads, sizeof(float)),
         .sum = arena_take(a, n_rows * s.heads, sizeof(float)),
     };
     for (int i = 0; i < n_threads; i++) {
-        expanded_scratch one = {.q = arena_take(a, QUERY_ROWS * s.head, sizeof(float)),
-                                .scores = arena_take(a, QUERY_ROWS * ROUND, sizeof(float)),
-                                .part = arena_take(a, QUERY_ROWS * s.value, sizeof(float)),
-                                .sum_v = arena_take(a, QUERY_ROWS * s.value, sizeof(float))};
+        expanded_scratch one = {
+            .q = arena_take(a, QUERY_ROWS * s.head, sizeof(float)),
+            .packed = arena_take(a, latent_floats(QUERY_ROWS, s.head), sizeof(float)),
+            .rows = arena_take(a, LATENT_KEYS * s.head, sizeof(float)),
+            .key_panel = arena_take(a, latent_panel_floats(s.head), sizeof(float)),
+            .value_panel = arena_take(a, latent_panel_floats(s.value), sizeof(float)),
+            .scores = arena_take(a, QUERY_ROWS * LATENT_KEYS, sizeof(float)),
+            .sum_v = arena_take(a, QUERY_ROWS * s.value, sizeof(float))};
         if (model->weights->kv_b_split) one.k_b = arena_take(a, s.rank * s.nope, sizeof(float));
         if (a->base) made.threads[i] = one;
     }
@@ -118,27 +117,6 @@ static void split_task(void *context, int64_t head, int thread)
                 to.at + head * to.head + i * to.row, to.row, false);
 }
 
-/* A group of keys, and their values, for one head. */
-static void sort_task(void *context, int64_t task, int thread)
-{
-    (void)thread;
-    const stretch_job *t = context;
-    latent_shape s = t->job->shape;
-    int64_t head = task % s.heads, first = task / s.heads * KEY_GROUP;
-    int64_t n = moe_min(KEY_GROUP, t->n - first);
-    made_part keys = made_keys(t), values = made_values(t);
-    float *group = t->space->keys + (head * EXPANDED_KEYS + first) * s.head;
-    float *value = t->space->values + (head * EXPANDED_KEYS + first) * s.value;
-    for (int64_t i = 0; i < n; i++) {
-        const float *key = keys.at + (first + i) * keys.row + head * keys.head;
-        const float *turned = t->space->rows + (first + i) * s.width + s.rank;
-        for (int64_t k = 0; k < s.nope; k++) group[k * KEY_GROUP + i] = key[k];
-        for (int64_t k = 0; k < s.rope; k++) group[(s.nope + k) * KEY_GROUP + i] = turned[k];
-        memcpy(value + i * s.value, values.at + (first + i) * values.row + head * values.head,
-               (size_t)s.value * sizeof *value);
-    }
-}
-
 static void expand(stretch_job *t)
 {
     const pass *p = t->job->pass;
@@ -155,7 +133,6 @@ static void expand(stretch_job *t)
     threads_for(p->n_threads, moe_parts(t->n, KV_PAGE), widen_task, t);
     linear_run(&up, 1, t->job->products, p->n_threads);
     if (split) threads_for(p->n_threads, s.heads, split_task, t);
-    threads_for(p->n_threads, moe_parts(t->n, KEY_GROUP) * s.heads, sort_task, t);
 }
 
 /* ---- queries ------------------------------------------------------------------------------- */
@@ -187,34 +164,48 @@ static void gather(const stretch_job *t, const queries *q, expanded_scratch *to)
     }
 }
 
-/* Keys from `first` on, counted from the stretch's first, up to a round of them. */
-static void attend_round(const stretch_job *t, const queries *q, expanded_scratch *to,
-                         int64_t first)
+/* Panels of n keys of one head, counted from the stretch's first, and of their values. */
+static void load_keys(const stretch_job *t, const latent_kernels *lk, int64_t head, int64_t first,
+                      int64_t n, expanded_scratch *to)
 {
-    const latent_job *job = t->job;
-    const kernels *kn = job->pass->model->kernels;
-    const cache_kernels *ck = &kn->caches[DSMOE_F32];
-    latent_shape s = job->shape;
-    int64_t most = moe_min(ROUND, t->n - first), at = q->head * EXPANDED_KEYS + first;
-    int32_t seen[QUERY_ROWS];
-    for (int64_t i = 0; i < q->n; i++) {
-        int64_t n = q->position + i + 1 - t->first - first;
-        seen[i] = (int32_t)(n < 0 ? 0 : moe_min(n, most));
+    latent_shape s = t->job->shape;
+    made_part keys = made_keys(t), values = made_values(t);
+    for (int64_t i = 0; i < n; i++) {
+        float *row = to->rows + i * s.head;
+        memcpy(row, keys.at + (first + i) * keys.row + head * keys.head,
+               (size_t)s.nope * sizeof *row);
+        memcpy(row + s.nope, t->space->rows + (first + i) * s.width + s.rank,
+               (size_t)s.rope * sizeof *row);
     }
-    if (seen[q->n - 1] == 0) return;
-    ck->score(q->n, to->q, seen, t->space->keys + at * s.head, s.head, to->scores, ROUND, NULL);
+    lk->load_floats(n, to->rows, s.head, s.head, to->key_panel);
+    lk->load_floats(n, values.at + first * values.row + head * values.head, values.row, s.value,
+                    to->value_panel);
+}
+
+/* Keys from `first` on, counted from the stretch's first, up to a panel of them. */
+static void attend_panel(const stretch_job *t, const latent_kernels *lk, const queries *q,
+                         expanded_scratch *to, int64_t first)
+{
+    const kernels *kn = t->job->pass->model->kernels;
+    latent_shape s = t->job->shape;
+    int64_t n = moe_min(LATENT_KEYS, t->n - first);
+    int64_t before = q->position + 1 - t->first - first; /* keys that the first query sees */
+    if (before + q->n - 1 <= 0) return;
+    load_keys(t, lk, q->head, first, n, to);
+    lk->score(q->n, to->packed, n, to->key_panel, s.head, to->scores, LATENT_KEYS,
+              (latent_next){0});
     for (int64_t i = 0; i < q->n; i++) {
         int64_t query = (q->row + i) * s.heads + q->head;
-        if (seen[i] == 0) continue;
-        float factor = kn->softmax_part(seen[i], to->scores + i * ROUND, &t->space->max[query],
-                                        &t->space->sum[query]);
-        if (factor != 1.0f) kn->scale(s.value, factor, to->sum_v + i * s.value);
+        int64_t seen = before + i < 0 ? 0 : moe_min(before + i, n);
+        float *row = to->scores + i * LATENT_KEYS;
+        if (seen > 0) {
+            float factor =
+                kn->softmax_part(seen, row, &t->space->max[query], &t->space->sum[query]);
+            if (factor != 1.0f) kn->scale(s.value, factor, to->sum_v + i * s.value);
+        }
+        memset(row + seen, 0, (size_t)(LATENT_KEYS - seen) * sizeof *row);
     }
-    memset(to->part, 0, (size_t)(q->n * s.value) * sizeof *to->part);
-    ck->add(q->n, to->scores, ROUND, seen, t->space->values + at * s.value, s.value, to->part,
-            NULL);
-    for (int64_t i = 0; i < q->n; i++)
-        if (seen[i] > 0) kn->axpy(s.value, 1.0f, to->part + i * s.value, to->sum_v + i * s.value);
+    lk->add(q->n, to->scores, LATENT_KEYS, n, to->value_panel, s.value, to->sum_v, s.value);
 }
 
 static void attend_task(void *context, int64_t task, int thread)
@@ -223,9 +214,12 @@ static void attend_task(void *context, int64_t task, int thread)
     latent_shape s = t->job->shape;
     queries q = queries_of(t, task);
     expanded_scratch *to = &t->space->threads[thread];
+    const kernels *kn = t->job->pass->model->kernels;
+    const latent_kernels *lk = &kn->latents[t->span->cache.pages->type];
     if (q.position + q.n <= t->first) return;
     gather(t, &q, to);
-    for (int64_t first = 0; first < t->n; first += ROUND) attend_round(t, &q, to, first);
+    lk->pack(q.n, to->q, s.head, to->packed);
+    for (int64_t first = 0; first < t->n; first += LATENT_KEYS) attend_panel(t, lk, &q, to, first);
     for (int64_t i = 0; i < q.n; i++)
         memcpy(t->job->answers + ((q.row + i) * s.heads + q.head) * s.value,
                to->sum_v + i * s.value, (size_t)s.value * sizeof *to->sum_v);

@@ -6,6 +6,7 @@
 #include "formats/shards.h"
 #include "model/octet_stores.h"
 #include "model/weights.h"
+#include "moe/low_rank.h"
 
 struct dsmoe_model {
     dsmoe_config config;
@@ -21,6 +22,7 @@ struct dsmoe_model {
     dsmoe_tensor_info *tensors; /* [n_tensors] in the order of the walk */
     size_t *extras;             /* [n_extras] what of the files the walk did not come by */
     size_t n_tensors, n_extras;
+    const adapter *adapter; /* that every row meets in an engine: a trainer's; NULL: none */
     const dsmoe_peers
         *peers; /* that hold some of its routed experts (see division.h); NULL: none do */
 };
@@ -28,7 +30,7 @@ struct dsmoe_model {
 /* Fails once a file changed while it was in use: what was computed since means nothing. */
 dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 
-/* The MoE layers over the weights. */
+/* The MoE layers over the weights, which are numbered first. */
 dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);
 
 /* A model of a (checked) configuration over weights that somebody else owns and keeps: a trainer, or

@@ -12,6 +12,7 @@ static dsmoe_status out_of_memory(dsmoe_error *error)
 dsmoe_status model_create_layers(dsmoe_model *m, dsmoe_error *error)
 {
     dsmoe_layer_config config = dsmoe_config_layer(&m->config);
+    weights_number(&m->config, m->weights);
     m->layers = calloc((size_t)m->config.num_hidden_layers, sizeof *m->layers);
     if (!m->layers) return out_of_memory(error);
     for (int64_t i = 0; i < m->config.num_hidden_layers; i++) {

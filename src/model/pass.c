@@ -99,6 +99,45 @@ pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_thread
     return p;
 }
 
+/* The widest of all steps: gate_proj and up_proj of all experts of a token, or four products of attention. */
+void pass_place_adapters(arena *a, pass *p, int64_t n_rows, const adapter *const *adapters,
+                         int64_t n_adapters)
+{
+    const dsmoe_config *c = &p->model->config;
+    int64_t width = 0, products = 2 * (c->num_experts_per_tok + 1);
+    for (int64_t i = 0; i < n_adapters; i++) width += adapters[i]->most_rank;
+    p->adapters = adapters;
+    p->n_adapters = n_adapters;
+    p->ranges = arena_take(a, n_rows * n_adapters, sizeof *p->ranges);
+    p->adapted = (adapter_ranges){
+        .list = p->ranges,
+        .width = width,
+        .t = arena_take(a, n_rows * width * (products > 4 ? products : 4), sizeof(float))};
+}
+
+/* ---- adapters ------------------------------------------------------------------------------ */
+
+static bool same_scales(const pass *p, const span *a, const span *b)
+{
+    return !memcmp(a->scales, b->scales, (size_t)p->n_adapters * sizeof *a->scales);
+}
+
+/* Spans that follow each other and meet the same are one range of rows. */
+static void find_ranges(pass *p)
+{
+    p->adapted.n = 0;
+    for (int64_t i = 0, next; p->n_adapters > 0 && i < p->n_spans; i = next) {
+        const span *first = &p->spans[i], *last = first;
+        for (next = i + 1; next < p->n_spans && same_scales(p, first, &p->spans[next]); next++)
+            last = &p->spans[next];
+        int64_t end = last->row + last->n_rows;
+        for (int64_t j = 0; j < p->n_adapters; j++)
+            if (first->scales[j] != 0 && p->adapters[j]->most_rank > 0 && end > first->row)
+                p->ranges[p->adapted.n++] =
+                    (adapter_range){p->adapters[j], first->scales[j], first->row, end};
+    }
+}
+
 /* ---- into the model ------------------------------------------------------------------------ */
 
 typedef struct row_job {
@@ -127,6 +166,7 @@ static void embed_task(void *context, int64_t row, int thread)
 void pass_begin(pass *p)
 {
     row_job job = {.pass = p};
+    find_ranges(p);
     threads_for(p->n_threads, p->n_rows, embed_task, &job);
 }
 
@@ -164,6 +204,7 @@ static void dense_forward(pass *p, const moe_expert *mlp)
                                     .out = p->y});
     s.experts.watch = p->inputs;
     scratch_same_bits(s.threads, p->n_threads, p->same_bits);
+    scratch_adapt(s.threads, p->n_threads, pass_adapters(p));
     experts_forward(&s.experts, p->normed);
 }
 
@@ -218,6 +259,7 @@ static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
                            .spoilt = mark_spoilt,
                            .context = &job,
                            .inputs = p->inputs,
+                           .adapters = pass_adapters(p),
                            .same_bits = p->same_bits};
     dsmoe_workspace workspace = {p->phase, p->phase_size, p->n_threads};
     dsmoe_error reason;
@@ -266,6 +308,7 @@ void pass_narrow(pass *p)
     }
     p->spans = p->narrow;
     p->n_rows = n;
+    find_ranges(p);
 }
 
 dsmoe_status pass_layer(pass *p, int64_t layer, dsmoe_error *error)

@@ -8,6 +8,7 @@
 #include "model/kv_cache.h"
 #include "model/latent_keys.h"
 #include "model/model.h"
+#include "moe/low_rank.h"
 
 /* Consecutive tokens of one sequence. */
 typedef struct span {
@@ -16,6 +17,7 @@ typedef struct span {
     int64_t row, n_rows; /* rows of the pass */
     int64_t position;    /* of its first row in the sequence */
     int64_t n_wanted;    /* logits of its last rows are wanted */
+    const float *scales; /* of the pass's adapters */
     dsmoe_routing_fn
         *watch; /* sees the routing of its rows, by their position; NULL: nobody does */
     void *watch_context;
@@ -38,11 +40,26 @@ typedef struct pass {
     void *phase;                    /* memory of one step, free for the next */
     size_t phase_size;
     bool same_bits;            /* of float weights too: see gemm.same_order */
+    double attention_seconds;  /* that queries spent with keys and values, or latents, so far */
     const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
+    const adapter *const
+        *adapters; /* [n_adapters] that rows may meet, by the scales of their span */
+    int64_t n_adapters;
+    adapter_range *ranges;  /* [n_rows, n_adapters] */
+    adapter_ranges adapted; /* of the rows at hand */
 } pass;
+
+/* What products are to meet: NULL if no row meets an adapter. */
+static inline const adapter_ranges *pass_adapters(const pass *p)
+{
+    return p->adapted.n > 0 ? &p->adapted : NULL;
+}
 
 /* The arrays of a pass of at most n_rows rows. One function measures and places. */
 pass pass_place(arena *a, const dsmoe_model *model, int64_t n_rows, int n_threads);
+/* Room for adapters of the ranks that add up to `width`; none for 0 of them. */
+void pass_place_adapters(arena *a, pass *p, int64_t n_rows, const adapter *const *adapters,
+                         int64_t n_adapters);
 
 /* The span that a row belongs to. */
 static inline const span *pass_span(const pass *p, int64_t row)

@@ -4,7 +4,22 @@
 
 dsmoe_model_sizes dsmoe_model_sizes_default(void)
 {
-    return (dsmoe_model_sizes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    return (dsmoe_model_sizes){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+}
+
+/* The sizes of latent attention are for models that have it. */
+static dsmoe_status check_latent(const dsmoe_config *c, const dsmoe_model_sizes *sizes,
+                                 dsmoe_error *error)
+{
+    bool given = sizes->kv_lora_rank >= 0 || sizes->q_lora_rank >= 0 ||
+                 sizes->qk_nope_head_dim >= 0 || sizes->qk_rope_head_dim >= 0 ||
+                 sizes->v_head_dim >= 0;
+    if (config_is_latent(c) || !given) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_CONFIG,
+        "kv_lora_rank, q_lora_rank and the widths of heads belong to latent attention,"
+        " which model_type \"%s\" does not have",
+        config_model_type(c));
 }
 
 /* A size of layers that the model does not have was given by mistake. */
@@ -49,6 +64,14 @@ dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *
     TAKE(n_shared_experts);
     TAKE(num_experts_per_tok);
     TAKE(first_k_dense_replace);
+    STATUS_TRY(check_latent(&c, sizes, error));
+    if (config_is_latent(&c)) {
+        TAKE(kv_lora_rank);
+        TAKE(q_lora_rank);
+        TAKE(qk_nope_head_dim);
+        TAKE(qk_rope_head_dim);
+        TAKE(v_head_dim);
+    }
 #undef TAKE
     if (c.n_routed_experts == 0) c.n_shared_experts = c.num_experts_per_tok = 0;
     STATUS_TRY(config_check(&c, error));

@@ -214,3 +214,18 @@ dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
     if (config->tie_word_embeddings) return DSMOE_OK;
     return visit_matrix(&w, &weights->lm_head, WEIGHT_LINEAR, vocab, hidden, "lm_head.weight");
 }
+
+static dsmoe_status number_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    (void)error;
+    int32_t *n = context;
+    ++*n;
+    if (spec->n_dims == 2 && spec->slot.matrix->id == 0) spec->slot.matrix->id = *n;
+    return DSMOE_OK;
+}
+
+void weights_number(const dsmoe_config *config, model_weights *weights)
+{
+    int32_t n = 0;
+    weights_each(config, weights, number_visit, &n, NULL);
+}

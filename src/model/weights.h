@@ -81,4 +81,8 @@ void weights_free(model_weights *weights);
 dsmoe_status weights_each(const dsmoe_config *config, model_weights *weights,
                           weight_visit_fn *visit, void *context, dsmoe_error *error);
 
+/* Numbers the matrices, from 1 on in the order of the walk: see matrix.id. Vectors count too, so that matrix m is
+ * tensor m.id - 1 of the walk. Numbers that are there stay: a probe has the weights of another model. */
+void weights_number(const dsmoe_config *config, model_weights *weights);
+
 #endif

@@ -2,7 +2,7 @@
  *   f_i = N'/(K'·T) · (tokens that chose i)     how often: no gradient
  *   P_i = 1/T · Σ_t p_{i,t}                     how much: p_i = s_i, or s_i / Σ_j s_j where scores do not add
  *                                               up to 1 (V3's sigmoid)
- *   expert-level   α1 · Σ_i f_i·P_i             over each sequence and averaged, or over the batch
+ *   expert-level   α1 · Σ_i f_i·P_i             over each conversation and averaged by tokens, or over the batch
  *   device-level   α2 · Σ_d f'_d·P'_d           f'_d the mean of f, P'_d the sum of P over group d
  * They reach training only through their gradient, with weight 1. */
 #include "moe/balance.h"
@@ -18,20 +18,31 @@ static double share_factor(const dsmoe_layer_config *c, const float *scores)
     return 1.0 / sum;
 }
 
-/* f and P over tokens [first, first + n). Sums in double, in order of tokens. */
-static void measure(const balance_batch *b, int64_t first, int64_t n, double *f, double *p)
+/* Tokens [first, end), of which n are no padding. */
+typedef struct stretch {
+    int64_t first, end, n;
+} stretch;
+
+static bool is_padding(const layer_batch *of, int64_t token)
+{
+    return of->positions && of->positions[token] < 0;
+}
+
+/* f and P over a stretch of at least one token. Sums in double, in order of tokens. */
+static void measure(const balance_batch *b, stretch s, double *f, double *p)
 {
     int64_t n_experts = b->config->n_routed_experts, k = b->config->num_experts_per_tok;
     for (int64_t i = 0; i < n_experts; i++) f[i] = p[i] = 0.0;
-    for (int64_t t = first; t < first + n; t++) {
-        for (int64_t s = 0; s < k; s++) f[b->routing.topk_idx[t * k + s]] += 1.0;
+    for (int64_t t = s.first; t < s.end; t++) {
+        if (is_padding(&b->of, t)) continue;
+        for (int64_t j = 0; j < k; j++) f[b->routing.topk_idx[t * k + j]] += 1.0;
         const float *scores = b->routing.scores + t * n_experts;
         double factor = share_factor(b->config, scores);
         for (int64_t i = 0; i < n_experts; i++) p[i] += factor * scores[i];
     }
     for (int64_t i = 0; i < n_experts; i++) {
-        f[i] *= (double)n_experts / ((double)k * (double)n);
-        p[i] /= (double)n;
+        f[i] *= (double)n_experts / ((double)k * (double)s.n);
+        p[i] /= (double)s.n;
     }
 }
 
@@ -53,61 +64,89 @@ static void average_groups(int64_t n_experts, int64_t n_groups, double *f)
     }
 }
 
-static int64_t count_tokens(const balance_batch *b) { return b->n_sequences * b->sequence_length; }
+static int64_t count_places(const layer_batch *of) { return of->n_sequences * of->sequence_length; }
 
-/* The stretch of tokens over which the expert-level loss is taken, and how many there are. */
-static void stretches(const balance_batch *b, int64_t *n, int64_t *length)
+static stretch whole_batch(const layer_batch *of)
 {
-    *n = b->config->seq_aux ? b->n_sequences : 1;
-    *length = b->config->seq_aux ? b->sequence_length : count_tokens(b);
+    stretch all = {0, count_places(of), 0};
+    for (int64_t t = 0; t < all.end; t++) all.n += !is_padding(of, t);
+    return all;
+}
+
+/* What sums over tokens are divided by; 0: there is none. */
+static double divisor(const layer_batch *of, stretch all)
+{
+    return all.n > 0 && of->positions && of->n_tokens > 0 ? of->n_tokens : (double)all.n;
+}
+
+/* The next stretch from a token on over which the expert-level loss is taken: a conversation, or all; n is 0 after
+ * the last. */
+static stretch next_stretch(const balance_batch *b, int64_t from)
+{
+    const layer_batch *of = &b->of;
+    int64_t n_places = count_places(of), first = from, end;
+    if (from >= n_places) return (stretch){0};
+    if (!b->config->seq_aux) return whole_batch(of);
+    if (!of->positions) return (stretch){from, from + of->sequence_length, of->sequence_length};
+    while (first < n_places && is_padding(of, first)) first++;
+    for (end = first; end < n_places && of->positions[end] == end - first;) end++;
+    return (stretch){first, end, end - first};
 }
 
 dsmoe_layer_losses balance_losses(const balance_batch *b, double *scratch)
 {
     const dsmoe_layer_config *c = b->config;
-    int64_t n_experts = c->n_routed_experts, n, length;
+    int64_t n_experts = c->n_routed_experts;
     double *f = scratch, *p = scratch + n_experts, aux = 0.0, device = 0.0;
-    if (count_tokens(b) == 0) return (dsmoe_layer_losses){0};
-    stretches(b, &n, &length);
+    stretch all = whole_batch(&b->of);
+    double n_tokens = divisor(&b->of, all);
+    if (all.n == 0) return (dsmoe_layer_losses){0};
     if (c->aux_loss_alpha > 0.0f)
-        for (int64_t s = 0; s < n; s++) {
-            measure(b, s * length, length, f, p);
-            aux += dot(n_experts, f, p) / (double)n;
+        for (stretch s = next_stretch(b, 0); s.n > 0; s = next_stretch(b, s.end)) {
+            measure(b, s, f, p);
+            aux += dot(n_experts, f, p) / (n_tokens / (double)s.n);
         }
     if (c->n_device_groups > 0 && c->device_loss_alpha > 0.0f) {
-        measure(b, 0, count_tokens(b), f, p);
+        measure(b, all, f, p);
         average_groups(n_experts, c->n_device_groups, f);
-        device = dot(n_experts, f, p);
+        device = dot(n_experts, f, p) / (n_tokens / (double)all.n);
     }
     return (dsmoe_layer_losses){(float)(c->aux_loss_alpha * aux),
                                 (float)(c->device_loss_alpha * device)};
 }
 
-/* Σ f·P with P the mean over `length` tokens: each share of such a token moves it by f / length. */
-static void add_gradient(float *d_scores, int64_t n_experts, const double *f, double factor)
+/* Σ f·P, P being a mean over tokens: each share of such a token moves it by f times what the token counts for. */
+static void add_gradient(const balance_batch *b, stretch s, const double *f, double factor,
+                         float *d_scores)
 {
-    for (int64_t i = 0; i < n_experts; i++) d_scores[i] += (float)(factor * f[i]);
+    int64_t n_experts = b->config->n_routed_experts, step = balance_tokens_per_row(&b->of);
+    for (int64_t t = s.first; t < s.end; t += step) {
+        float *row = d_scores + t / step * n_experts;
+        if (is_padding(&b->of, t)) continue;
+        for (int64_t i = 0; i < n_experts; i++) row[i] += (float)(factor * f[i]);
+    }
 }
 
 void balance_gradient(const balance_batch *b, float *d_scores, double *scratch)
 {
     const dsmoe_layer_config *c = b->config;
-    int64_t n_experts = c->n_routed_experts, n_tokens = count_tokens(b), n, length;
+    int64_t n_experts = c->n_routed_experts;
     double *f = scratch, *p = scratch + n_experts;
-    for (int64_t i = 0; i < b->n_sequences * n_experts; i++) d_scores[i] = 0.0f;
-    stretches(b, &n, &length);
+    stretch all = whole_batch(&b->of);
+    double n_tokens = divisor(&b->of, all);
+    if (all.end == 0) return;
+    for (int64_t i = 0; i < all.end / balance_tokens_per_row(&b->of) * n_experts; i++)
+        d_scores[i] = 0.0f;
+    if (all.n == 0) return;
     if (c->aux_loss_alpha > 0.0f)
-        for (int64_t s = 0; s < b->n_sequences; s++) {
-            if (s < n) measure(b, s * length, length, f, p);
-            add_gradient(d_scores + s * n_experts, n_experts, f,
-                         c->aux_loss_alpha / (double)n_tokens);
+        for (stretch s = next_stretch(b, 0); s.n > 0; s = next_stretch(b, s.end)) {
+            measure(b, s, f, p);
+            add_gradient(b, s, f, c->aux_loss_alpha / n_tokens, d_scores);
         }
     if (c->n_device_groups > 0 && c->device_loss_alpha > 0.0f) {
-        measure(b, 0, n_tokens, f, p);
+        measure(b, all, f, p);
         average_groups(n_experts, c->n_device_groups, f);
-        for (int64_t s = 0; s < b->n_sequences; s++)
-            add_gradient(d_scores + s * n_experts, n_experts, f,
-                         c->device_loss_alpha / (double)n_tokens);
+        add_gradient(b, all, f, c->device_loss_alpha / n_tokens, d_scores);
     }
 }
 
@@ -124,8 +163,8 @@ dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe_routing r
     double *f = malloc(2 * (size_t)n_experts * sizeof *f);
     if (!f) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a balance loss");
     double *p = f + n_experts;
-    balance_batch batch = {config, routing, 1, n_tokens};
-    measure(&batch, 0, n_tokens, f, p);
+    balance_batch batch = {config, routing, {1, n_tokens, NULL, 0}};
+    measure(&batch, (stretch){0, n_tokens, n_tokens}, f, p);
     average_groups(n_experts, n_device_groups, f);
     *loss = dot(n_experts, f, p);
     free(f);

@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "moe/ints.h"
+#include "moe/low_rank.h"
 #include "moe/octets.h"
 
 enum { BACKWARD_PART = 1024 }; /* columns of a task of backward, where packing rows costs more */
@@ -188,6 +189,20 @@ int64_t experts_cut_output(const experts *e)
     return cut_tasks(e->cuts, e->n_groups, e->n_threads);
 }
 
+/* The part of a task's output that a low-rank addition has. */
+static void add_low_rank(const thread_scratch *s, const group *g, const cut_task *t, matrix weight,
+                         const float *made, float *y, int64_t stride)
+{
+    if (!made) return;
+    low_rank_part part = {.weight = matrix_from(weight, t->column),
+                          .t = made,
+                          .token = g->token,
+                          .row = t->row,
+                          .n_rows = t->n_rows,
+                          .n_columns = t->n_columns};
+    low_rank_add(s, &part, y, stride);
+}
+
 /* h = silu(gate · x) * (up · x) */
 static void hidden_task(void *context, int64_t task, int thread)
 {
@@ -205,6 +220,8 @@ static void hidden_task(void *context, int64_t task, int thread)
                       hidden);
     gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, t.column), t.n_columns, gate, stride);
     gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, t.column), t.n_columns, up, stride);
+    add_low_rank(s, g, &t, g->weights.gate_proj, g->t.gate, gate, stride);
+    add_low_rank(s, g, &t, g->weights.up_proj, g->t.up, up, stride);
     for (int64_t r = 0; r < t.n_rows; r++)
         e->kernels->swiglu(t.n_columns, gate + r * stride, up + r * stride,
                            g->h + at + r * g->width);
@@ -222,6 +239,8 @@ static void output_task(void *context, int64_t task, int thread)
     gemm_nt_load_made(m, matrix_rows(g->h, g->width, t.row), &g->h_home, t.row, t.n_rows, g->width);
     gemm_nt(m, matrix_from(g->weights.down_proj, t.column), t.n_columns,
             g->out + t.row * hidden + t.column, hidden);
+    add_low_rank(&e->threads[thread], g, &t, g->weights.down_proj, g->t.down,
+                 g->out + t.row * hidden + t.column, hidden);
 }
 
 /* x in integers, once for all experts. */
@@ -249,6 +268,30 @@ static void make_h(const experts *e)
                   g->weights.down_proj);
     }
     ints_end(&ints);
+}
+
+/* T of low-rank additions, of both projections at once. */
+static void make_t_of_x(const job *j)
+{
+    const experts *e = j->e;
+    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    for (group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        rows x = x_rows(j, g, 0);
+        g->t.gate =
+            low_rank_want(&low, g->weights.gate_proj, x, g->n_rows, e->hidden_size, g->token);
+        g->t.up = low_rank_want(&low, g->weights.up_proj, x, g->n_rows, e->hidden_size, g->token);
+    }
+    low_rank_end(&low);
+}
+
+/* The same of down_proj, in the same memory. */
+static void make_t_of_h(const experts *e)
+{
+    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    for (group *g = e->groups; g < e->groups + e->n_groups; g++)
+        g->t.down = low_rank_want(&low, g->weights.down_proj, matrix_rows(g->h, g->width, 0),
+                                  g->n_rows, g->width, g->token);
+    low_rank_end(&low);
 }
 
 static void show_inputs(const job *j)
@@ -287,6 +330,7 @@ void experts_hidden(const experts *e, const float *x)
     job j = job_of(e, x, NULL);
     if (e->watch) show_inputs(&j);
     make_x(&j);
+    make_t_of_x(&j);
     run(&j, experts_cut_hidden(e), hidden_task);
 }
 
@@ -296,6 +340,7 @@ void experts_forward(const experts *e, const float *x)
     experts_hidden(e, x);
     if (e->watch) show_hidden(e);
     make_h(e);
+    make_t_of_h(e);
     job j = job_of(e, x, NULL);
     run(&j, experts_cut_output(e), output_task);
 }
@@ -311,9 +356,9 @@ static void d_hidden_task(void *context, int64_t task, int thread)
     const group *g = p.group;
     if (!piece_clip(&p, g->width)) return;
     int64_t hidden = e->hidden_size;
-    rows down = rows_columns(matrix_rows(g->weights.down_proj.data, g->width, 0), p.column);
-    gemm_nn(&e->threads[thread].gemm, dy_rows(j, g, p.row), p.n_rows, down, hidden, p.n_columns,
-            g->h + p.row * g->width + p.column, g->width, false);
+    gemm_nn_matrix(&e->threads[thread].gemm, dy_rows(j, g, p.row), p.n_rows, g->weights.down_proj,
+                   p.column, hidden, p.n_columns, g->h + p.row * g->width + p.column, g->width,
+                   false);
 }
 
 /* g, u, dh become dg, du and weight·h, row by row. */
@@ -342,12 +387,10 @@ static void d_input_task(void *context, int64_t task, int thread)
     gemm *m = &e->threads[thread].gemm;
     piece_clip(&p, hidden);
     float *dx = g->out + p.row * hidden + p.column;
-    rows gate = rows_columns(matrix_rows(g->weights.gate_proj.data, hidden, 0), p.column);
-    rows up = rows_columns(matrix_rows(g->weights.up_proj.data, hidden, 0), p.column);
-    gemm_nn(m, matrix_rows(g->g, g->width, p.row), p.n_rows, gate, g->width, p.n_columns, dx,
-            hidden, false);
-    gemm_nn(m, matrix_rows(g->u, g->width, p.row), p.n_rows, up, g->width, p.n_columns, dx, hidden,
-            true);
+    gemm_nn_matrix(m, matrix_rows(g->g, g->width, p.row), p.n_rows, g->weights.gate_proj, p.column,
+                   g->width, p.n_columns, dx, hidden, false);
+    gemm_nn_matrix(m, matrix_rows(g->u, g->width, p.row), p.n_rows, g->weights.up_proj, p.column,
+                   g->width, p.n_columns, dx, hidden, true);
 }
 
 /* The sum over a group's rows is not cut, so these tasks are (gradients, rows of them). */
@@ -381,7 +424,7 @@ static void d_in_proj_task(void *context, int64_t task, int thread)
     const group *first = &e->groups[task / parts];
     int64_t hidden = e->hidden_size, width = first->width, row = task % parts * GRADIENT_ROWS;
     int64_t m = moe_min(GRADIENT_ROWS, width - row);
-    if (m <= 0) return;
+    if (m <= 0 || !first->gradients.gate_proj) return;
     for (const group *g = first; g < first + first->n_terms; g++) {
         bool add = j->accumulate || g > first;
         add_term(e, thread, rows_columns(matrix_rows(g->g, width, 0), row), m, x_rows(j, g, 0),
@@ -399,18 +442,73 @@ static void d_down_proj_task(void *context, int64_t task, int thread)
     int64_t hidden = e->hidden_size, parts = moe_parts(hidden, GRADIENT_ROWS);
     const group *first = &e->groups[task / parts];
     int64_t row = task % parts * GRADIENT_ROWS, m = moe_min(GRADIENT_ROWS, hidden - row);
+    if (!first->gradients.down_proj) return;
     for (const group *g = first; g < first + first->n_terms; g++)
         add_term(e, thread, rows_columns(dy_rows(j, g, 0), row), m, matrix_rows(g->h, g->width, 0),
                  g->width, g->n_rows, g->gradients.down_proj + row * g->width,
                  j->accumulate || g > first);
 }
 
+/* The low-rank additions of all groups: those of down_proj, whose x is h (in the end times the gate value, as its
+ * gradients want it) and whose dy is not weighted; then those of gate_proj and up_proj. */
+typedef struct back_lists {
+    low_rank_back *down, *in; /* one after the other */
+    int64_t n_down, n_in;
+    float *t; /* the next one's */
+} back_lists;
+
+int64_t experts_back_floats(int64_t most_rank, int64_t n_rows) { return 6 * most_rank * n_rows; }
+
+static int64_t add_back(const job *j, back_lists *lists, matrix weight, low_rank_back back)
+{
+    if (!low_rank_find(j->e->low_rank, weight, &back)) return 0;
+    back.t = lists->t;
+    back.dt = back.t + back.n_rows * back.low.rank;
+    lists->t = back.dt + back.n_rows * back.low.rank;
+    j->e->backs[lists->n_down + lists->n_in] = back;
+    return 1;
+}
+
+static back_lists list_backs(const job *j)
+{
+    const experts *e = j->e;
+    back_lists lists = {.down = e->backs, .t = e->backs_t};
+    if (!e->low_rank) return lists;
+    int64_t hidden = e->hidden_size;
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++)
+        lists.n_down += add_back(j, &lists, g->weights.down_proj,
+                                 (low_rank_back){.x = matrix_rows(g->h, g->width, 0),
+                                                 .dy = dy_rows(j, g, 0),
+                                                 .n_rows = g->n_rows,
+                                                 .n_in = g->width,
+                                                 .n_out = hidden,
+                                                 .dx = g->h});
+    lists.in = e->backs + lists.n_down;
+    for (const group *g = e->groups; g < e->groups + e->n_groups; g++) {
+        low_rank_back in = {.x = x_rows(j, g, 0),
+                            .dy = matrix_rows(g->g, g->width, 0),
+                            .n_rows = g->n_rows,
+                            .n_in = hidden,
+                            .n_out = g->width,
+                            .dx = g->out};
+        lists.n_in += add_back(j, &lists, g->weights.gate_proj, in);
+        in.dy = matrix_rows(g->u, g->width, 0);
+        lists.n_in += add_back(j, &lists, g->weights.up_proj, in);
+    }
+    return lists;
+}
+
 void experts_backward_rows(const experts *e, const float *x, const float *dy)
 {
     job j = job_of(e, x, dy);
+    back_lists low = list_backs(&j);
     run(&j, e->n_slices * moe_parts(e->widest, BACKWARD_PART), d_hidden_task);
+    low_rank_back_dt(low.down, low.n_down, e->threads, e->n_threads);
+    low_rank_back_dx(low.down, low.n_down, e->threads, e->n_threads);
     run(&j, e->n_slices, activation_task);
     run(&j, e->n_slices * moe_parts(e->hidden_size, BACKWARD_PART), d_input_task);
+    low_rank_back_dt(low.in, low.n_in, e->threads, e->n_threads);
+    low_rank_back_dx(low.in, low.n_in, e->threads, e->n_threads);
 }
 
 void experts_backward_weights(const experts *e, const float *x, const float *dy, bool accumulate)
@@ -419,6 +517,8 @@ void experts_backward_weights(const experts *e, const float *x, const float *dy,
     j.accumulate = accumulate;
     run(&j, e->n_groups * moe_parts(e->widest_group, GRADIENT_ROWS), d_in_proj_task);
     run(&j, e->n_groups * moe_parts(e->hidden_size, GRADIENT_ROWS), d_down_proj_task);
+    back_lists low = list_backs(&j);
+    low_rank_back_weights(low.down, low.n_down + low.n_in, e->threads, e->n_threads);
 }
 
 void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate)

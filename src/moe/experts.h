@@ -7,6 +7,7 @@
 #define DSMOE_MOE_EXPERTS_H
 
 #include "moe/dispatch.h"
+#include "moe/low_rank_backward.h"
 #include "moe/moe.h"
 
 /* An array over rows: n_tokens·k routed ones, sorted by expert, and n_tokens shared ones. */
@@ -34,13 +35,16 @@ typedef struct token_source {
 /* One expert's share of all that. */
 typedef struct group {
     moe_expert weights;
-    dsmoe_expert_weights gradients;
+    dsmoe_expert_weights gradients; /* NULL: nobody wants them */
     int64_t width, n_rows;
     token_source *from;       /* NULL: the tokens that the pass is called with */
     const int32_t *token;     /* whose row it is; NULL: row r is token r */
     float *weight, *d_weight; /* NULL: the weight is 1 */
     float *g, *u, *h, *out;
-    x_home h_home;       /* h in integers, as far as down_proj wants them */
+    x_home h_home;   /* h in integers, as far as down_proj wants them */
+    struct group_t { /* of low-rank additions (see low_rank.h); NULL: there are none */
+        const float *gate, *up, *down;
+    } t;
     bool only_gradients; /* backward has been over its rows already */
     int64_t
         n_terms; /* it and those behind it that add to the same gradients; 0: it is such a one */
@@ -63,6 +67,9 @@ typedef struct experts {
     int n_threads;
     const input_watch *watch; /* of forward; NULL: nobody */
     float *fold; /* [n_threads, experts_fold_size]: see experts_backward_weights; may be NULL */
+    const low_rank_training *low_rank; /* of backward; NULL: nothing is adapted */
+    low_rank_back *backs;              /* [3·n_groups], with that, */
+    float *backs_t;                    /* and experts_back_floats of their numbers */
 } experts;
 
 /* For at most n_groups groups that have at most n_rows rows together. */
@@ -98,6 +105,9 @@ void experts_backward(const experts *e, const float *x, const float *dy, bool ac
  * numbers come one after the other here, or each from a machine of its own. */
 void experts_backward_rows(const experts *e, const float *x, const float *dy);
 void experts_backward_weights(const experts *e, const float *x, const float *dy, bool accumulate);
+
+/* Floats of backs_t for n_rows rows of all groups together. */
+int64_t experts_back_floats(int64_t most_rank, int64_t n_rows);
 
 /* Floats of `fold` for one thread. */
 int64_t experts_fold_size(int64_t hidden_size, int64_t width);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "moe/ints.h"
+#include "moe/low_rank.h"
 #include "peers/peers.h"
 
 /* Inference goes through long inputs in pieces of this many tokens, which bounds its workspace. At
@@ -43,19 +44,6 @@ static dsmoe_status check_weights(const dsmoe_layer_config *c, const dsmoe_layer
     return DSMOE_OK;
 }
 
-static bool expert_is_f32(const moe_expert *e)
-{
-    return e->gate_proj.type == DSMOE_F32 && e->up_proj.type == DSMOE_F32 &&
-           e->down_proj.type == DSMOE_F32;
-}
-
-static bool weights_are_f32(const dsmoe_layer_config *c, const moe_weights *w)
-{
-    bool f32 = w->gate.type == DSMOE_F32;
-    for (int64_t i = 0; i < c->n_routed_experts; i++) f32 = f32 && expert_is_f32(&w->experts[i]);
-    return f32 && (c->n_shared_experts == 0 || expert_is_f32(&w->shared_experts));
-}
-
 static unsigned weights_forms(const dsmoe_layer_config *c, const moe_weights *w)
 {
     const kernels *kn = kernels_get();
@@ -80,7 +68,6 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
     *made = (dsmoe_layer){.config = moe_config_own(config),
                           .kernels = kn,
                           .weights = *weights,
-                          .is_f32 = weights_are_f32(config, weights),
                           .x_forms = weights_forms(config, weights),
                           .held = {0, config->n_routed_experts}};
     made->weights.experts = table;
@@ -145,14 +132,12 @@ thread_scratch *scratch_place(arena *a, const kernels *kn, int64_t longest, size
         float *up = arena_take(a, GEMM_ROWS * CUT_WIDEST, sizeof(float));
         if (a->base)
             threads[i] =
-                (thread_scratch){gemm_init(kn, longest, panels), gate, up, ints, ints_size};
+                (thread_scratch){gemm_init(kn, longest, panels), gate, up, ints, ints_size, NULL};
     }
     return threads;
 }
 
-/* What rows of x take in integers, and later, in the same place, those that they become: the tokens of this rank,
- * and after them guests. */
-static size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests)
+size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests)
 {
     const dsmoe_layer_config *c = &layer->config;
     unsigned forms = layer->x_forms;
@@ -190,6 +175,12 @@ dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens
     };
 }
 
+float *layer_t_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    int64_t n_rows = n_tokens * (layer->config.num_experts_per_tok + 1);
+    return arena_take(a, 2 * n_rows * layer->low_rank_width, sizeof(float));
+}
+
 typedef struct infer_space {
     dsmoe_routing routing;
     dispatch dispatch;
@@ -199,6 +190,7 @@ typedef struct infer_space {
     float *keys; /* of the gate */
     row_array h;
     float *out; /* routed rows; shared ones go straight to y */
+    float *t;   /* of low-rank additions */
 } infer_space;
 
 /* Tokens that go through the layer at once; ranks that share its experts agree on it. */
@@ -223,6 +215,7 @@ static infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t
         .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
+        .t = layer_t_place(a, layer, n_tokens),
     };
     s.travel.wave.said = wave_place_said(a, layer);
     return s;
@@ -328,10 +321,18 @@ dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_t
     s.experts.n_threads = n_threads;
     s.experts.watch = manner ? manner->inputs : NULL;
     scratch_same_bits(s.threads, n_threads, manner && manner->same_bits);
+    adapter_ranges adapters = {0};
+    if (manner && manner->adapters) {
+        adapters = *manner->adapters;
+        if (!adapters.t) adapters.t = s.t;
+        scratch_adapt(s.threads, n_threads, &adapters);
+    }
+    int64_t first_adapted = adapters.first;
     if (n_tokens == 0) x = y = workspace->memory; /* not read, but counted from: no NULL */
     bool goes_on = n_tokens > 0 || layer->peers;  /* others may have tokens for experts here */
     for (int64_t t = 0, n; goes_on; t += n) {
         n = moe_min(piece, n_tokens - t);
+        adapters.first = first_adapted + t;
         goes_on = t + n < n_tokens;
         STATUS_TRY(
             forward_piece(layer, x + t * hidden, n, t, y + t * hidden, &s, manner, goes_on, error));

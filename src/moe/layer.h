@@ -13,7 +13,7 @@
 typedef struct saved {
     struct saved_header {
         uint64_t state; /* SAVED_READY between forward and backward */
-        int64_t n_sequences, sequence_length;
+        layer_batch batch;
     } * header;
     dsmoe_routing routing;
     dispatch dispatch;
@@ -31,7 +31,14 @@ row_array row_array_place(arena *a, int64_t routed, int64_t shared);
 /* Experts with a group for each routed one and one for the shared ones. */
 experts layer_experts_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
+/* What rows of x take in integers, and later, in the same place, those that they become: the tokens of this rank,
+ * and after them guests. */
+size_t layer_ints_size(const dsmoe_layer *layer, int64_t n_tokens, int64_t n_guests);
+
 dsmoe_routing routing_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
+
+/* Room for T of low-rank additions: of gate_proj and up_proj, and later of down_proj. */
+float *layer_t_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens);
 
 /* The longest row of any operand. */
 static inline int64_t layer_longest(const dsmoe_layer_config *c)
@@ -57,9 +64,10 @@ typedef struct train_space {
     float *out;               /* routed rows */
     float *weight, *d_weight; /* by row */
     float *d_topk_weight;     /* by slot */
-    float *d_scores;          /* a row for each sequence */
+    float *d_scores;          /* a row for each sequence, or for each token: see balance_gradient */
     float *d_logits;          /* [n_tokens, n_routed_experts] */
     double *balance;
+    adapter_ranges ranges; /* of low-rank additions, if the layer has some */
 } train_space;
 
 train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads);

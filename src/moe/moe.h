@@ -19,6 +19,8 @@ typedef struct moe_weights {
     moe_expert shared_experts;
 } moe_weights;
 
+typedef struct low_rank_training low_rank_training; /* low_rank_backward.h */
+
 /* Experts first … end-1. */
 typedef struct expert_range {
     int64_t first, end;
@@ -28,13 +30,14 @@ struct dsmoe_layer {
     dsmoe_layer_config config;
     const kernels *kernels;
     moe_weights weights; /* `experts` is the layer's own copy of the table */
-    bool is_f32;         /* all weights are float32, so that it can be trained */
     unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
     expert_range held;   /* routed experts whose weights are here: all, unless ranks share them */
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */
+    int64_t low_rank_width;   /* of the adapters that a pass may meet: see low_rank.h; 0: none */
+    const low_rank_training *low_rank; /* what training adapts; NULL: nothing */
 };
 
 /* What the words of a checked configuration mean. */
@@ -56,6 +59,8 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
  * not finite is everybody's error; wrong arguments are not, so all ranks must be called rightly. */
 void layer_join(dsmoe_layer *layer, const dsmoe_peers *peers, int64_t most_tokens);
 
+typedef struct adapter_ranges adapter_ranges; /* low_rank.h */
+
 /* Sees what a weight is about to be multiplied with: n_rows rows of n_in numbers. Called from the
  * thread that called forward, one product after the other. */
 typedef struct input_watch {
@@ -72,6 +77,8 @@ typedef struct layer_manner {
     void (*spoilt)(void *context, int64_t token);
     void *context;
     const input_watch *inputs; /* of the experts */
+    const adapter_ranges
+        *adapters;  /* by token of the call; without t, the layer's own room is used */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
     bool
         is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */
@@ -89,11 +96,23 @@ typedef struct layer_times {
     double waiting; /* for the other ranks to be as far as this one */
 } layer_times;
 
-/* dsmoe_layer_forward_train and dsmoe_layer_backward that add to *times. */
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
-                                 int64_t sequence_length, float *y, void *saved, size_t saved_size,
+/* What a training batch looks like to the balance losses. */
+typedef struct layer_batch {
+    int64_t n_sequences, sequence_length;
+    const int32_t
+        *positions; /* as dsmoe_batch has them, to stay until backward; NULL: each sequence is one
+                                 conversation */
+    double
+        n_tokens; /* with positions: what sums over tokens are divided by; 0: the number that is no padding */
+} layer_batch;
+
+/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. Weights may have any type:
+ * gradients are made of those that have a place for them, which must be float32, and of low-rank additions. `again`:
+ * forward is run once more for what it keeps alone; y may then be anything. */
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
+                                 float *y, void *saved, size_t saved_size,
                                  dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 layer_times *times, dsmoe_error *error);
+                                 bool again, layer_times *times, dsmoe_error *error);
 dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
                             float *dx, dsmoe_layer_weights *gradients, bool accumulate,
                             const dsmoe_workspace *workspace, layer_times *times,
@@ -117,6 +136,7 @@ typedef struct thread_scratch {
     float *gate, *up; /* [GEMM_ROWS, CUT_WIDEST] pre-activations that nobody keeps */
     char *ints;       /* the same for all threads: room for x in integers, see ints.h */
     size_t ints_size;
+    const adapter_ranges *adapters; /* that products meet, of all threads the same; NULL: none */
 } thread_scratch;
 
 /* `longest` bounds the length of a row of any operand; ints_size is what x in integers may take. */

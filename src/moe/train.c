@@ -24,6 +24,16 @@ saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
     };
 }
 
+static void place_low_rank(arena *a, const dsmoe_layer *layer, int64_t n_tokens, train_space *s)
+{
+    const dsmoe_layer_config *c = &layer->config;
+    int64_t n_rows = n_tokens * (c->num_experts_per_tok + 1), rank = layer->low_rank_width;
+    s->experts.low_rank = layer->low_rank;
+    s->experts.backs = arena_take(a, 3 * (c->n_routed_experts + 1), sizeof *s->experts.backs);
+    s->experts.backs_t = arena_take(a, experts_back_floats(rank, n_rows), sizeof(float));
+    s->ranges = low_rank_ranges(layer->low_rank, layer_t_place(a, layer, n_tokens));
+}
+
 train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
 {
     const dsmoe_layer_config *c = &layer->config;
@@ -31,7 +41,8 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     train_space s = {
         .experts = layer_experts_place(a, layer, n_tokens),
         .travel = travel_place(a, layer, n_tokens, layer->most_tokens, TRAVEL_TRAIN, n_threads),
-        .threads = scratch_place(a, layer->kernels, layer_longest(c), 0, n_threads),
+        .threads = scratch_place(a, layer->kernels, layer_longest(c),
+                                 layer_ints_size(layer, n_tokens, 0), n_threads),
         .keys = gate_keys_place(a, layer, n_threads),
         .h = row_array_place(a, n_rows * c->moe_intermediate_size, n_tokens * moe_shared_width(c)),
         .out = arena_take(a, n_rows * c->hidden_size, sizeof(float)),
@@ -44,7 +55,14 @@ train_space train_space_place(arena *a, const dsmoe_layer *layer, int64_t n_toke
     };
     s.experts.threads = s.threads;
     s.experts.n_threads = n_threads;
+    if (layer->low_rank) place_low_rank(a, layer, n_tokens, &s);
     return s;
+}
+
+/* Once the space lies where it stays. */
+static void use_low_rank(const dsmoe_layer *layer, train_space *s)
+{
+    if (layer->low_rank) scratch_adapt(s->threads, s->experts.n_threads, &s->ranges);
 }
 
 size_t dsmoe_layer_train_workspace_size(const dsmoe_layer *layer, int64_t n_tokens, int n_threads)
@@ -68,7 +86,7 @@ static saved saved_open(const dsmoe_layer *layer, void *memory)
 {
     arena a = arena_over(memory);
     const struct saved_header *header = (const struct saved_header *)a.base;
-    return saved_place(&a, layer, header->n_sequences * header->sequence_length);
+    return saved_place(&a, layer, header->batch.n_sequences * header->batch.sequence_length);
 }
 
 dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *memory)
@@ -85,8 +103,6 @@ static dsmoe_status check_forward(const dsmoe_layer *layer, const float *x, int6
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, y, workspace, needed, error));
-    if (!layer->is_f32)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "only float32 weights can be trained");
     size_t kept = dsmoe_layer_saved_size(layer, n_tokens);
     if (!saved_memory || saved_size < kept)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
@@ -101,12 +117,12 @@ static dsmoe_status forward_router(const dsmoe_layer *layer, const float *x, con
                                    dsmoe_error *error)
 {
     const dsmoe_layer_config *c = &layer->config;
-    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
-    int64_t n_tokens = n_sequences * length;
+    const layer_batch *of = &kept->header->batch;
+    int64_t n_tokens = of->n_sequences * of->sequence_length;
     gate_forward(layer, x, n_tokens, kept->routing, s->threads, s->keys, s->experts.n_threads);
     dispatch_sort(&kept->dispatch, c, kept->routing.topk_idx, n_tokens);
     STATUS_TRY(gate_check(layer, n_tokens, 0, kept->routing, error));
-    balance_batch batch = {c, kept->routing, n_sequences, length};
+    balance_batch batch = {c, kept->routing, *of};
     if (losses) *losses = balance_losses(&batch, s->balance);
     return DSMOE_OK;
 }
@@ -117,25 +133,25 @@ static void add_travel(layer_times *times, const travel *t)
     times->waiting += t->waiting;
 }
 
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64_t n_sequences,
-                                 int64_t sequence_length, float *y, void *saved_memory,
-                                 size_t saved_size, dsmoe_layer_losses *losses,
-                                 const dsmoe_workspace *workspace, layer_times *times,
-                                 dsmoe_error *error)
+dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
+                                 float *y, void *saved_memory, size_t saved_size,
+                                 dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
+                                 bool again, layer_times *times, dsmoe_error *error)
 {
     int64_t n_tokens;
-    if (n_sequences < 0 || sequence_length < 0 ||
-        __builtin_mul_overflow(n_sequences, sequence_length, &n_tokens))
+    if (batch->n_sequences < 0 || batch->sequence_length < 0 ||
+        __builtin_mul_overflow(batch->n_sequences, batch->sequence_length, &n_tokens))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "a batch of %lld x %lld tokens is impossible", (long long)n_sequences,
-                           (long long)sequence_length);
-    if (n_tokens == 0) n_sequences = sequence_length = 0; /* sequences of nothing have no rows */
+                           "a batch of %lld x %lld tokens is impossible",
+                           (long long)batch->n_sequences, (long long)batch->sequence_length);
     STATUS_TRY(check_forward(layer, x, n_tokens, y, saved_memory, saved_size, workspace, error));
 
     arena a = arena_over(workspace->memory), b = arena_over(saved_memory);
     train_space s = train_space_place(&a, layer, n_tokens, workspace->n_threads);
+    use_low_rank(layer, &s);
     saved kept = saved_place(&b, layer, n_tokens);
-    *kept.header = (struct saved_header){SAVED_USED, n_sequences, sequence_length};
+    *kept.header = (struct saved_header){.state = SAVED_USED};
+    if (n_tokens > 0) kept.header->batch = *batch; /* sequences of nothing have no rows */
 
     double start = clock_seconds();
     dsmoe_status status = forward_router(layer, x, &kept, &s, losses, error);
@@ -148,11 +164,13 @@ dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, int64
                       .n_tokens = n_tokens,
                       .x = x,
                       .rows = &arrays,
-                      .experts = &s.experts};
+                      .experts = &s.experts,
+                      .again = again};
     STATUS_TRY(travel_forward(&s.travel, &pass, error));
     add_travel(times, &s.travel);
-    combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
-                 layer->config.n_shared_experts > 0, workspace->n_threads);
+    if (!again)
+        combine_rows(layer, &kept.dispatch, n_tokens, s.out, kept.routing.topk_weight, y,
+                     layer->config.n_shared_experts > 0, workspace->n_threads);
     kept.header->state = SAVED_READY;
     return DSMOE_OK;
 }
@@ -164,8 +182,9 @@ dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const float *x,
                                        dsmoe_error *error)
 {
     layer_times times = {0};
-    return layer_forward_train(layer, x, n_sequences, sequence_length, y, saved_memory, saved_size,
-                               losses, workspace, &times, error);
+    const layer_batch batch = {n_sequences, sequence_length, NULL, 0};
+    return layer_forward_train(layer, x, &batch, y, saved_memory, saved_size, losses, workspace,
+                               false, &times, error);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */
@@ -175,7 +194,7 @@ typedef struct router_job {
     const dsmoe_layer *layer;
     const float *x, *d_logits;
     int64_t n_tokens;
-    float *d_gate, *dx;
+    float *d_gate, *dx; /* d_gate NULL: nobody wants it */
     bool accumulate;
     thread_scratch *threads;
 } router_job;
@@ -197,16 +216,15 @@ static void d_tokens_task(void *context, int64_t task, int thread)
     const router_job *j = context;
     int64_t hidden = j->layer->config.hidden_size, n = j->layer->config.n_routed_experts;
     int64_t token = task * GEMM_ROWS;
-    gemm_nn(&j->threads[thread].gemm, (rows){j->d_logits + token * n, n, NULL},
-            moe_min(GEMM_ROWS, j->n_tokens - token),
-            (rows){j->layer->weights.gate.data, hidden, NULL}, n, hidden, j->dx + token * hidden,
-            hidden, true);
+    gemm_nn_matrix(&j->threads[thread].gemm, (rows){j->d_logits + token * n, n, NULL},
+                   moe_min(GEMM_ROWS, j->n_tokens - token), j->layer->weights.gate, 0, n, hidden,
+                   j->dx + token * hidden, hidden, true);
 }
 
 static void router_backward(const router_job *j, int n_threads)
 {
     int64_t hidden = j->layer->config.hidden_size;
-    threads_for(n_threads, moe_parts(hidden, ROUTER_PART), d_router_task, (void *)j);
+    if (j->d_gate) threads_for(n_threads, moe_parts(hidden, ROUTER_PART), d_router_task, (void *)j);
     threads_for(n_threads, moe_parts(j->n_tokens, GEMM_ROWS), d_tokens_task, (void *)j);
 }
 
@@ -214,15 +232,16 @@ static void router_backward(const router_job *j, int n_threads)
 static void backward_router(const dsmoe_layer *layer, const float *x, const saved *kept,
                             const train_space *s, float *d_gate, float *dx, bool accumulate)
 {
-    int64_t n_sequences = kept->header->n_sequences, length = kept->header->sequence_length;
-    int64_t n_tokens = n_sequences * length, n_rows = n_tokens * layer->config.num_experts_per_tok;
+    const layer_batch *of = &kept->header->batch;
+    int64_t n_tokens = of->n_sequences * of->sequence_length;
+    int64_t n_rows = n_tokens * layer->config.num_experts_per_tok;
     int n_threads = s->experts.n_threads;
     for (int64_t r = 0; r < n_rows; r++)
         s->d_topk_weight[kept->dispatch.row_slot[r]] = s->d_weight[r];
-    balance_batch batch = {&layer->config, kept->routing, n_sequences, length};
+    balance_batch batch = {&layer->config, kept->routing, *of};
     balance_gradient(&batch, s->d_scores, s->balance);
-    gate_backward(layer, n_tokens, kept->routing, s->d_topk_weight, s->d_scores, length,
-                  s->d_logits, n_threads);
+    gate_backward(layer, n_tokens, kept->routing, s->d_topk_weight, s->d_scores,
+                  balance_tokens_per_row(of), s->d_logits, n_threads);
     router_job router = {layer, x, s->d_logits, n_tokens, d_gate, dx, accumulate, s->threads};
     router_backward(&router, n_threads);
 }
@@ -240,7 +259,7 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
         return status_fail(
             error, DSMOE_ERROR_ARGUMENT,
             "backward needs the activations of a forward pass that it has not used yet");
-    int64_t n_tokens = kept.header->n_sequences * kept.header->sequence_length;
+    int64_t n_tokens = kept.header->batch.n_sequences * kept.header->batch.sequence_length;
     int n_threads = workspace ? workspace->n_threads : 0;
     size_t needed = dsmoe_layer_train_workspace_size(layer, n_tokens, n_threads);
     STATUS_TRY(layer_check_call(layer, n_tokens, x, dx, workspace, needed, error));

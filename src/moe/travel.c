@@ -386,7 +386,7 @@ static dsmoe_status forward_round(travel *t, const unit_pass *p, unit_range roun
 dsmoe_status travel_forward(travel *t, const unit_pass *p, dsmoe_error *error)
 {
     if (!p->layer->peers) {
-        experts_forward(assign_all(p), p->x);
+        (p->again ? experts_hidden : experts_forward)(assign_all(p), p->x);
         return DSMOE_OK;
     }
     begin_pass(t, p);

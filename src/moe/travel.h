@@ -73,6 +73,7 @@ typedef struct unit_pass {
     const float *x, *dy;
     const expert_rows *rows;
     experts *experts; /* for the rows that stay at home */
+    bool again; /* forward has been here before: what is kept is enough, if the layer is alone */
 } unit_pass;
 
 /* Before forward: the ranks tell each other what comes, and how they are. */

@@ -16,14 +16,16 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "peers/watch.h"
 
 #ifndef PEERS_PIECE
 #define PEERS_PIECE (1 << 30) /* bytes: counts are int. Tests take less. */
 #endif
 
 enum call_kind { AGREE = 1, BROADCAST, GATHER, EXCHANGE, CLOSE };
+static const char *const kind_names[] = {"?", "agree", "broadcast", "gather", "exchange", "close"};
 enum { RECEIVE, SEND }; /* flow i of a direction is that with rank i: flows[direction * size + i] */
-enum { HEAD_TAG, PIECE_TAG };
+enum { HEAD_TAG, PIECE_TAG, SIGN_TAG };
 
 /* The first message of a flow. */
 enum { SMALL = 2048 - 3 * 8 };
@@ -53,6 +55,10 @@ typedef struct mpi_table {
     enum call_kind kind; /* of the call at work; 0: none */
     uint64_t call;       /* its number */
     dsmoe_error lost;    /* status OK as long as all is well */
+    watch watch;
+    double *heard;      /* [size], of the watch */
+    MPI_Request *signs; /* [size], of life, on their way */
+    int64_t *n_signs; /* [3 * size]: heard of each rank, sent to it, and what it tells at the end */
 } mpi_table;
 
 /* ---- what can go wrong ----------------------------------------------------------------------- */
@@ -70,7 +76,6 @@ static void lose(mpi_table *t, int code, int peer)
 
 static void lose_step(mpi_table *t, int peer, const head *theirs, size_t size)
 {
-    static const char *const kinds[] = {"?", "agree", "broadcast", "gather", "exchange", "close"};
     if (theirs->kind == CLOSE)
         status_fail(&t->lost, DSMOE_ERROR_PEER,
                     "rank %d on %s has ended while rank %d on %s still works", peer, t->hosts[peer],
@@ -79,8 +84,36 @@ static void lose_step(mpi_table *t, int peer, const head *theirs, size_t size)
         status_fail(&t->lost, DSMOE_ERROR_PEER,
                     "rank %d on %s is out of step: it sends %s %" PRIu64 " of %" PRIu64
                     " bytes where rank %d is at %s %" PRIu64 " of %zu bytes",
-                    peer, t->hosts[peer], kinds[theirs->kind > CLOSE ? 0 : theirs->kind],
-                    theirs->number, theirs->size, t->rank, kinds[t->kind], t->call, size);
+                    peer, t->hosts[peer], kind_names[theirs->kind > CLOSE ? 0 : theirs->kind],
+                    theirs->number, theirs->size, t->rank, kind_names[t->kind], t->call, size);
+}
+
+static bool awaits(const mpi_table *t, int direction, int peer)
+{
+    return t->requests[direction * t->size + peer] != MPI_REQUEST_NULL;
+}
+
+static void lose_patience(mpi_table *t)
+{
+    int first = -1, n = 0;
+    for (int peer = t->size; peer-- > 0;) {
+        if (!awaits(t, RECEIVE, peer) && !awaits(t, SEND, peer)) continue;
+        if (!watch_is_silent(&t->watch, peer)) continue;
+        first = peer;
+        n++;
+    }
+    if (n == 0) return;
+    char others[32] = "";
+    if (n > 1) snprintf(others, sizeof others, " (and %d more)", n - 1);
+    int direction = awaits(t, RECEIVE, first) ? RECEIVE : SEND;
+    status_fail(&t->lost, DSMOE_ERROR_PEER,
+                "rank %d on %s%s has given no sign of life for %g seconds, and rank %d on %s waits "
+                "%s it (%s %" PRIu64
+                ", %zu bytes): its process may be stopped, or wait for a disk; "
+                "--peer-timeout sets how long to wait",
+                first, t->hosts[first], others, t->watch.patience, t->rank, t->hosts[t->rank],
+                direction == RECEIVE ? "for" : "to send to", kind_names[t->kind], t->call,
+                t->flows[direction * t->size + first].left);
 }
 
 static dsmoe_status failure(const mpi_table *t, dsmoe_error *error)
@@ -164,6 +197,7 @@ static void finish_message(mpi_table *t, int slot, const MPI_Status *status, int
     flow *f = &t->flows[slot];
     int peer = slot % t->size;
     bool is_small = f->left <= SMALL, is_receive = slot / t->size == RECEIVE;
+    watch_hear(&t->watch, peer);
     if (code != MPI_SUCCESS) {
         lose(t, code, peer);
     } else if (f->is_headed) {
@@ -193,6 +227,52 @@ static bool move(mpi_table *t, bool waits)
     return n_done > 0;
 }
 
+/* ---- signs of life ----------------------------------------------------------------------------- */
+
+/* A byte to every other rank, from time to time. */
+static void show_life(mpi_table *t)
+{
+    static const unsigned char sign;
+    if (t->lost.status != DSMOE_OK || !watch_owes_sign(&t->watch, MPI_Wtime())) return;
+    for (int peer = 0; peer < t->size; peer++) {
+        int is_gone = 1;
+        if (peer == t->rank) continue;
+        MPI_Test(&t->signs[peer], &is_gone, MPI_STATUS_IGNORE);
+        if (!is_gone) continue;
+        int code = MPI_Isend(&sign, 1, MPI_BYTE, peer, SIGN_TAG, t->ranks, &t->signs[peer]);
+        if (code != MPI_SUCCESS) lose(t, code, peer);
+        t->n_signs[SEND * t->size + peer]++;
+    }
+}
+
+static void hear_signs(mpi_table *t)
+{
+    for (int is_there = 1; t->lost.status == DSMOE_OK;) {
+        unsigned char sign;
+        MPI_Status status;
+        int code = MPI_Iprobe(MPI_ANY_SOURCE, SIGN_TAG, t->ranks, &is_there, &status);
+        if (code == MPI_SUCCESS && !is_there) return;
+        if (code == MPI_SUCCESS)
+            code = MPI_Recv(&sign, 1, MPI_BYTE, status.MPI_SOURCE, SIGN_TAG, t->ranks, &status);
+        if (code != MPI_SUCCESS) {
+            lose(t, code, t->rank);
+            return;
+        }
+        watch_hear(&t->watch, status.MPI_SOURCE);
+        t->n_signs[RECEIVE * t->size + status.MPI_SOURCE]++;
+    }
+}
+
+/* While this rank waits for others: its own signs, theirs, and whether there are any. */
+static void watch_over(mpi_table *t)
+{
+    if (t->watch.patience <= 0) return;
+    watch_look(&t->watch, MPI_Wtime());
+    show_life(t);
+    hear_signs(t);
+    if (t->lost.status == DSMOE_OK) lose_patience(t);
+}
+
 /* ---- a call ------------------------------------------------------------------------------------ */
 
 static dsmoe_status begin(mpi_table *t, enum call_kind kind, dsmoe_error *error)
@@ -216,9 +296,14 @@ static void drain(mpi_table *t)
 #else
     const bool waits = false;
 #endif
+    bool is_long = false;
     for (int n = 0; t->n_due > 0 && t->lost.status == DSMOE_OK; n++) {
         if (move(t, waits)) n = 0;
-        if (n > LOOKS) nanosleep(&nap, NULL);
+        if (n <= LOOKS) continue;
+        if (!is_long) watch_begin_wait(&t->watch, MPI_Wtime());
+        is_long = true;
+        watch_over(t);
+        nanosleep(&nap, NULL);
     }
 }
 
@@ -336,6 +421,7 @@ static void mpi_poll(void *context)
 {
     mpi_table *t = context;
     while (t->n_due > 0 && t->lost.status == DSMOE_OK && move(t, false)) continue;
+    show_life(t);
 }
 
 /* ---- opening and closing ----------------------------------------------------------------------- */
@@ -349,6 +435,9 @@ static void free_table(mpi_table *t)
     free(t->requests);
     free(t->done);
     free(t->statuses);
+    free(t->heard);
+    free(t->signs);
+    free(t->n_signs);
     free(t);
 }
 
@@ -365,11 +454,17 @@ static mpi_table *make_table(int rank, int size)
     t->requests = calloc(2 * n, sizeof *t->requests);
     t->done = calloc(2 * n, sizeof *t->done);
     t->statuses = calloc(2 * n, sizeof *t->statuses);
-    if (!t->hosts || !t->parts || !t->flows || !t->requests || !t->done || !t->statuses) {
+    t->heard = calloc(n, sizeof *t->heard);
+    t->signs = calloc(n, sizeof *t->signs);
+    t->n_signs = calloc(3 * n, sizeof *t->n_signs);
+    if (!t->hosts || !t->parts || !t->flows || !t->requests || !t->done || !t->statuses ||
+        !t->heard || !t->signs || !t->n_signs) {
         free_table(t);
         return NULL;
     }
     for (int i = 0; i < 2 * size; i++) t->requests[i] = MPI_REQUEST_NULL;
+    for (int i = 0; i < size; i++) t->signs[i] = MPI_REQUEST_NULL;
+    watch_begin(&t->watch, 0, t->heard, size, 0);
     return t;
 }
 
@@ -382,11 +477,40 @@ static dsmoe_status learn_hosts(mpi_table *t, dsmoe_error *error)
     return mpi_gather(t, t->parts, error);
 }
 
+/* All ranks wait alike: as rank 0 says. */
+static dsmoe_status mpi_watch(void *context, double patience, dsmoe_error *error)
+{
+    mpi_table *t = context;
+    STATUS_TRY(mpi_broadcast(t, 0, &patience, sizeof patience, error));
+    watch_begin(&t->watch, patience, t->heard, t->size, MPI_Wtime());
+    return DSMOE_OK;
+}
+
+/* No message may be left when MPI ends. All ranks are at their end, and no more signs are sent: each tells how many
+ * there were, and hears those that it has not heard yet. */
+static dsmoe_status hear_last_signs(mpi_table *t, dsmoe_error *error)
+{
+    int64_t *told = t->n_signs + 2 * t->size; /* 0 of itself */
+    t->watch.patience = 0;
+    STATUS_TRY(begin(t, CLOSE, error));
+    for (int i = 0; i < t->size; i++) {
+        add_flow(t, RECEIVE, i, &told[i], sizeof *told);
+        add_flow(t, SEND, i, &t->n_signs[SEND * t->size + i], sizeof *told);
+    }
+    STATUS_TRY(finish(t, error));
+    for (int i = 0; i < t->size; i++)
+        while (t->n_signs[RECEIVE * t->size + i] < told[i] && t->lost.status == DSMOE_OK)
+            hear_signs(t);
+    MPI_Waitall(t->size, t->signs, MPI_STATUSES_IGNORE);
+    return t->lost.status == DSMOE_OK ? DSMOE_OK : failure(t, error);
+}
+
 static dsmoe_status mpi_close(void *context, dsmoe_error *error)
 {
     mpi_table *t = context;
     int64_t nothing = 0;
     STATUS_TRY(spread_largest(t, CLOSE, &nothing, error));
+    STATUS_TRY(hear_last_signs(t, error));
     MPI_Comm_free(&t->ranks);
     free_table(t);
     MPI_Finalize();
@@ -428,6 +552,7 @@ dsmoe_status dsmoe_mpi_open(const char *version, mpi_peers *out, dsmoe_error *er
                                  .exchange_begin = mpi_exchange_begin,
                                  .exchange_end = mpi_exchange_end,
                                  .poll = mpi_poll},
+                       .watch = mpi_watch,
                        .close = mpi_close,
                        .abort = mpi_abort};
     return learn_hosts(t, error);

@@ -7,6 +7,9 @@
 
 typedef struct mpi_peers {
     dsmoe_peers table;
+    /* From now on a call fails if a rank that it waits for gives no sign of life for so many seconds (0: never). Ranks
+     * that poll or wait give them. All ranks call it once, first; rank 0's number counts. */
+    dsmoe_status (*watch)(void *context, double patience, dsmoe_error *error);
     /* On every ordinary way out, after the last call: waits for the other ranks. If it fails, or if a call has
      * failed before, only abort is left. */
     dsmoe_status (*close)(void *context, dsmoe_error *error);

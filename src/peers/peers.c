@@ -1,7 +1,9 @@
 /* peers.c - the table of functions that joins several ranks, called with care. */
 #include "peers/peers.h"
 
-#include "base/threads.h"
+#include "base/pulse.h"
+
+static _Thread_local pulse_call outside; /* of an exchange */
 
 dsmoe_status peers_agree(const dsmoe_peers *p, dsmoe_status mine, dsmoe_error *error)
 {
@@ -50,14 +52,14 @@ dsmoe_status peers_exchange_begin(const dsmoe_peers *p, const dsmoe_bytes *send,
 {
     if (!p) return DSMOE_OK;
     STATUS_TRY(p->exchange_begin(p->context, send, receive, error));
-    threads_set_between(p->poll, p->context);
+    outside = pulse_set((pulse_call){p->poll, p->context});
     return DSMOE_OK;
 }
 
 dsmoe_status peers_exchange_end(const dsmoe_peers *p, dsmoe_error *error)
 {
     if (!p) return DSMOE_OK;
-    threads_set_between(NULL, NULL);
+    pulse_set(outside);
     return p->exchange_end(p->context, error);
 }
 
@@ -66,4 +68,9 @@ dsmoe_status peers_exchange(const dsmoe_peers *p, const dsmoe_bytes *send,
 {
     STATUS_TRY(peers_exchange_begin(p, send, receive, error));
     return peers_exchange_end(p, error);
+}
+
+void peers_show_life(const dsmoe_peers *p)
+{
+    pulse_set(p ? (pulse_call){p->poll, p->context} : (pulse_call){0});
 }

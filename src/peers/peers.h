@@ -20,10 +20,14 @@ dsmoe_status peers_broadcast(const dsmoe_peers *p, int root, void *bytes, size_t
 dsmoe_status peers_gather(const dsmoe_peers *p, const dsmoe_bytes *parts, dsmoe_error *error);
 dsmoe_status peers_exchange(const dsmoe_peers *p, const dsmoe_bytes *send,
                             const dsmoe_bytes *receive, dsmoe_error *error);
-/* Its two halves. In between this thread polls before each task of threads_for, so that bytes travel while it
- * computes. */
+/* Its two halves. In between this thread polls whenever it makes headway (base/pulse.h), so that bytes travel while
+ * it computes. */
 dsmoe_status peers_exchange_begin(const dsmoe_peers *p, const dsmoe_bytes *send,
                                   const dsmoe_bytes *receive, dsmoe_error *error);
 dsmoe_status peers_exchange_end(const dsmoe_peers *p, dsmoe_error *error);
+
+/* From now on this thread polls outside of exchanges as well, so that others know that it lives, however long they wait
+ * for it. NULL: no more. */
+void peers_show_life(const dsmoe_peers *p);
 
 #endif

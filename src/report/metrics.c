@@ -310,6 +310,44 @@ dsmoe_status metrics_put_load(metrics *m, int64_t step, const int64_t *load, int
     return events_end(m->events, error);
 }
 
+/* ---- bias ---------------------------------------------------------------------------------- */
+
+typedef struct bias_line {
+    int64_t step;
+    const metrics_range *ranges;
+    int64_t n_layers;
+} bias_line;
+
+static void put_bias(FILE *text, const void *context)
+{
+    const bias_line *line = context;
+    put_step_number(text, line->step);
+    for (int high = 0; high < 2; high++) {
+        fprintf(text, ",\"%s\":[", high ? "high" : "low");
+        for (int64_t i = 0; i < line->n_layers; i++) {
+            if (i) fputc(',', text);
+            put_rounded(text, (double)(high ? line->ranges[i].high : line->ranges[i].low));
+        }
+        fputc(']', text);
+    }
+}
+
+dsmoe_status metrics_put_bias(metrics *m, int64_t step, const metrics_range *ranges,
+                              int64_t n_layers, dsmoe_error *error)
+{
+    bias_line line = {step, ranges, n_layers};
+    STATUS_TRY(metrics_put_line(m, "bias", put_bias, &line, error));
+    events_begin(m->events, step);
+    for (int64_t i = 0; i < n_layers; i++) {
+        char tag[64];
+        snprintf(tag, sizeof tag, "bias_spread/moe_layer_%02" PRId64, i);
+        events_scalar(m->events, tag, (double)ranges[i].high - (double)ranges[i].low);
+    }
+    return events_end(m->events, error);
+}
+
+/* ---- routing ------------------------------------------------------------------------------- */
+
 typedef struct routing_line {
     int64_t step;
     const char *const *kinds;

@@ -9,6 +9,8 @@
  *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time;
  *            of several ranks also seconds: computing, sending, waiting
  *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean
+ *   bias     step, low [layer], high [layer]: the lowest and the highest correction bias of each layer's
+ *            experts; of gates that have one (topk_method noaux_tc)
  *   eval     step, loss, kinds {"name": loss, …} (may be absent)
  *   sample   step, prompt, text
  *   skip     step, reason
@@ -50,6 +52,12 @@ dsmoe_status metrics_put_step(metrics *m, const metrics_step *step, dsmoe_error 
 /* load [n_layers, n_experts]: tokens that chose each expert. */
 dsmoe_status metrics_put_load(metrics *m, int64_t step, const int64_t *load, int64_t n_layers,
                               int64_t n_experts, dsmoe_error *error);
+typedef struct metrics_range {
+    float low, high;
+} metrics_range;
+/* ranges [n_layers]: of the biases of each layer's experts. */
+dsmoe_status metrics_put_bias(metrics *m, int64_t step, const metrics_range *ranges,
+                              int64_t n_layers, dsmoe_error *error);
 /* kinds: names and losses, n_kinds may be 0. */
 dsmoe_status metrics_put_eval(metrics *m, int64_t step, double loss, const char *const *kinds,
                               const double *losses, int n_kinds, dsmoe_error *error);

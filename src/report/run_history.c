@@ -43,20 +43,45 @@ static void read_end(reading *r, const json_node *line)
     r->run->finished = line_flag(line, "finished");
 }
 
+/* The i-th of the layers' series, of which there are *n; NULL if there can be no more. */
+static series *layer_series(reading *r, series *layers, size_t *n, size_t i)
+{
+    if (i >= RUN_MAX_LAYERS) return NULL;
+    if (i < *n) return &layers[i];
+    if (!series_init(&layers[i], LAYER_POINTS)) {
+        r->out_of_memory = true;
+        return NULL;
+    }
+    *n = i + 1;
+    return &layers[i];
+}
+
 static void read_layers(reading *r, double step, const json_node *losses)
 {
     run_history *run = r->run;
-    size_t n = line_count(losses);
-    for (size_t i = 0; i < n && i < RUN_MAX_LAYERS; i++) {
-        if (i >= run->n_aux_layers) {
-            if (!series_init(&run->aux_layers[i], LAYER_POINTS)) {
-                r->out_of_memory = true;
-                return;
-            }
-            run->n_aux_layers = i + 1;
-        }
-        series_add(&run->aux_layers[i], step, line_item(losses, i));
+    for (size_t i = 0; i < line_count(losses); i++) {
+        series *s = layer_series(r, run->aux_layers, &run->n_aux_layers, i);
+        if (!s) return;
+        series_add(s, step, line_item(losses, i));
     }
+}
+
+static void read_bias(reading *r, const json_node *line)
+{
+    run_history *run = r->run;
+    const json_node *lows = line_array(line, "low"), *highs = line_array(line, "high");
+    double step = line_number(line, "step"), lowest = NAN, highest = NAN;
+    if (!(step >= 0)) return;
+    for (size_t i = 0; i < line_count(lows) && i < line_count(highs); i++) {
+        double low = line_item(lows, i), high = line_item(highs, i);
+        series *s = layer_series(r, run->bias_layers, &run->n_bias_layers, i);
+        if (!s) break;
+        series_add(s, step, high - low);
+        lowest = fmin(lowest, low); /* not a NaN, if there is a number */
+        highest = fmax(highest, high);
+    }
+    series_add(&run->numbers[RUN_BIAS_LOW], step, lowest);
+    series_add(&run->numbers[RUN_BIAS_HIGH], step, highest);
 }
 
 /* Seconds become shares. */
@@ -223,9 +248,9 @@ static bool read_line(reading *r)
     static const struct {
         const char *type;
         void (*read)(reading *r, const json_node *line);
-    } types[] = {{"step", read_step}, {"load", read_load},      {"eval", read_eval},
-                 {"skip", read_skip}, {"sample", read_sample},  {"start", read_start},
-                 {"end", read_end},   {"routing", read_routing}};
+    } types[] = {{"bias", read_bias},   {"step", read_step}, {"load", read_load},
+                 {"eval", read_eval},   {"skip", read_skip}, {"sample", read_sample},
+                 {"start", read_start}, {"end", read_end},   {"routing", read_routing}};
     const json_node *line = r->lines.object;
     const char *type = line_text(line, "type");
     for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
@@ -287,7 +312,10 @@ void run_history_free(run_history *run)
     json_node_free(run->start);
     json_node_free(run->routing);
     for (int i = 0; i < RUN_NUMBERS; i++) series_free(&run->numbers[i]);
-    for (size_t i = 0; i < RUN_MAX_LAYERS; i++) series_free(&run->aux_layers[i]);
+    for (size_t i = 0; i < RUN_MAX_LAYERS; i++) {
+        series_free(&run->aux_layers[i]);
+        series_free(&run->bias_layers[i]);
+    }
     for (size_t i = 0; i < RUN_MAX_KINDS; i++) {
         free(run->kinds[i]);
         series_free(&run->kind_loss[i]);

@@ -21,6 +21,8 @@ typedef enum run_number {
     RUN_SENDING,
     RUN_WAITING,
     RUN_DEVICE_ROWS, /* of the load lines: rows of the busiest device over the mean */
+    RUN_BIAS_LOW,    /* of the bias lines: the lowest and the highest of all layers */
+    RUN_BIAS_HIGH,
     RUN_HELD_OUT,
     RUN_NUMBERS,
 } run_number;
@@ -37,8 +39,8 @@ typedef struct run_history {
     double seconds;               /* spent on steps */
     double best, best_step;       /* held-out loss; NAN if there is none */
     series numbers[RUN_NUMBERS];
-    series aux_layers[RUN_MAX_LAYERS];
-    size_t n_aux_layers;
+    series aux_layers[RUN_MAX_LAYERS], bias_layers[RUN_MAX_LAYERS]; /* bias: from low to high */
+    size_t n_aux_layers, n_bias_layers;
     load_history load;
 
     char *kinds[RUN_MAX_KINDS];

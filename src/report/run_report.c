@@ -198,22 +198,23 @@ static void put_single(FILE *html, const run_history *run, run_number number, co
     free(smooth);
 }
 
-static void put_layer_balance(FILE *html, const run_history *run)
+/* A card with a line for each MoE layer; `about` may be NULL. */
+static void put_layers(FILE *html, const run_history *run, const series *layers, size_t n,
+                       const char *title, const char *about, const char *y_name)
 {
     chart_line lines[RUN_MAX_LAYERS];
     char names[RUN_MAX_LAYERS][32], digits[DIGITS];
-    size_t n = run->n_aux_layers;
     for (size_t i = 0; i < n; i++) {
-        const series *s = &run->aux_layers[i];
+        const series *s = &layers[i];
         snprintf(names[i], sizeof names[i], "layer %s",
                  digits_group((double)run_history_layer(run, i), digits));
         lines[i] = (chart_line){names[i], page_depth(i, n), s->points, s->count, 0};
     }
-    chart c = make_chart(run, "Balance loss of each layer", "balance loss");
+    chart c = make_chart(run, title, y_name);
     c.lines = lines;
     c.n_lines = n;
     c.no_legend = n > MAX_LEGEND;
-    page_card_open(html, "Balance loss by layer", NULL);
+    page_card_open(html, title, about);
     if (c.no_legend) { /* a few of them show how the colours go */
         chart_line some[MAX_LEGEND];
         for (size_t i = 0; i < MAX_LEGEND; i++) some[i] = lines[i * (n - 1) / (MAX_LEGEND - 1)];
@@ -240,7 +241,28 @@ static void put_balance(FILE *html, const run_history *run)
     for (size_t i = 0; i < s->count; i++) used |= s->points[i].y != 0;
     if (!used) return;
     put_single(html, run, RUN_AUX_LOSS, "Balance loss", about, "balance loss", NAN);
-    if (run->n_aux_layers > 1) put_layer_balance(html, run);
+    if (run->n_aux_layers > 1)
+        put_layers(html, run, run->aux_layers, run->n_aux_layers, "Balance loss by layer", NULL,
+                   "balance loss");
+}
+
+/* Gates that balance by a bias: where the load has moved it. */
+static void put_bias(FILE *html, const run_history *run)
+{
+    const series *low = &run->numbers[RUN_BIAS_LOW], *high = &run->numbers[RUN_BIAS_HIGH];
+    if (low->count == 0) return;
+    const chart_line lines[] = {{"highest", "t0", high->points, high->count, 0},
+                                {"lowest", "t1", low->points, low->count, 0}};
+    chart c = make_chart(run, "Bias of the gates", "bias");
+    c.lines = lines;
+    c.n_lines = 2;
+    page_card_open(html, "Bias of the gates",
+                   "Goes up for experts that are chosen less than the mean, down for others; the"
+                   " highest and the lowest of all layers.");
+    chart_put(html, &c);
+    page_card_close(html);
+    put_layers(html, run, run->bias_layers, run->n_bias_layers, "Spread of the bias by layer",
+               "From the lowest to the highest bias of a layer’s experts.", "bias");
 }
 
 static void put_device_balance(FILE *html, const run_history *run)
@@ -290,6 +312,7 @@ static void put_charts(FILE *html, const run_history *run)
     put_single(html, run, RUN_GRAD_NORM, "Gradient norm", "Before it is clipped.", "norm", 0);
     put_single(html, run, RUN_LR, "Learning rate", "As the schedule has it.", "learning rate", 0);
     put_balance(html, run);
+    put_bias(html, run);
     put_device_balance(html, run);
     put_device_rows(html, run);
     put_single(html, run, RUN_IMBALANCE, "Worst imbalance",

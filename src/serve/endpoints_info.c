@@ -112,8 +112,11 @@ void endpoint_props(server *s, http_exchange *exchange)
         json_write_string(a.out, s->o.model_path);
         fprintf(a.out, ", \"version\": \"%s\", \"n_ctx\": %" PRId64 ", \"total_slots\": %" PRId64,
                 dsmoe_version(), view.n_ctx, view.n_slots);
-        fprintf(a.out, ", \"chat_template\": %s",
-                t && dsmoe_tokenizer_has_chat(t) ? "\"deepseek-chat\"" : "null");
+        fputs(", \"chat_template\": ", a.out);
+        if (s->served.converses)
+            json_write_string(a.out, dsmoe_chat_form_name(s->served.chat_form));
+        else
+            fputs("null", a.out);
         put_token(a.out, "bos_token", t, t ? dsmoe_tokenizer_bos(t) : -1);
         put_token(a.out, "eos_token", t, t ? dsmoe_tokenizer_eos(t) : -1);
         fputs(", \"default_generation_settings\": {", a.out);

@@ -15,6 +15,7 @@ enum {
     REQUEST_MAX_STOP = 256, /* bytes of one */
     REQUEST_MAX_MESSAGES = 4096,
     REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is no stream */
+    REQUEST_MAX_SCALE = 1000,       /* of an adapter, either way */
 };
 
 typedef enum request_kind {
@@ -27,9 +28,11 @@ typedef enum request_kind {
 /* What requests are read against. */
 typedef struct request_limits {
     const dsmoe_tokenizer *tokenizer; /* NULL: the model has none, and requests are made of ids */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
     int64_t vocab_size, n_ctx;        /* of the model, of a sequence */
     const char *model;                /* its name */
     dsmoe_sampler_options sampling;   /* where a request says nothing */
+    int n_adapters;
 } request_limits;
 
 typedef struct request_prompt {
@@ -57,6 +60,8 @@ typedef struct request {
     bool return_tokens; /* /completion: ids beside the text */
     bool routing;       /* each token with the experts that it met */
     bool base64;        /* embeddings: encoding_format */
+    bool has_scales;    /* else adapters have the server's */
+    double scales[DSMOE_ADAPTERS_MAX];
 } request;
 
 /* Why a request is refused: OpenAI's error object. */

@@ -41,7 +41,8 @@ static bool check_role(const request_reader *q, const char *place, const json_no
         return request_refuse(q->error, 501, name,
                               "%s is %s, which is not supported: the model calls no tools", name,
                               request_describe(node, value));
-    if (!strcmp(role->frame, "assistant") && dsmoe_tokenizer_eos(q->limits->tokenizer) < 0)
+    if (!strcmp(role->frame, "assistant") &&
+        dsmoe_chat_form_end(q->limits->tokenizer, q->limits->chat_form) < 0)
         return request_refuse(q->error, 501, name,
                               "%s is %s, but the tokenizer has no token to end an answer with",
                               name, request_describe(node, value));
@@ -171,8 +172,8 @@ static bool encode(request_reader *q, const json_node *list, dsmoe_message *mess
         text = put_content(text, request_member(message, "content"));
     }
     int32_t *ids;
-    dsmoe_status status =
-        dsmoe_chat_encode(q->limits->tokenizer, messages, count, true, &ids, &n_ids, NULL);
+    dsmoe_status status = dsmoe_chat_encode(q->limits->tokenizer, q->limits->chat_form, messages,
+                                            count, true, &ids, &n_ids, NULL);
     if (status != DSMOE_OK) return request_refuse_text(q, "messages", status);
     return request_keep_prompt(q, "messages", ids, n_ids, &q->r->prompts[0]);
 }

@@ -171,6 +171,7 @@ static bool read_encoding_format(request_reader *q)
 bool request_read_fields(request_reader *q)
 {
     if (!read_model(q)) return false;
+    if (!request_read_lora(q)) return false;
     if (q->r->kind == REQUEST_EMBEDDING) return read_encoding_format(q);
     return request_read_integer(q, "n", 1, REQUEST_MAX_CHOICES, &q->r->n) && read_max_tokens(q) &&
            read_sampling_numbers(q) && read_repeat_penalty(q) && read_sampling_counts(q) &&

@@ -43,10 +43,17 @@ bool request_read_number(const request_reader *q, const char *name, double min, 
 bool request_read_fields(request_reader *q); /* request_fields.c: numbers and flags */
 bool request_read_stops(request_reader *q);  /* request_lists.c */
 bool request_read_biases(request_reader *q); /* request_lists.c */
+bool request_read_lora(request_reader *q);   /* request_lora.c */
 bool request_check_refused(
     const request_reader *q);                  /* request_refused.c: what cannot be honoured */
 bool request_read_prompts(request_reader *q);  /* request_prompt.c: prompt and input */
 bool request_read_messages(request_reader *q); /* request_chat.c */
+
+/* ---- adapters: request_lora.c ---------------------------------------------------------------- */
+
+/* A list of ids and scales as a scale for each adapter, 0 for those that it does not name. */
+bool request_read_scales(const json_node *list, int n_adapters, double *scales,
+                         request_error *error);
 
 /* ---- prompts: request_prompt.c --------------------------------------------------------------- */
 

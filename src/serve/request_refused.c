@@ -164,7 +164,6 @@ static const refused_field of_answers[] = {
     {"n_keep", from_integer, "0 or more", "contexts are not shifted", 0},
     {"n_discard", from_integer, "0 or more", "contexts are not shifted", 0},
     {"response_fields", empty_list, list, "answers are sent whole", 0},
-    {"lora", empty_list, list, "there are no adapters", 0},
     {"id_slot", from_integer, "an integer, at least -1", "a request takes any slot that is free",
      -1},
     {0},

@@ -16,7 +16,7 @@ struct scheduler {
     scheduler_options o;
     dsmoe_engine *engine;
     text_setting setting;
-    int32_t eos[9];
+    int32_t eos[10];
     pthread_t thread;
 
     pthread_mutex_t lock;
@@ -28,6 +28,7 @@ struct scheduler {
     int n_watchers_arrived;
     int64_t n_jobs, n_waiting;
     int64_t n_free; /* places that nobody who waited could take */
+    double scales[DSMOE_ADAPTERS_MAX];
     bool closed, stopped;
     scheduler_slot *seen_slots;
     dsmoe_engine_info seen_engine;
@@ -202,12 +203,11 @@ static void begin_text(scheduler *s, text *t, text **slot, double now)
     bool first = true;
     for (size_t i = 0; i < t->job->n_texts; i++) first &= t->job->texts[i].begun_at == 0;
     t->begun_at = now;
-    if (first) {
-        pthread_mutex_lock(&s->lock);
-        s->n_waiting--;
-        pthread_mutex_unlock(&s->lock);
-        metrics_observe(&s->o.metrics->queue, now - t->queued_at);
-    }
+    pthread_mutex_lock(&s->lock);
+    s->n_waiting -= first;
+    memcpy(s->setting.scales, s->scales, sizeof s->scales);
+    pthread_mutex_unlock(&s->lock);
+    if (first) metrics_observe(&s->o.metrics->queue, now - t->queued_at);
     if (text_begin(t, &s->setting, &error)) {
         fail_job(t->job, &error);
         return;
@@ -419,6 +419,7 @@ static void list_eos(scheduler *s)
         s->eos[n++] = (int32_t)dsmoe_model_config(s->o.model)->eos_token_id;
         if (s->o.tokenizer) s->eos[n++] = dsmoe_tokenizer_eos(s->o.tokenizer);
     }
+    if (s->o.tokenizer) s->eos[n++] = dsmoe_chat_form_end(s->o.tokenizer, s->o.chat_form);
     s->setting.eos = s->eos;
     s->setting.n_eos = n;
 }
@@ -440,6 +441,8 @@ static dsmoe_status make_engine(scheduler *s, dsmoe_error *error)
                                 .n_ctx = s->seen_engine.n_ctx,
                                 .shape = routing_shape_of(config)};
     list_eos(s);
+    for (int i = 0; i < o.n_adapters; i++)
+        s->scales[i] = o.adapter_scales ? o.adapter_scales[i] : 1;
     s->n_slots = s->n_free = s->seen_engine.n_sequences;
     return DSMOE_OK;
 }
@@ -535,6 +538,20 @@ scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange)
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     return answer;
+}
+
+void scheduler_set_scales(scheduler *s, const double *scales)
+{
+    pthread_mutex_lock(&s->lock);
+    memcpy(s->scales, scales, sizeof s->scales);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void scheduler_scales(scheduler *s, double scales[DSMOE_ADAPTERS_MAX])
+{
+    pthread_mutex_lock(&s->lock);
+    memcpy(scales, s->scales, sizeof s->scales);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void scheduler_close(scheduler *s)

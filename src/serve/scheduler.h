@@ -14,6 +14,7 @@ typedef struct scheduler scheduler;
 typedef struct scheduler_options {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
     dsmoe_engine_options engine;      /* n_sequences texts at a time; stop is the scheduler's own */
     int64_t max_waiting;              /* requests that wait for a place */
     double max_seconds;               /* from a request to the end of its answer */
@@ -35,6 +36,10 @@ typedef enum scheduler_answer {
 scheduler_answer scheduler_submit(scheduler *s, job *j);
 /* Sends what the crowd does to this client until it leaves. If it is not taken it stays the caller's. */
 scheduler_answer scheduler_watch(scheduler *s, http_exchange *exchange);
+
+/* The scales of the engine's adapters for texts that begin from now on and whose requests ask for none. */
+void scheduler_set_scales(scheduler *s, const double *scales);
+void scheduler_scales(scheduler *s, double scales[DSMOE_ADAPTERS_MAX]);
 
 /* Takes no more jobs, and ends the streams of those who watch. */
 void scheduler_close(scheduler *s);

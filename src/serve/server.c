@@ -25,6 +25,8 @@ const endpoint endpoints[] = {
     {"GET", "/slots", endpoint_slots, true},
     {"GET", "/metrics", endpoint_metrics, true},
     {"GET", "/routing", endpoint_routing, true},
+    {"GET", "/lora-adapters", endpoint_lora, true},
+    {"POST", "/lora-adapters", endpoint_set_lora, true},
     {"POST", "/v1/chat/completions", endpoint_chat, true},
     {"POST", "/chat/completions", endpoint_chat, true},
     {"POST", "/v1/completions", endpoint_completions, true},
@@ -39,18 +41,41 @@ const endpoint endpoints[] = {
 const int n_endpoints = sizeof endpoints / sizeof *endpoints;
 _Static_assert(sizeof endpoints / sizeof *endpoints < METRICS_ENDPOINTS, "each is counted");
 
-/* The place of a path in the table; n_endpoints if it is not there. */
-static int find_endpoint(const char *path)
-{
-    int i = 0;
-    while (i < n_endpoints && strcmp(endpoints[i].path, path)) i++;
-    return i;
-}
-
 static bool is_method(const http_exchange *exchange, const char *method)
 {
     const char *is = http_method(exchange);
     return !strcmp(is, method) || (!strcmp(method, "GET") && !strcmp(is, "HEAD"));
+}
+
+/* The place of a path in the table, with the method if it is there with that; n_endpoints if it is not there. */
+static int find_endpoint(const http_exchange *exchange)
+{
+    int found = n_endpoints;
+    for (int i = n_endpoints - 1; i >= 0; i--) {
+        if (strcmp(endpoints[i].path, http_path(exchange))) continue;
+        if (found == n_endpoints || is_method(exchange, endpoints[i].method)) found = i;
+    }
+    return found;
+}
+
+/* Requests are counted by path: the first place that has it. */
+static int counted_endpoint(const http_exchange *exchange)
+{
+    int i = 0;
+    while (i < n_endpoints && strcmp(endpoints[i].path, http_path(exchange))) i++;
+    return i;
+}
+
+/* The methods of a path, as the header Allow lists them. */
+static const char *methods_of(const char *path)
+{
+    bool get = false, post = false;
+    for (int i = 0; i < n_endpoints; i++) {
+        if (strcmp(endpoints[i].path, path)) continue;
+        get |= !strcmp(endpoints[i].method, "GET");
+        post |= !strcmp(endpoints[i].method, "POST");
+    }
+    return get && post ? "GET, POST" : get ? "GET" : "POST";
 }
 
 static void refuse(http_exchange *exchange, int status, const char *format, const char *what)
@@ -125,14 +150,14 @@ static bool admit(void *context, http_exchange *exchange)
         answer_page(exchange, file);
         return true;
     }
-    int at = find_endpoint(path);
+    int at = find_endpoint(exchange);
     if (at == n_endpoints) {
         refuse(exchange, 404, "there is nothing at %.200s", path);
         return true;
     }
     if (!is_method(exchange, endpoints[at].method)) {
-        http_add_header(exchange, "Allow", endpoints[at].method);
-        refuse(exchange, 405, "use %s here", endpoints[at].method);
+        http_add_header(exchange, "Allow", methods_of(path));
+        refuse(exchange, 405, "use %s here", methods_of(path));
         return true;
     }
     if (endpoints[at].needs_model && !atomic_load(&s->ready)) {
@@ -145,7 +170,7 @@ static bool admit(void *context, http_exchange *exchange)
 static void handle(void *context, http_exchange *exchange)
 {
     server *s = context;
-    endpoints[find_endpoint(http_path(exchange))].answer(s, exchange);
+    endpoints[find_endpoint(exchange)].answer(s, exchange);
 }
 
 static char *error_body(int status, const char *message)
@@ -189,7 +214,7 @@ static void finished(void *context, http_exchange *exchange)
     server *s = context;
     http_summary summary = http_summarise(exchange);
     int status = summary.complete ? summary.status : 499; /* the client left */
-    metrics_count_request(&s->metrics, find_endpoint(http_path(exchange)), status);
+    metrics_count_request(&s->metrics, counted_endpoint(exchange), status);
     if (s->log) log_request(s, exchange, &summary);
 }
 
@@ -278,9 +303,14 @@ dsmoe_status server_start(const server_options *options, server **out, dsmoe_err
 
 dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error)
 {
+    dsmoe_engine_options engine = s->o.engine;
+    engine.adapters = model->adapters.adapters;
+    engine.adapter_scales = model->adapters.adapter_scales;
+    engine.n_adapters = model->adapters.n_adapters;
     const scheduler_options o = {.model = model->model,
                                  .tokenizer = model->tokenizer,
-                                 .engine = s->o.engine,
+                                 .chat_form = model->chat_form,
+                                 .engine = engine,
                                  .max_waiting = s->o.max_waiting,
                                  .max_seconds = s->o.max_seconds,
                                  .hang_seconds = s->o.hang_seconds,
@@ -289,10 +319,12 @@ dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error
     STATUS_TRY(scheduler_create(&o, &s->scheduler, error));
     s->served = *model;
     s->limits = (request_limits){.tokenizer = model->tokenizer,
+                                 .chat_form = model->chat_form,
                                  .vocab_size = dsmoe_model_config(model->model)->vocab_size,
                                  .n_ctx = scheduler_look(s->scheduler).n_ctx,
                                  .model = s->name,
-                                 .sampling = model->sampling};
+                                 .sampling = model->sampling,
+                                 .n_adapters = model->adapters.n_adapters};
     atomic_store(&s->ready, true);
     return DSMOE_OK;
 }

@@ -37,7 +37,10 @@ dsmoe_status server_start(const server_options *options, server **s, dsmoe_error
 typedef struct server_model {
     const dsmoe_model *model;
     const dsmoe_tokenizer *tokenizer; /* may be NULL */
+    const dsmoe_chat_form *chat_form; /* of conversations; NULL without a tokenizer */
+    bool converses;                   /* the page talks to the model instead of continuing texts */
     dsmoe_sampler_options sampling;   /* where a request says nothing */
+    dsmoe_engine_options adapters;    /* only its adapters and their scales count */
 } server_model;
 dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error);
 const char *server_url(const server *s);

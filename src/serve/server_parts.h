@@ -40,6 +40,7 @@ extern const int n_endpoints;
 
 endpoint_fn endpoint_health, endpoint_models, endpoint_props, endpoint_slots, endpoint_metrics,
     endpoint_tokenize, endpoint_detokenize, endpoint_apply_template, endpoint_chat,
-    endpoint_completions, endpoint_native, endpoint_embeddings, endpoint_routing;
+    endpoint_completions, endpoint_native, endpoint_embeddings, endpoint_routing, endpoint_lora,
+    endpoint_set_lora;
 
 #endif

@@ -39,10 +39,11 @@ static dsmoe_status make_sequence(text *t, const text_setting *setting, dsmoe_er
     const text *l = t->leader;
     if (l && l->sequence)
         return dsmoe_sequence_fork(l->sequence, (int64_t)p->n_ids - 1, &t->sequence, error);
-    if (t->job->request.cache_prompt && t->job->request.kind != REQUEST_EMBEDDING)
-        return dsmoe_sequence_begin(setting->engine, p->ids, (int64_t)p->n_ids, &t->sequence,
-                                    error);
-    return dsmoe_sequence_create(setting->engine, &t->sequence, error);
+    const request *r = &t->job->request;
+    bool from_pages = r->cache_prompt && r->kind != REQUEST_EMBEDDING;
+    return dsmoe_sequence_begin_adapted(setting->engine, p->ids, from_pages ? (int64_t)p->n_ids : 0,
+                                        r->has_scales ? r->scales : setting->scales, &t->sequence,
+                                        error);
 }
 
 static dsmoe_status make_embedding(text *t, dsmoe_error *error)

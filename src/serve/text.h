@@ -77,6 +77,7 @@ typedef struct text_setting {
     int64_t n_ctx;
     const int32_t *eos; /* tokens that end a text */
     int n_eos;
+    double scales[DSMOE_ADAPTERS_MAX]; /* of adapters, where a request says nothing */
     routing_shape shape;
 } text_setting;
 

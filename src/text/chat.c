@@ -1,104 +1,81 @@
-/* chat.c - a conversation as the DeepSeek chat models were trained on it:
- *
- *   BOS {system}\n\n User: {user}\n\n Assistant: {assistant} EOS User: …
- *
- * without the spaces between the parts. All that lies between two special tokens is encoded as one
- * text, since tokens may reach across the border of frame and content. What a content says is text
- * and nothing else, even if it spells a special token. */
+/* chat.c - the ids of a conversation. What lies between two special tokens is encoded as one text, since tokens may reach
+ * across the border of frame and content. What a content says is text and nothing else, even if it spells a special
+ * token. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/buffer.h"
+#include "text/chat_form.h"
 
-/* What stands around a content. */
-typedef struct chat_frame {
-    const char *role, *before, *after;
-    bool ends; /* with EOS */
-} chat_frame;
-
-static const chat_frame frames[] = {
-    {"system", "", "\n\n", false},
-    {"user", "User: ", "\n\n", false},
-    {"assistant", "Assistant: ", "", true},
-};
-enum { N_FRAMES = sizeof frames / sizeof *frames };
-
-static const char generation_prompt[] = "Assistant:";
-
-typedef struct chat {
+typedef struct encoding {
     const dsmoe_tokenizer *tokenizer;
-    byte_buffer text; /* since the last special token */
-    id_buffer ids;
-} chat;
+    byte_buffer text; /* since the last special token or border */
+    bool answer;      /* whose */
+    id_buffer *ids;
+    byte_buffer *answers; /* NULL: not asked for */
+} encoding;
 
-static dsmoe_status append_text(chat *c, const char *text, dsmoe_error *error)
+static dsmoe_status put_id(encoding *e, int32_t id, bool answer, dsmoe_error *error)
 {
-    return byte_buffer_append(&c->text, text, strlen(text), error);
+    const char flag = answer;
+    if (e->answers) STATUS_TRY(byte_buffer_append(e->answers, &flag, 1, error));
+    return id_buffer_append(e->ids, id, error);
 }
 
-static dsmoe_status flush_text(chat *c, dsmoe_error *error)
+static dsmoe_status flush_text(encoding *e, dsmoe_error *error)
 {
     int32_t *ids;
     size_t n_ids;
-    STATUS_TRY(dsmoe_tokenizer_encode(c->tokenizer, c->text.bytes, c->text.length, 0, &ids, &n_ids,
+    if (e->text.length == 0) return DSMOE_OK;
+    STATUS_TRY(dsmoe_tokenizer_encode(e->tokenizer, e->text.bytes, e->text.length, 0, &ids, &n_ids,
                                       error));
-    c->text.length = 0;
+    e->text.length = 0;
     dsmoe_status status = DSMOE_OK;
     for (size_t i = 0; i < n_ids && status == DSMOE_OK; i++)
-        status = id_buffer_append(&c->ids, ids[i], error);
+        status = put_id(e, ids[i], e->answer, error);
     free(ids);
     return status;
 }
 
-static dsmoe_status append_message(chat *c, const dsmoe_message *message, size_t number,
-                                   dsmoe_error *error)
+static dsmoe_status encode_piece(encoding *e, const chat_piece *piece, dsmoe_error *error)
 {
-    if (!message->role || !message->content)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "message %zu has no %s", number,
-                           message->role ? "content" : "role");
-    const chat_frame *frame = frames;
-    while (frame < frames + N_FRAMES && strcmp(frame->role, message->role)) frame++;
-    if (frame == frames + N_FRAMES)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "message %zu: role \"%.64s\" is none of system, user and assistant",
-                           number, message->role);
-    STATUS_TRY(append_text(c, frame->before, error));
-    STATUS_TRY(append_text(c, message->content, error));
-    STATUS_TRY(append_text(c, frame->after, error));
-    if (!frame->ends) return DSMOE_OK;
-    int32_t eos = dsmoe_tokenizer_eos(c->tokenizer);
-    if (eos < 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "message %zu: the tokenizer has no EOS to end an answer with", number);
-    STATUS_TRY(flush_text(c, error));
-    return id_buffer_append(&c->ids, eos, error);
+    bool is_border = e->answers && piece->answer != e->answer;
+    if (!piece->text || is_border) STATUS_TRY(flush_text(e, error));
+    e->answer = piece->answer;
+    if (!piece->text) return put_id(e, piece->id, piece->answer, error);
+    return byte_buffer_append(&e->text, piece->text, piece->length, error);
 }
 
-static dsmoe_status encode_chat(chat *c, const dsmoe_message *messages, size_t n_messages,
-                                bool add_generation_prompt, dsmoe_error *error)
+dsmoe_status chat_pieces_encode(const dsmoe_tokenizer *tokenizer, const chat_pieces *pieces,
+                                id_buffer *ids, byte_buffer *answers, dsmoe_error *error)
 {
-    int32_t bos = dsmoe_tokenizer_bos(c->tokenizer);
-    STATUS_TRY(id_buffer_reserve(&c->ids, 1, error));
-    if (bos >= 0) STATUS_TRY(id_buffer_append(&c->ids, bos, error));
-    for (size_t i = 0; i < n_messages; i++) STATUS_TRY(append_message(c, &messages[i], i, error));
-    if (add_generation_prompt) STATUS_TRY(append_text(c, generation_prompt, error));
-    return flush_text(c, error);
+    encoding e = {.tokenizer = tokenizer, .ids = ids, .answers = answers};
+    dsmoe_status status = DSMOE_OK;
+    for (size_t i = 0; i < pieces->count && status == DSMOE_OK; i++)
+        status = encode_piece(&e, &pieces->at[i], error);
+    if (status == DSMOE_OK) status = flush_text(&e, error);
+    byte_buffer_free(&e.text);
+    return status;
 }
 
-dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer, const dsmoe_message *messages,
-                               size_t n_messages, bool add_generation_prompt, int32_t **ids,
-                               size_t *n_ids, dsmoe_error *error)
+dsmoe_status dsmoe_chat_encode(const dsmoe_tokenizer *tokenizer, const dsmoe_chat_form *form,
+                               const dsmoe_message *messages, size_t n_messages,
+                               bool add_generation_prompt, int32_t **ids, size_t *n_ids,
+                               dsmoe_error *error)
 {
     *ids = NULL;
     *n_ids = 0;
-    chat c = {.tokenizer = tokenizer};
-    dsmoe_status status = encode_chat(&c, messages, n_messages, add_generation_prompt, error);
-    byte_buffer_free(&c.text);
+    chat_pieces pieces;
+    id_buffer encoded = {0};
+    dsmoe_status status = chat_form_pieces(tokenizer, form, messages, n_messages,
+                                           add_generation_prompt, &pieces, error);
+    if (status == DSMOE_OK) status = id_buffer_reserve(&encoded, 1, error);
+    if (status == DSMOE_OK) status = chat_pieces_encode(tokenizer, &pieces, &encoded, NULL, error);
+    chat_pieces_free(&pieces);
     if (status != DSMOE_OK) {
-        id_buffer_free(&c.ids);
+        id_buffer_free(&encoded);
         return status;
     }
-    *ids = c.ids.ids;
-    *n_ids = c.ids.count;
+    *ids = encoded.ids;
+    *n_ids = encoded.count;
     return DSMOE_OK;
 }

@@ -14,7 +14,7 @@
 #define GGUF_KEY_ADD_EOS "tokenizer.ggml.add_eos_token"
 #define GGUF_KEY_TEMPLATE "tokenizer.chat_template"
 #define GGUF_KEY_JSON "tokenizer.huggingface.json" /* a tokenizer.json, which then counts */
-#define GGUF_KEY_CONFIG "dsmoe.tokenizer_config" /* the same of tokenizer_config.json; "": none */
+#define GGUF_KEY_CONFIG "dsmoe.tokenizer_config"   /* the same of tokenizer_config.json; "": none */
 
 typedef enum gguf_token_type {
     GGUF_TOKEN_NORMAL = 1,

@@ -1,7 +1,20 @@
-/* gguf_pre_tokenizer.c - the cuts of the released tokenizer, which a GGUF file only names: line
- * ends; letters of scripts with case, and punctuation, each with the space before it; spaces at the
- * end of a text; East Asian letters; each digit by itself. */
+/* gguf_pre_tokenizer.c - the cuts of public tokenizers, which a GGUF file only names. */
 #include "text/gguf_pre_tokenizer.h"
+
+#define SPLIT(regex)                                                                               \
+    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex                                      \
+    "\"}, \"behavior\": \"Isolated\", \"invert\": false}, "
+#define DIGITS "{\"type\": \"Digits\", \"individual_digits\": true}, "
+/* A sequence of cuts, up to the bytes. */
+#define CUTS(cuts)                                                                                 \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [" cuts                                           \
+    "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true,"               \
+    " \"use_regex\": false}]}"
+
+#define EAST_ASIAN "\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff"
+
+/* ---- deepseek-llm: line ends; letters of scripts with case, and punctuation, each with the space before it; spaces at the
+ * end of a text; East Asian letters; each digit by itself ---- */
 
 #define LETTERS                                                                                    \
     "A-Za-z\\u00b5\\u00c0-\\u00d6\\u00d8-\\u00f6\\u00f8-\\u01ba\\u01bc-\\u01bf\\u01c4-"            \
@@ -20,15 +33,44 @@
     "\\ud801\\udcd8-\\ud801\\udcfb\\ud803\\udc80-\\ud803\\udcb2\\ud803\\udcc0-"                    \
     "\\ud803\\udcf2\\ud806\\udca0-\\ud806\\udcdf\\ud83a\\udd00-\\ud83a\\udd43"
 #define PUNCTUATION "!-/:-~\\uff01-\\uff0f\\uff1a-\\uff5e\\u2018-\\u201f\\u3000-\\u3002"
-#define EAST_ASIAN "\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff"
+#define DEEPSEEK_LLM                                                                               \
+    SPLIT("[\\r\\n]")                                                                              \
+    SPLIT("\\\\s?[" LETTERS "]+")                                                                  \
+    SPLIT("\\\\s?[" PUNCTUATION "]+") SPLIT("\\\\s+$") SPLIT("[" EAST_ASIAN "]+") DIGITS
 
-#define SPLIT(regex)                                                                               \
-    "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex                                      \
-    "\"}, \"behavior\": \"Isolated\", \"invert\": false}, "
+/* ---- deepseek-coder: the same with all letters and all punctuation, and no spaces at the end ---- */
 
-const char gguf_pre_tokenizer_json[] =
-    "{\"type\": \"Sequence\", \"pretokenizers\": [" SPLIT("[\\r\\n]") SPLIT("\\\\s?[" LETTERS "]+")
-        SPLIT("\\\\s?[" PUNCTUATION "]+") SPLIT("\\\\s+$")
-            SPLIT("[" EAST_ASIAN "]+") "{\"type\": \"Digits\", \"individual_digits\": true}, "
-                                       "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-                                       "\"trim_offsets\": true, \"use_regex\": false}]}";
+#define DEEPSEEK_CODER                                                                             \
+    SPLIT("[\\r\\n]")                                                                              \
+    SPLIT("\\\\s?\\\\p{L}+") SPLIT("\\\\s?\\\\p{P}+") SPLIT("[" EAST_ASIAN "]+") DIGITS
+
+/* ---- deepseek-v3: up to three digits; Chinese and Japanese; then a sign before Latin letters, words with what stands
+ * before them, signs, line ends and blanks ---- */
+
+#define DEEPSEEK_V3                                                                                \
+    SPLIT("\\\\p{N}{1,3}")                                                                         \
+    SPLIT("[\\u4e00-\\u9fa5\\u3040-\\u309f\\u30a0-\\u30ff]+")                                      \
+    SPLIT("[!\\\"#$%&'()*+,\\\\-./:;<=>?@\\\\[\\\\\\\\\\\\]^_`{|}~][A-Za-z]+|"                     \
+          "[^\\r\\n\\\\p{L}\\\\p{P}\\\\p{S}]?[\\\\p{L}\\\\p{M}]+| ?[\\\\p{P}\\\\p{S}]+[\\r\\n]*|"  \
+          "\\\\s*[\\r\\n]+|\\\\s+(?!\\\\S)|\\\\s+")
+
+/* ---- kimi-k2, which is Moonlight's: Han; words, of capitals first or of small letters, with what stands before them and an
+ * English ending; up to three digits; signs, line ends and blanks ---- */
+
+#define NOT_HAN(classes) "(?:(?!\\\\p{Han})[" classes "])"
+#define UPPER NOT_HAN("\\\\p{Lu}\\\\p{Lt}\\\\p{Lm}\\\\p{Lo}\\\\p{M}")
+#define LOWER NOT_HAN("\\\\p{Ll}\\\\p{Lm}\\\\p{Lo}\\\\p{M}")
+#define BEFORE "[^\\r\\n\\\\p{L}\\\\p{N}]?"
+#define ENDING "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define KIMI_K2                                                                                    \
+    SPLIT("\\\\p{Han}+|" BEFORE UPPER "*" LOWER "+" ENDING "|" BEFORE UPPER "+" LOWER "*" ENDING   \
+          "|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\r\\n]*|\\\\s*[\\r\\n]+|"                   \
+          "\\\\s+(?!\\\\S)|\\\\s+")
+
+const gguf_pre_tokenizer gguf_pre_tokenizers[] = {
+    {"deepseek-llm", CUTS(DEEPSEEK_LLM)},
+    {"deepseek-coder", CUTS(DEEPSEEK_CODER)},
+    {"deepseek-v3", CUTS(DEEPSEEK_V3)},
+    {"kimi-k2", CUTS(KIMI_K2)},
+};
+const size_t n_gguf_pre_tokenizers = sizeof gguf_pre_tokenizers / sizeof *gguf_pre_tokenizers;

@@ -1,10 +1,17 @@
-/* gguf_pre_tokenizer.h - what the name of a pre-tokenizer in a GGUF file stands for. */
+/* gguf_pre_tokenizer.h - what the names of pre-tokenizers in GGUF files (tokenizer.ggml.pre) stand for. */
 #ifndef DSMOE_TEXT_GGUF_PRE_TOKENIZER_H
 #define DSMOE_TEXT_GGUF_PRE_TOKENIZER_H
 
-#define GGUF_PRE_TOKENIZER_NAME "deepseek-llm"
+#include <stddef.h>
 
-/* The `pre_tokenizer` in the tokenizer.json of the released models. */
-extern const char gguf_pre_tokenizer_json[];
+typedef struct gguf_pre_tokenizer {
+    const char *name;
+    const char
+        *json; /* the `pre_tokenizer` in the tokenizer.json of the models that it comes from */
+} gguf_pre_tokenizer;
+
+/* The first is that of the released 16B models, and of files that name none. */
+extern const gguf_pre_tokenizer gguf_pre_tokenizers[];
+extern const size_t n_gguf_pre_tokenizers;
 
 #endif

@@ -25,6 +25,7 @@ typedef struct metadata {
     gguf_string json;   /* a whole tokenizer.json; bytes are NULL if there is none */
     gguf_string config; /* the same of tokenizer_config.json; empty: there is none */
     gguf_string chat_template;
+    const gguf_pre_tokenizer *pre; /* NULL where there is a whole tokenizer.json */
 } metadata;
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -38,9 +39,10 @@ bool gguf_tokenizer_present(const gguf *file)
 }
 
 /* How texts are cut has to be known: files that name no way are older than the names, and their
- * models were trained with the one there is. */
-static dsmoe_status check_kind(const gguf *file, dsmoe_error *error)
+ * models were trained with the first. */
+static dsmoe_status read_kind(metadata *m, dsmoe_error *error)
 {
+    const gguf *file = m->file;
     gguf_string model, pre = {"default", 7};
     bool found;
     STATUS_TRY(gguf_get_string(file, GGUF_KEY_MODEL, &model, NULL, error));
@@ -49,13 +51,16 @@ static dsmoe_status check_kind(const gguf *file, dsmoe_error *error)
                            "%s: " GGUF_KEY_MODEL " \"%.*s\" is not supported, only \"gpt2\"",
                            gguf_path(file), gguf_shown(model), model.bytes);
     STATUS_TRY(gguf_get_string(file, GGUF_KEY_PRE, &pre, &found, error));
-    if (gguf_string_is(pre, GGUF_PRE_TOKENIZER_NAME) || gguf_string_is(pre, "default"))
-        return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: " GGUF_KEY_PRE
-                       " \"%.*s\" is not supported, only \"" GGUF_PRE_TOKENIZER_NAME
-                       "\" (and \"default\", which is taken for it)",
-                       gguf_path(file), gguf_shown(pre), pre.bytes);
+    m->pre = gguf_string_is(pre, "default") ? gguf_pre_tokenizers : NULL;
+    for (size_t i = 0; i < n_gguf_pre_tokenizers && !m->pre; i++)
+        if (gguf_string_is(pre, gguf_pre_tokenizers[i].name)) m->pre = &gguf_pre_tokenizers[i];
+    if (m->pre) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_FORMAT,
+        "%s: " GGUF_KEY_PRE
+        " \"%.*s\" is not supported, only \"deepseek-llm\" (and \"default\", which is"
+        " taken for it), \"deepseek-coder\", \"deepseek-v3\" and \"kimi-k2\"",
+        gguf_path(file), gguf_shown(pre), pre.bytes);
 }
 
 static dsmoe_status read_id(const metadata *m, const char *key, int64_t *id, dsmoe_error *error)
@@ -103,7 +108,7 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
                            " is missing or \"none\")",
                            gguf_path(m->file));
     STATUS_TRY(gguf_get_string(m->file, GGUF_KEY_JSON, &m->json, &found, error));
-    if (!found) STATUS_TRY(check_kind(m->file, error));
+    if (!found) STATUS_TRY(read_kind(m, error));
     STATUS_TRY(gguf_get_string(m->file, GGUF_KEY_CONFIG, &m->config, &found, error));
     STATUS_TRY(read_arrays(m, error));
     STATUS_TRY(read_id(m, GGUF_KEY_BOS, &m->bos, error));
@@ -215,7 +220,7 @@ static dsmoe_status put_json(FILE *text, const metadata *m, dsmoe_error *error)
     fprintf(text,
             "\n  ],\n  " GGUF_FRAME_NORMALIZER ",\n  \"pre_tokenizer\": %s,\n  " GGUF_FRAME_ENDS
             ",\n  \"model\": {\n    " GGUF_FRAME_MODEL ",\n    \"vocab\": {",
-            gguf_pre_tokenizer_json);
+            m->pre->json);
     put_vocab(text, m);
     fputs("\n    },\n    \"merges\": [", text);
     STATUS_TRY(put_merges(text, m, error));

@@ -26,6 +26,7 @@ typedef struct writing {
     gguf_string *merges; /* [n_merges] */
     char *joined;        /* merges that are pairs in the text */
     size_t n_merges;
+    const gguf_pre_tokenizer *pre; /* the one with the same cuts; NULL: none */
 } writing;
 
 /* ---- can the keys say it all? -------------------------------------------------------------- */
@@ -106,9 +107,7 @@ static bool is_expressible(const writing *w, const json_node *frame)
     static const char *const model_lists[] = {"vocab", "merges", NULL};
     const json_node *model = json_node_member(w->root, "model");
     const json_node *added = field_node(w->root, "added_tokens");
-    const json_node *cuts = field_node(w->root, "pre_tokenizer");
-    return cuts && json_node_same(cuts, json_node_member(frame, "cuts")) && added &&
-           fits_frame(w->root, json_node_member(frame, "root"), lists) &&
+    return w->pre && added && fits_frame(w->root, json_node_member(frame, "root"), lists) &&
            fits_frame(model, json_node_member(frame, "model"), model_lists) &&
            joined_size(json_node_member(model, "merges")) ==
                0 && /* pairs would come back as strings */
@@ -117,15 +116,27 @@ static bool is_expressible(const writing *w, const json_node *frame)
            is_special_or_none(w, dsmoe_tokenizer_eos(w->tokenizer));
 }
 
+/* The name under which others know how this tokenizer cuts texts. */
+static dsmoe_status find_pre_tokenizer(writing *w, dsmoe_error *error)
+{
+    const json_node *cuts = field_node(w->root, "pre_tokenizer");
+    for (size_t i = 0; cuts && i < n_gguf_pre_tokenizers && !w->pre; i++) {
+        const gguf_pre_tokenizer *pre = &gguf_pre_tokenizers[i];
+        json_node *known;
+        STATUS_TRY(json_node_parse(pre->json, strlen(pre->json), pre->name, &known, error));
+        if (json_node_same(cuts, known)) w->pre = pre;
+        json_node_free(known);
+    }
+    return DSMOE_OK;
+}
+
 static dsmoe_status check_expressible(const writing *w, bool *expressible, dsmoe_error *error)
 {
     char *text;
     json_node *frame;
     if (asprintf(&text,
                  "{\"root\": {" GGUF_FRAME_HEAD "," GGUF_FRAME_NORMALIZER "," GGUF_FRAME_ENDS
-                 "}, \"model\": {" GGUF_FRAME_MODEL "}, \"added\": {" GGUF_FRAME_ADDED
-                 "}, \"cuts\": %s}",
-                 gguf_pre_tokenizer_json) < 0)
+                 "}, \"model\": {" GGUF_FRAME_MODEL "}, \"added\": {" GGUF_FRAME_ADDED "}}") < 0)
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", w->path);
     dsmoe_status status = json_node_parse(text, strlen(text), w->path, &frame, error);
     free(text);
@@ -241,7 +252,7 @@ static void write_texts_as_they_are(gguf_string json, gguf_string config, gguf_w
 static void write_keys(const writing *w, gguf_writer *writer)
 {
     write_string(writer, GGUF_KEY_MODEL, "gpt2");
-    write_string(writer, GGUF_KEY_PRE, GGUF_PRE_TOKENIZER_NAME);
+    write_string(writer, GGUF_KEY_PRE, (w->pre ? w->pre : gguf_pre_tokenizers)->name);
     gguf_writer_strings(writer, GGUF_KEY_TOKENS, w->tokens, w->n_tokens);
     gguf_writer_i32_array(writer, GGUF_KEY_TYPES, w->types, w->n_tokens);
     gguf_writer_strings(writer, GGUF_KEY_MERGES, w->merges, w->n_merges);
@@ -268,6 +279,7 @@ static dsmoe_status write_texts(writing *w, const tokenizer_files *files, gguf_w
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %" PRId64 " tokens, but the model has a vocab_size of %zu", w->path,
                            dsmoe_tokenizer_size(w->tokenizer), w->n_tokens);
+    STATUS_TRY(find_pre_tokenizer(w, error));
     STATUS_TRY(check_expressible(w, &expressible, error));
     STATUS_TRY(make_arrays(w, error));
     write_keys(w, writer);

@@ -75,6 +75,18 @@ static dsmoe_status translate_code(translator *t)
     return put(t, "}");
 }
 
+/* PCRE2 takes the name of a script for all characters that are used with it as well, such as 。 with Han; the others take it
+ * for the script alone. */
+static bool is_script(const char *name, size_t length)
+{
+    static const char *const scripts[] = {"Han",    "Hiragana", "Katakana", "Hangul",
+                                          "Latin",  "Greek",    "Cyrillic", "Arabic",
+                                          "Hebrew", "Thai",     "Bopomofo", "Devanagari"};
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
+        if (strlen(scripts[i]) == length && !memcmp(scripts[i], name, length)) return true;
+    return false;
+}
+
 /* \p{Name} and \P{Name}. */
 static dsmoe_status translate_property(translator *t)
 {
@@ -83,6 +95,9 @@ static dsmoe_status translate_property(translator *t)
     for (const char *c = t->at + 3; c < close; c++)
         if (!is_letter(*c) && !is_digit(*c) && !one_of(*c, "_ -^&="))
             return refuse(t, "such a name in \\p{…}");
+    bool script = is_script(t->at + 3, (size_t)(close - t->at) - 3);
+    STATUS_TRY(copy(t, 3));
+    if (script) STATUS_TRY(put(t, "sc:"));
     return copy(t, (size_t)(close + 1 - t->at));
 }
 

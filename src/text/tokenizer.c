@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/chat_form.h"
 #include "text/fields.h"
 #include "text/tokenizer_files.h"
 
@@ -82,6 +83,31 @@ static dsmoe_status read_config(dsmoe_tokenizer *t, const json_node *config, dsm
     return DSMOE_OK;
 }
 
+/* Of several templates with names, the one for conversations without tools; NULL: there is none. */
+static const json_node *default_template(const json_node *list)
+{
+    for (size_t i = 0; i < json_node_count(list); i++) {
+        const json_node *item = json_node_item(list, i);
+        bool is_object = json_node_kind(item) == JSON_KIND_OBJECT;
+        const json_node *name = is_object ? field_node(item, "name") : NULL;
+        if (name && json_node_kind(name) == JSON_KIND_STRING &&
+            !strcmp(json_node_string(name, NULL), "default"))
+            return field_node(item, "template");
+    }
+    return NULL;
+}
+
+static dsmoe_status read_template(dsmoe_tokenizer *t, const json_node *config, dsmoe_error *error)
+{
+    const json_node *node = field_node(config, "chat_template");
+    t->has_chat = node != NULL;
+    if (node && json_node_kind(node) == JSON_KIND_ARRAY) node = default_template(node);
+    if (!node || json_node_kind(node) != JSON_KIND_STRING) return DSMOE_OK;
+    size_t length;
+    const char *text = json_node_string(node, &length);
+    return chat_form_recognise(text, length, &t->chat_form, error);
+}
+
 /* After the tokens: who says that BOS comes first. */
 static dsmoe_status read_adds_bos(dsmoe_tokenizer *t, const json_node *post,
                                   const json_node *config, dsmoe_error *error)
@@ -125,7 +151,7 @@ static dsmoe_status assemble(dsmoe_tokenizer *t, const json_node *root, const js
     dsmoe_status status = read_root(t, root, &reason);
     if (status != DSMOE_OK) return status_fail(error, status, "%s: %s", t->source, reason.message);
     if (config) status = read_config(t, config, &reason);
-    t->has_chat = status == DSMOE_OK && config && field_node(config, "chat_template");
+    if (status == DSMOE_OK && config) status = read_template(t, config, &reason);
     if (status == DSMOE_OK)
         status = read_adds_bos(t, field_node(root, "post_processor"), config, &reason);
     if (status != DSMOE_OK)

@@ -15,7 +15,8 @@ struct dsmoe_tokenizer {
     pre_tokenizer pre_tokenizer;
     int32_t bos, eos; /* -1: none */
     bool adds_bos;
-    bool has_chat; /* the config has a template of conversations */
+    bool has_chat;                    /* the config has a template of conversations */
+    const dsmoe_chat_form *chat_form; /* that it is; NULL: none that is known */
 };
 
 /* One of the two files, as bytes. */

@@ -51,12 +51,28 @@ static dsmoe_status open_gguf(tokenizer_files *files, const char *path, dsmoe_er
     return DSMOE_OK;
 }
 
+/* Moonlight's folders have a tokenizer of another kind. */
+static dsmoe_status check_other_kind(const char *path, dsmoe_error *error)
+{
+    struct stat info;
+    char *name = mapped_file_path(path, "tiktoken.model");
+    if (!name) return out_of_memory(path, error);
+    bool is_there = stat(name, &info) == 0;
+    free(name);
+    if (!is_there) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO,
+                       "%s: the tokenizer is a tiktoken.model, which is not supported: the folder"
+                       " needs a tokenizer.json, or use a .gguf file of the model",
+                       path);
+}
+
 static dsmoe_status open_folder(tokenizer_files *files, const char *path, dsmoe_error *error)
 {
     struct stat info;
     files->names[0] = mapped_file_path(path, json_name);
     files->names[1] = mapped_file_path(path, config_name);
     if (!files->names[0] || !files->names[1]) return out_of_memory(path, error);
+    if (stat(files->names[0], &info) != 0) STATUS_TRY(check_other_kind(path, error));
     STATUS_TRY(read_text(files->names[0], TOKENIZER_MAX_SIZE, &files->file, &files->text, error));
     if (stat(files->names[1], &info) != 0) return DSMOE_OK;
     return read_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error);

@@ -119,13 +119,22 @@ static size_t slice_length(const counter *c, const char *text, size_t length)
     return whole_characters(text, length, c->slice_size);
 }
 
+static dsmoe_status add_text(counter *c, const char *text, size_t length, dsmoe_error *error)
+{
+    for (size_t at = 0, n; at < length; at += n) {
+        n = slice_length(c, text + at, length - at);
+        STATUS_TRY(add_slice(c, text + at, n, error));
+    }
+    return DSMOE_OK;
+}
+
 static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
 {
-    counter *c = context;
-    if (!d->text) return DSMOE_OK; /* tokens of another tokenizer */
-    for (size_t at = 0, n; at < d->length; at += n) {
-        n = slice_length(c, d->text + at, d->length - at);
-        STATUS_TRY(add_slice(c, d->text + at, n, error));
+    if (d->text) return add_text(context, d->text, d->length, error);
+    if (!d->conversation) return DSMOE_OK; /* tokens of another tokenizer */
+    for (size_t i = 0; i < d->conversation->n_messages; i++) {
+        const dialogue_message *m = &d->conversation->messages[i];
+        STATUS_TRY(add_text(context, m->text, m->length, error));
     }
     return DSMOE_OK;
 }

@@ -74,6 +74,7 @@ static dsmoe_status share_norms(const adamw_job *j, dsmoe_error *error)
         of->bytes = (char *)of->bytes + sizeof(double);
     }
     double waited = clock_seconds() - start;
+    timed_peers_take(&t->timed); /* is in it */
     t->times.waiting += waited;
     t->times.optimizer -= waited;
     return DSMOE_OK;
@@ -126,7 +127,7 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
 {
     arena a = arena_over(workspace);
     adamw_job job = {.trainer = t, .space = space_place(&a, t)};
-    double sum, start = clock_seconds();
+    double sum, start = trainer_start_lap(t);
     STATUS_TRY(square_norm(&job, &sum, error));
     double norm = sqrt(sum) / (double)t->n_batches;
     *update = (dsmoe_update){norm, !isfinite(norm)};
@@ -136,8 +137,6 @@ dsmoe_status adamw_update(dsmoe_trainer *t, double lr, void *workspace, dsmoe_up
     }
     prepare_step(&job, lr, norm);
     threads_for(t->options.n_threads, t->shares.n_chunks, step_task, &job);
-    double sent = timed_peers_take(&t->timed);
-    t->times.optimizer += clock_seconds() - start - sent;
-    t->times.sending += sent;
+    t->times.optimizer += clock_seconds() - start;
     return DSMOE_OK;
 }

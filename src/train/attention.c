@@ -1,11 +1,11 @@
-/* attention.c - causal attention of whole sequences:
+/* attention.c - causal attention of whole conversations:
  *
- *   p = softmax(q·kᵀ), each query seeing the keys up to its own;  heads = p·v;  y = o_proj(heads)
+ *   p = softmax(q·kᵀ), each query seeing the keys of its conversation up to its own;  heads = p·v;  y = o_proj(heads)
  *   dv = pᵀ·do;  dp = do·vᵀ;  ds = p·(dp - Σ do·o);  dq = ds·k;  dk = dsᵀ·q
  *
  * Queries go in blocks of QUERIES, for which p exists for a moment only: forward does not keep it,
- * backward makes it again. A block looks at the keys up to its last query, the rest being zeros, so
- * half of the square is never computed. */
+ * backward makes it again. A block looks at the keys from the first one that its first query sees up to its
+ * last query, the rest being zeros, so half of the square is never computed. */
 #include "train/attention.h"
 
 #include <math.h>
@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/linear.h"
 #include "model/rope.h"
+#include "moe/ints.h"
 #include "train/latent_attention.h"
 #include "train/linear_backward.h"
 
@@ -27,6 +28,7 @@ typedef struct attention_space {
     float *p, *ds;     /* [n_threads, QUERIES, sequence_length] */
     attention_saved d; /* gradients */
     latent_space latent;
+    float *t; /* of low-rank additions */
 } attention_space;
 
 /* Numbers of a token's queries, keys, values, and of what its heads give. */
@@ -88,7 +90,10 @@ static attention_space space_place(arena *a, const attention_batch *b)
     int64_t block = b->n_threads * QUERIES * b->sequence_length;
     attention_space s = {
         .d = attention_saved_place(a, b),
-        .threads = scratch_place(a, b->kernels, longest(b->config), 0, b->n_threads),
+        .threads =
+            scratch_place(a, b->kernels, longest(b->config),
+                          ints_size(b->x_forms, count_tokens(b), longest(b->config)), b->n_threads),
+        .t = arena_take(a, linear_backward_floats(b->low_rank, count_tokens(b)), sizeof(float)),
         .p = arena_take(a, block, sizeof(float)),
         .ds = arena_take(a, block, sizeof(float)),
     };
@@ -116,6 +121,7 @@ typedef struct attention_job {
     int64_t n_blocks; /* of queries in a sequence */
     float *q, *k;     /* what turn_task turns, */
     const float *sin; /* and which way */
+    adapter_ranges ranges;
 } attention_job;
 
 static attention_job make_job(const attention_batch *b, attention_saved saved, void *workspace)
@@ -135,20 +141,28 @@ static attention_job make_job(const attention_batch *b, attention_saved saved, v
                            .n_blocks = moe_parts(b->sequence_length, QUERIES)};
 }
 
+/* From now on products of the job meet the adapter that is trained. */
+static void adapt(attention_job *j)
+{
+    const attention_batch *b = j->batch;
+    if (!b->low_rank) return;
+    j->ranges = low_rank_ranges(b->low_rank, j->space.t);
+    scratch_adapt(j->space.threads, b->n_threads, &j->ranges);
+}
+
 /* One token: its queries are turned and scaled, its keys turned; or back, for their gradients. */
 static void turn_task(void *context, int64_t token, int thread)
 {
     (void)thread;
     const attention_job *j = context;
     const dsmoe_config *c = j->batch->config;
-    int64_t dim = j->key_dim, half = dim / 2, place = token % j->batch->sequence_length;
+    int64_t dim = j->key_dim, half = dim / 2, place = attention_position(j->batch, token);
     const float *cosines = j->batch->cos + place * half, *sines = j->sin + place * half;
     float *q = j->q + token * j->q_row, *k = j->k + token * j->k_row;
-    for (int64_t h = 0; h < c->num_attention_heads; h++)
-        rope_turn(dim, cosines, sines, q + h * dim);
+    rope_turn_fn *rope = j->batch->rope_pairs ? rope_turn_pairs : rope_turn;
+    for (int64_t h = 0; h < c->num_attention_heads; h++) rope(dim, cosines, sines, q + h * dim);
     j->batch->kernels->scale(j->q_row, 1.0f / sqrtf((float)dim), q);
-    for (int64_t h = 0; h < c->num_key_value_heads; h++)
-        rope_turn(dim, cosines, sines, k + h * dim);
+    for (int64_t h = 0; h < c->num_key_value_heads; h++) rope(dim, cosines, sines, k + h * dim);
 }
 
 static void turn(attention_job *j, float *q, float *k, const float *sin)
@@ -161,42 +175,67 @@ static void turn(attention_job *j, float *q, float *k, const float *sin)
 
 /* ---- one block of queries -------------------------------------------------------------------- */
 
-/* Queries [first, end) of a head in a sequence, with the keys [0, end). Where its first query and the sequence's
- * first key lie, in what is kept and in its gradient. */
+/* Queries [first, end) of a head in a sequence, which begins with token `row`, and the n_keys keys up to `end`
+ * that they may see. Where its first query and its first key lie, in what is kept and in its gradient. */
 typedef struct query_block {
-    int64_t first, end;
+    int64_t row, first, end;
+    int64_t n_keys;
     int64_t q, heads;
     int64_t k, v;
 } query_block;
+
+/* The first place in the sequence that a query sees. */
+static int64_t first_visible(const attention_batch *b, int64_t row, int64_t place)
+{
+    return b->positions ? place - attention_position(b, row + place) : 0;
+}
+
+/* The keys of a block that its query number `r` sees: from *from to before the end of the row of p. */
+static int64_t visible_end(const attention_batch *b, const query_block *q, int64_t r, int64_t *from)
+{
+    int64_t skipped = q->end - q->n_keys; /* places before the block's first key */
+    *from = first_visible(b, q->row, q->first + r) - skipped;
+    return q->first + r + 1 - skipped;
+}
 
 static query_block block_of(const attention_job *j, int64_t sequence, int64_t head, int64_t block)
 {
     const attention_batch *b = j->batch;
     int64_t first = b->sequence_length * block / j->n_blocks, row = sequence * b->sequence_length;
-    int64_t key_head = head / j->group;
+    int64_t key_head = head / j->group, end = b->sequence_length * (block + 1) / j->n_blocks;
+    int64_t key = first_visible(b, row, first);
     return (query_block){
+        .row = row,
         .first = first,
-        .end = b->sequence_length * (block + 1) / j->n_blocks,
+        .end = end,
+        .n_keys = end - key,
         .q = (row + first) * j->q_row + head * j->key_dim,
         .heads = (row + first) * j->heads_row + head * j->value_dim,
-        .k = row * j->k_row + key_head * j->key_dim,
-        .v = row * j->v_row + key_head * j->value_dim,
+        .k = (row + key) * j->k_row + key_head * j->key_dim,
+        .v = (row + key) * j->v_row + key_head * j->value_dim,
     };
 }
 
-/* p [queries, end] of a block. */
+/* What a query does not see. */
+static void clear_hidden(float *row, int64_t from, int64_t end, int64_t n_keys)
+{
+    memset(row, 0, (size_t)from * sizeof *row);
+    memset(row + end, 0, (size_t)(n_keys - end) * sizeof *row);
+}
+
+/* p [queries, n_keys] of a block. */
 static void weigh(const attention_job *j, query_block b, gemm *g, float *p)
 {
     const kernels *kn = j->batch->kernels;
     int64_t n = b.end - b.first;
     gemm_nt_load(g, (rows){j->saved.q + b.q, j->q_row, NULL}, n, j->key_dim);
-    gemm_nt(g, matrix_f32(j->saved.k + b.k, j->k_row), b.end, p, b.end);
+    gemm_nt(g, matrix_f32(j->saved.k + b.k, j->k_row), b.n_keys, p, b.n_keys);
     for (int64_t r = 0; r < n; r++) {
-        float *row = p + r * b.end, max = -INFINITY, sum = 0.0f;
-        int64_t visible = b.first + r + 1;
-        kn->softmax_part(visible, row, &max, &sum);
-        kn->scale(visible, 1.0f / sum, row);
-        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
+        float *row = p + r * b.n_keys, max = -INFINITY, sum = 0.0f;
+        int64_t from, end = visible_end(j->batch, &b, r, &from);
+        kn->softmax_part(end - from, row + from, &max, &sum);
+        kn->scale(end - from, 1.0f / sum, row + from);
+        clear_hidden(row, from, end, b.n_keys);
     }
 }
 
@@ -211,8 +250,8 @@ static void attend_task(void *context, int64_t task, int thread)
     float *p = j->space.p + thread * QUERIES * j->batch->sequence_length;
     gemm *g = &j->space.threads[thread].gemm;
     weigh(j, b, g, p);
-    gemm_nn(g, (rows){p, b.end, NULL}, b.end - b.first, (rows){j->saved.v + b.v, j->v_row, NULL},
-            b.end, j->value_dim, j->saved.heads + b.heads, j->heads_row, false);
+    gemm_nn(g, (rows){p, b.n_keys, NULL}, b.end - b.first, (rows){j->saved.v + b.v, j->v_row, NULL},
+            b.n_keys, j->value_dim, j->saved.heads + b.heads, j->heads_row, false);
 }
 
 /* Queries, keys and values, as backward needs them. */
@@ -239,6 +278,7 @@ void attention_train_forward(const attention_batch *b, const layer_weights *w, c
 {
     const dsmoe_config *c = b->config;
     attention_job j = make_job(b, saved, workspace);
+    adapt(&j);
     project(&j, w, x);
     threads_for(b->n_threads, b->n_sequences * c->num_attention_heads * j.n_blocks, attend_task,
                 &j);
@@ -255,16 +295,17 @@ static void d_weigh(const attention_job *j, query_block b, gemm *g, const float 
 {
     int64_t n = b.end - b.first;
     gemm_nt_load(g, (rows){j->space.d.heads + b.heads, j->heads_row, NULL}, n, j->value_dim);
-    gemm_nt(g, matrix_f32(j->saved.v + b.v, j->v_row), b.end, ds, b.end);
+    gemm_nt(g, matrix_f32(j->saved.v + b.v, j->v_row), b.n_keys, ds, b.n_keys);
     for (int64_t r = 0; r < n; r++) {
         const float *o = j->saved.heads + b.heads + r * j->heads_row;
         const float *d = j->space.d.heads + b.heads + r * j->heads_row;
         float mean = 0.0f; /* Σ do·o is Σ p·dp */
         for (int64_t i = 0; i < j->value_dim; i++) mean += o[i] * d[i];
-        int64_t visible = b.first + r + 1;
-        float *row = ds + r * b.end;
-        j->batch->kernels->softmax_backward(visible, p + r * b.end, row, mean, row);
-        memset(row + visible, 0, (size_t)(b.end - visible) * sizeof *row);
+        int64_t from, end = visible_end(j->batch, &b, r, &from);
+        float *row = ds + r * b.n_keys;
+        j->batch->kernels->softmax_backward(end - from, p + r * b.n_keys + from, row + from, mean,
+                                            row + from);
+        clear_hidden(row, from, end, b.n_keys);
     }
 }
 
@@ -277,11 +318,11 @@ static void d_block(const attention_job *j, query_block b, int thread)
     gemm *g = &j->space.threads[thread].gemm;
     weigh(j, b, g, p);
     d_weigh(j, b, g, p, ds);
-    gemm_tn(g, (rows){p, b.end, NULL}, b.end, (rows){d->heads + b.heads, j->heads_row, NULL},
+    gemm_tn(g, (rows){p, b.n_keys, NULL}, b.n_keys, (rows){d->heads + b.heads, j->heads_row, NULL},
             j->value_dim, n, d->v + b.v, j->v_row, true);
-    gemm_tn(g, (rows){ds, b.end, NULL}, b.end, (rows){j->saved.q + b.q, j->q_row, NULL}, j->key_dim,
-            n, d->k + b.k, j->k_row, true);
-    gemm_nn(g, (rows){ds, b.end, NULL}, n, (rows){j->saved.k + b.k, j->k_row, NULL}, b.end,
+    gemm_tn(g, (rows){ds, b.n_keys, NULL}, b.n_keys, (rows){j->saved.q + b.q, j->q_row, NULL},
+            j->key_dim, n, d->k + b.k, j->k_row, true);
+    gemm_nn(g, (rows){ds, b.n_keys, NULL}, n, (rows){j->saved.k + b.k, j->k_row, NULL}, b.n_keys,
             j->key_dim, d->q + b.q, j->q_row, false);
 }
 
@@ -313,7 +354,8 @@ static void d_project(attention_job *j, const layer_weights *w, const float *x, 
     const attention_batch *b = j->batch;
     const attention_saved *d = &j->space.d;
     if (config_is_latent(b->config)) {
-        latent_backward(b, w, x, &j->saved, d, dx, gradients, &j->space.latent, j->space.threads);
+        latent_backward(b, w, x, &j->saved, d, dx, gradients, &j->space.latent, j->space.threads,
+                        j->space.t);
         return;
     }
     turn(j, d->q, d->k, b->sin_back);
@@ -329,7 +371,9 @@ static void d_project(attention_job *j, const layer_weights *w, const float *x, 
                                            .n_layers = 3,
                                            .dx = dx,
                                            .threads = j->space.threads,
-                                           .n_threads = b->n_threads});
+                                           .n_threads = b->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = j->space.t});
 }
 
 void attention_train_backward(const attention_batch *b, const layer_weights *w, const float *x,
@@ -346,7 +390,9 @@ void attention_train_backward(const attention_batch *b, const layer_weights *w, 
                                            .n_layers = 1,
                                            .dx = j.space.d.heads,
                                            .threads = j.space.threads,
-                                           .n_threads = b->n_threads});
+                                           .n_threads = b->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = j.space.t});
     threads_for(b->n_threads, b->n_sequences * c->num_key_value_heads, d_attend_task, &j);
     d_project(&j, w, x, dx, gradients);
 }

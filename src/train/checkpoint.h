@@ -8,6 +8,10 @@
  *     evaluation.json        its held-out loss, once it is measured
  *   RUN/latest, RUN/best     links to one of them each
  *
+ * Where a part of a model is trained, it holds that part. Low-rank additions: adapter_config.json and
+ * adapter_model.safetensors as PEFT has them, and no model, the exact numbers being in training.safetensors.
+ * Experts: a model folder that has their matrices alone, and expert_cfg.json.
+ *
  * A checkpoint is written under a temporary name, synced, and renamed: a folder with its final name is
  * whole, whatever happened. What an interrupted writer left is removed by checkpoint_prune. */
 #ifndef DSMOE_TRAIN_CHECKPOINT_H
@@ -40,6 +44,8 @@ typedef struct checkpoint_state {
     int64_t interval_n;
     double interval_loss, interval_aux_loss, interval_device_loss;
     char kernels[CHECKPOINT_KERNELS]; /* that computed it: others give other bits */
+    uint64_t
+        base_hash; /* of the frozen model, where a part of one is trained (base_hash.h); else 0 */
 } checkpoint_state;
 
 typedef struct checkpoint_options {
@@ -48,6 +54,7 @@ typedef struct checkpoint_options {
     size_t shard_size;     /* most bytes of tensors in a file of the model; 0: 5 GB */
     const dsmoe_layer_losses *interval_layers; /* [n_interval_layers] means as in the state */
     int64_t n_interval_layers;
+    const char *base; /* the path of the frozen model; NULL: all of the model is trained */
 } checkpoint_options;
 
 /* Writes RUN/checkpoints/step-…, in place of one that is there, and puts its path into `path`. On

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/dtype.h"
+#include "adapt/peft.h"
 #include "base/hash.h"
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
@@ -72,7 +73,10 @@ int64_t checkpoint_step(const char *name, const char *prefix, const char *suffix
 
 bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME])
 {
-    if (i == 0)
+    if (n_model_files == 0) {
+        if (i > 1) return false;
+        strcpy(name, i == 0 ? PEFT_CONFIG : PEFT_WEIGHTS);
+    } else if (i == 0)
         strcpy(name, "config.json");
     else if (i <= n_model_files)
         folder_writer_file_name(i, n_model_files, name);
@@ -102,8 +106,10 @@ static bool is_shard(const char *name)
 bool checkpoint_owns(const char *name)
 {
     static const char *const names[] = {
-        "config.json",    "generation_config.json", "model.safetensors",    FOLDER_WRITER_INDEX,
-        "tokenizer.json", "tokenizer_config.json",  "training.safetensors", "evaluation.json",
+        "config.json",          "generation_config.json", "model.safetensors",
+        FOLDER_WRITER_INDEX,    "tokenizer.json",         "tokenizer_config.json",
+        "training.safetensors", "evaluation.json",        PEFT_CONFIG,
+        PEFT_WEIGHTS,           "expert_cfg.json",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return true;

@@ -14,7 +14,7 @@
 bool checkpoint_owns(const char *name);
 
 /* The files whose hashes training.safetensors knows: config.json, the weights, and their index where
- * there are several files of them. Number `i`, counted from 0; false beyond the last. */
+ * there are several files of them; or the two of an adapter. Number `i`, counted from 0; false beyond the last. */
 bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME]);
 
 /* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) tell whether a file is still
@@ -24,8 +24,10 @@ bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NA
 #define CHECKPOINT_FORMAT_BEFORE "dsmoe training state 2" /* without what the log has begun */
 #define CHECKPOINT_INTERVAL "interval_layers" /* 16 hexadecimal digits for both losses of a layer */
 #define CHECKPOINT_KERNELS_KEY "kernels"
-#define CHECKPOINT_FILES "model_files"         /* how many files the weights are in */
-#define CHECKPOINT_HASH "hash of "             /* and the name of one of the files above */
+#define CHECKPOINT_BASE "base"           /* where a part of a model is trained: its path, */
+#define CHECKPOINT_BASE_HASH "base_hash" /* and checkpoint_state.base_hash */
+#define CHECKPOINT_FILES "model_files"   /* how many files the weights are in; 0: an adapter */
+#define CHECKPOINT_HASH "hash of "       /* and the name of one of the files above */
 #define CHECKPOINT_NUMBERS_HASH "numbers_hash" /* of training.safetensors' own data */
 #define CHECKPOINT_STATE_HASH "state_hash"     /* of all other metadata of it */
 enum {

@@ -210,8 +210,14 @@ static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
     const char *interval;
     if (!r.is_before) STATUS_TRY(get_value(&r, CHECKPOINT_INTERVAL, &interval, error));
     STATUS_TRY(get_kernels(&r, &o->state, error));
+    const char *base;
+    o->state.base_hash = 0;
+    if (safetensors_metadata(o->training, CHECKPOINT_BASE)) {
+        STATUS_TRY(get_value(&r, CHECKPOINT_BASE, &base, error));
+        STATUS_TRY(get_bits(&r, CHECKPOINT_BASE_HASH, &o->state.base_hash, error));
+    }
     STATUS_TRY(get_integer(&r, CHECKPOINT_FILES, &n_files, error));
-    if (n_files < 1 || n_files > CHECKPOINT_MAX_FILES) return fail(o->training, damaged, "", error);
+    if (n_files < 0 || n_files > CHECKPOINT_MAX_FILES) return fail(o->training, damaged, "", error);
     o->n_model_files = (int)n_files;
     STATUS_TRY(each_file_hash(&r, o, NULL, error));
     STATUS_TRY(get_bits(&r, CHECKPOINT_NUMBERS_HASH, &numbers, error));
@@ -236,6 +242,7 @@ static dsmoe_status open_files(const char *folder, opened *o, dsmoe_error *error
     STATUS_TRY(status);
     STATUS_TRY(read_metadata(o, error));
     bool is_narrow = safetensors_count(o->training) == N_ROWS;
+    if (!is_narrow && o->n_model_files == 0) return fail(o->training, damaged, "", error);
     return is_narrow ? DSMOE_OK : shards_open(folder, &o->model, error);
 }
 
@@ -291,7 +298,7 @@ static const void *give_of_row(void *context, size_t index)
 static const void *give_of_model(void *context, size_t index)
 {
     filling *f = context;
-    const char *name = dsmoe_model_tensor(f->trainer->model, index).name;
+    const char *name = f->trainer->parameters[index].name;
     if (f->mapped.begin) memory_forget(f->mapped.begin, (size_t)(f->next - f->mapped.begin));
     const safetensors_tensor *t = shards_find(f->files->model, name, NULL);
     f->mapped.begin = t->data;
@@ -304,7 +311,7 @@ static dsmoe_status check_model(const opened *o, const dsmoe_trainer *trainer, d
 {
     bool fits = shards_count(o->model) == trainer->n_parameters;
     for (size_t i = 0; fits && i < trainer->n_parameters; i++) {
-        dsmoe_tensor_info info = dsmoe_model_tensor(trainer->model, i);
+        dsmoe_tensor_info info = dsmoe_trainer_parameter(trainer, i);
         const safetensors_tensor *t = shards_find(o->model, info.name, NULL);
         fits = t && has_shape(t, info.n_dims, info.shape);
     }

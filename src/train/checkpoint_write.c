@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "adapt/peft.h"
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "formats/folder.h"
@@ -12,6 +13,7 @@
 #include "formats/safetensors_writer.h"
 #include "kernels/quantize.h"
 #include "train/checkpoint_form.h"
+#include "train/expert_choice.h"
 #include "train/team.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -96,7 +98,7 @@ static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe
     dsmoe_trainer *t = job->trainer;
     dsmoe_dtype dtype = job->options->dtype;
     for (size_t i = 0; i < t->n_parameters; i++) {
-        dsmoe_tensor_info info = dsmoe_model_tensor(t->model, i);
+        dsmoe_tensor_info info = dsmoe_trainer_parameter(t, i);
         STATUS_TRY(folder_writer_declare(writer, info.name,
                                          weight_dtype(t->parameters[i].role, dtype), info.n_dims,
                                          info.shape, error));
@@ -107,8 +109,19 @@ static dsmoe_status fill_model(checkpoint_job *job, folder_writer *writer, dsmoe
     return stream_flush(&stream, error);
 }
 
+/* The additions as PEFT has them. Every rank has all of their weights, once they have arrived: a walk over them
+ * sees to that. */
+static dsmoe_status write_adapter(checkpoint_job *job, dsmoe_error *error)
+{
+    const dsmoe_trainer *t = job->trainer;
+    STATUS_TRY(team_read(job->trainer, ROW_WEIGHTS, NULL, NULL, error));
+    const peft_words words = {.base = job->options->base, .use_rslora = t->options.tuning->rslora};
+    return peft_write_table(&t->low.adapter, t->model, job->folder, &words, error);
+}
+
 static dsmoe_status write_model(checkpoint_job *job, dsmoe_error *error)
 {
+    if (trainer_low_rank(job->trainer)) return write_adapter(job, error);
     size_t shard_size = job->options->shard_size;
     folder_writer *writer;
     STATUS_TRY(folder_writer_create(job->folder, shard_size ? shard_size : FOLDER_WRITER_SHARD_SIZE,
@@ -207,10 +220,11 @@ static dsmoe_status put_file_hashes(const checkpoint_job *job, value_stream *s, 
     return DSMOE_OK;
 }
 
-/* Rows that the model's files do not hold exactly. */
+/* Rows that the model's files do not hold exactly; an adapter's have another order. */
 static int row_count(const checkpoint_job *job)
 {
-    return job->options->dtype == DSMOE_F32 ? ROW_WEIGHTS : N_ROWS;
+    bool is_exact = job->options->dtype == DSMOE_F32 && !trainer_low_rank(job->trainer);
+    return is_exact ? ROW_WEIGHTS : N_ROWS;
 }
 
 static dsmoe_status put_rows(const checkpoint_job *job, number_stream *stream, dsmoe_error *error)
@@ -233,6 +247,10 @@ static dsmoe_status put_metadata(checkpoint_job *job, safetensors_writer *writer
     STATUS_TRY(put_state(&values, &state, error));
     STATUS_TRY(put_interval(&values, job->options, error));
     STATUS_TRY(put_value(&values, CHECKPOINT_KERNELS_KEY, state.kernels, error));
+    if (job->options->base) {
+        STATUS_TRY(put_value(&values, CHECKPOINT_BASE, job->options->base, error));
+        STATUS_TRY(put_bits(&values, CHECKPOINT_BASE_HASH, state.base_hash, error));
+    }
     STATUS_TRY(put_file_hashes(job, &values, error));
     number_stream numbers = stream_begin(job->trainer, NULL, NULL, DSMOE_F32, job->block);
     STATUS_TRY(put_rows(job, &numbers, error));
@@ -289,6 +307,9 @@ static dsmoe_status write_files(checkpoint_job *job, dsmoe_error *error)
     STATUS_TRY(folder_make(job->folder, error));
     STATUS_TRY(copy_tokenizer(job, error));
     STATUS_TRY(write_model(job, error));
+    const dsmoe_tuning *tuning = job->trainer->options.tuning;
+    if (tuning && tuning->train == DSMOE_TRAIN_EXPERTS)
+        STATUS_TRY(expert_choice_put(job->folder, &job->trainer->config, tuning->experts, error));
     STATUS_TRY(write_training(job, error));
     return folder_sync(job->folder, error);
 }

@@ -9,7 +9,8 @@
 
 bool correction_is_used(const dsmoe_trainer *t)
 {
-    return t->n_moe_layers > 0 && t->config.topk_method == DSMOE_TOPK_NOAUX_TC;
+    return !t->options.tuning && t->n_moe_layers > 0 &&
+           t->config.topk_method == DSMOE_TOPK_NOAUX_TC;
 }
 
 void correction_clear(const dsmoe_trainer *t, int64_t layer, model_weights *gradients)
@@ -46,19 +47,19 @@ void correction_update(dsmoe_trainer *t, bool skipped)
 {
     int64_t n = t->config.n_routed_experts, layer = 0;
     const int64_t *load = t->step_load;
+    if (!correction_is_used(t)) skipped = true; /* a frozen one stays */
     for (float *bias; !skipped && (bias = next_bias(t, &layer)); load += n) move(t, load, bias);
     memset(t->step_load, 0, (size_t)(t->n_moe_layers * n) * sizeof *t->step_load);
 }
 
-void correction_ranges(const dsmoe_trainer *t, correction_range *ranges)
+void correction_ranges(const dsmoe_trainer *t, metrics_range *ranges)
 {
     int64_t layer = 0;
     for (const float *bias; (bias = next_bias(t, &layer)); ranges++) {
-        float low = bias[0], high = bias[0];
+        *ranges = (metrics_range){bias[0], bias[0]};
         for (int64_t i = 1; i < t->config.n_routed_experts; i++) {
-            low = fminf(low, bias[i]);
-            high = fmaxf(high, bias[i]);
+            ranges->low = fminf(ranges->low, bias[i]);
+            ranges->high = fmaxf(ranges->high, bias[i]);
         }
-        *ranges = (correction_range){fmaxf(fabsf(low), fabsf(high)), high - low};
     }
 }

@@ -2,6 +2,7 @@
 #ifndef DSMOE_TRAIN_CORRECTION_H
 #define DSMOE_TRAIN_CORRECTION_H
 
+#include "report/metrics.h"
 #include "train/trainer.h"
 
 /* A unit's gradient by the bias of a layer, zero, where there is such a bias. AdamW, which neither moves nor decays a
@@ -11,13 +12,8 @@ void correction_clear(const dsmoe_trainer *trainer, int64_t layer, model_weights
 /* Ends a step: moves the biases, unless the update was skipped, and begins to count again. */
 void correction_update(dsmoe_trainer *trainer, bool skipped);
 
-/* How far the biases of a layer's experts have moved. */
-typedef struct correction_range {
-    float largest; /* |bias| */
-    float spread;  /* from the lowest to the highest */
-} correction_range;
 bool correction_is_used(const dsmoe_trainer *trainer);
-/* ranges [n_moe_layers] */
-void correction_ranges(const dsmoe_trainer *trainer, correction_range *ranges);
+/* The lowest and the highest bias of each layer's experts: ranges [n_moe_layers]. */
+void correction_ranges(const dsmoe_trainer *trainer, metrics_range *ranges);
 
 #endif

@@ -12,11 +12,13 @@
 #include "base/threads.h"
 #include "formats/mapped_file.h"
 #include "text/unicode.h"
+#include "train/data_conversation.h"
 #include "train/tokenizer_hash.h"
 
 enum {
     BUILD_FORM = 3,           /* changes when other tokens come of the same text */
     BUILD_FORM_BEFORE = 2,    /* the same tokens, but other ones held out */
+    CONVERSATIONS = 1,        /* changes when other tokens come of the same conversations */
     MAX_PIECES = 1024,        /* of a batch */
     PIECES_PER_THREAD = 8,    /* so that no thread waits long for the last one */
     BATCH_MIN = 2 << 20,      /* bytes of its text; no piece is larger */
@@ -92,10 +94,13 @@ typedef struct piece {
     const char *text;
     size_t length;
     const document_source *source;
-    bool begins, ends; /* its document: BOS comes before it, EOS next */
-    bool is_rest;      /* of a document whose beginning is trained on */
+    bool begins, ends;      /* its document: BOS comes before it, EOS next */
+    bool is_rest;           /* of a document whose beginning is trained on */
+    dialogue *conversation; /* in place of a text */
+    size_t line;            /* of the file */
     int32_t *ids;
     size_t n_ids;
+    char *learnt; /* of a conversation: [n_ids] */
     dsmoe_status status;
     dsmoe_error error;
 } piece;
@@ -104,7 +109,8 @@ typedef struct builder {
     const data_build_options *options;
     data_cache_writer writer;
     int32_t eos; /* -1: none */
-    char *text;  /* of the batch */
+    data_chat chat;
+    char *text; /* of the batch */
     size_t text_length, text_capacity;
     piece *pieces; /* [MAX_PIECES] */
     size_t n_pieces;
@@ -138,7 +144,8 @@ static void enter_source(builder *b, const document_source *source)
     b->done = 0;
 }
 
-static dsmoe_status write_tokens(builder *b, const int32_t *tokens, size_t n, dsmoe_error *error)
+static dsmoe_status check_tokens(const builder *b, const int32_t *tokens, size_t n,
+                                 dsmoe_error *error)
 {
     const document_source *source = b->written;
     int64_t vocab_size = b->options->vocab_size;
@@ -149,8 +156,41 @@ static dsmoe_status write_tokens(builder *b, const int32_t *tokens, size_t n, ds
                 source->path, b->n_written + i, (unsigned)tokens[i], (long long)vocab_size,
                 source->form == DOCUMENT_SHARD ? "the shard was made for another model"
                                                : "the tokenizer belongs to another model");
+    return DSMOE_OK;
+}
+
+static dsmoe_status write_tokens(builder *b, const int32_t *tokens, size_t n, dsmoe_error *error)
+{
+    STATUS_TRY(check_tokens(b, tokens, n, error));
     b->n_written += n;
-    return data_cache_append(&b->writer, tokens, n, source->kind, error);
+    return data_cache_append(&b->writer, tokens, n, b->written->kind, error);
+}
+
+static dsmoe_status write_conversation(builder *b, const piece *p, dsmoe_error *error)
+{
+    bool has_answer = false;
+    for (size_t i = 0; i < p->n_ids; i++) has_answer = has_answer || p->learnt[i];
+    b->done += (double)p->length;
+    if (!has_answer) {
+        b->writer.n_unanswered++;
+        return DSMOE_OK;
+    }
+    STATUS_TRY(check_tokens(b, p->ids, p->n_ids, error));
+    b->n_written += p->n_ids;
+    b->writer.n_bytes += (int64_t)p->length;
+    b->writer.n_documents++;
+    return data_cache_append_conversation(&b->writer, p->ids, p->learnt, p->n_ids, p->source->kind,
+                                          error);
+}
+
+static void encode_conversation(const builder *b, piece *p)
+{
+    id_buffer ids = {0};
+    byte_buffer learnt = {0};
+    p->status = data_conversation_encode(&b->chat, p->conversation, &ids, &learnt, &p->error);
+    p->ids = ids.ids;
+    p->n_ids = ids.count;
+    p->learnt = learnt.bytes;
 }
 
 static void encode_piece(void *context, int64_t task, int thread)
@@ -158,6 +198,10 @@ static void encode_piece(void *context, int64_t task, int thread)
     (void)thread;
     const builder *b = context;
     piece *p = &b->pieces[task];
+    if (p->conversation) {
+        encode_conversation(b, p);
+        return;
+    }
     p->status =
         dsmoe_tokenizer_encode(b->options->tokenizer, p->text, p->length,
                                p->begins ? DSMOE_ENCODE_BOS : 0, &p->ids, &p->n_ids, &p->error);
@@ -166,10 +210,15 @@ static void encode_piece(void *context, int64_t task, int thread)
 static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
 {
     enter_source(b, p->source);
+    if (p->status != DSMOE_OK && p->line)
+        return status_fail(error, p->status, "%s: line %zu: %s", p->source->path, p->line,
+                           p->error.message);
     if (p->status != DSMOE_OK)
         return status_fail(error, p->status, "%s: %s", p->source->path, p->error.message);
+    if (p->conversation) return write_conversation(b, p, error);
     STATUS_TRY(write_tokens(b, p->ids, p->n_ids, error));
     if (p->ends && b->eos >= 0) STATUS_TRY(write_tokens(b, &b->eos, 1, error));
+    if (p->ends) STATUS_TRY(data_cache_end_text(&b->writer, error));
     b->done += (double)p->length;
     b->writer.n_bytes += (int64_t)p->length;
     b->writer.n_documents += p->ends && !p->is_rest;
@@ -185,6 +234,8 @@ static dsmoe_status flush(builder *b, dsmoe_error *error)
     for (size_t i = 0; i < b->n_pieces; i++) {
         if (status == DSMOE_OK) status = write_piece(b, &b->pieces[i], error);
         free(b->pieces[i].ids);
+        free(b->pieces[i].learnt);
+        free(b->pieces[i].conversation);
     }
     b->n_pieces = b->text_length = 0;
     return status == DSMOE_OK ? report(b, error) : status;
@@ -208,10 +259,39 @@ static dsmoe_status add_text(builder *b, const document *d, dsmoe_error *error)
                                            .source = b->source,
                                            .begins = begins,
                                            .ends = n == length,
-                                           .is_rest = d->is_rest};
+                                           .is_rest = d->is_rest,
+                                           .line = d->line};
         text += n;
         length -= n;
     }
+    return DSMOE_OK;
+}
+
+/* The form of conversations matters once there is one that needs it. */
+static dsmoe_status find_form(builder *b, const document *d, dsmoe_error *error)
+{
+    dsmoe_error why;
+    if (d->conversation->is_plain || b->chat.form) return DSMOE_OK;
+    dsmoe_status status =
+        dsmoe_chat_form_find(b->options->tokenizer, b->options->chat_form, &b->chat.form, &why);
+    if (status == DSMOE_OK) return DSMOE_OK;
+    return status_fail(error, status, "%s: line %zu is a conversation: %s", b->source->path,
+                       d->line, why.message);
+}
+
+static dsmoe_status add_conversation(builder *b, const document *d, dsmoe_error *error)
+{
+    STATUS_TRY(find_form(b, d, error));
+    if (b->n_pieces == MAX_PIECES || d->length > b->text_capacity - b->text_length)
+        STATUS_TRY(flush(b, error));
+    dialogue *copy = data_conversation_copy(d->conversation);
+    if (!copy)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: line %zu: out of memory",
+                           b->source->path, d->line);
+    /* It has memory of its own, but counts as much as its text. */
+    b->text_length += d->length < b->text_capacity ? d->length : b->text_capacity;
+    b->pieces[b->n_pieces++] =
+        (piece){.length = d->length, .source = b->source, .conversation = copy, .line = d->line};
     return DSMOE_OK;
 }
 
@@ -230,19 +310,20 @@ static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
         if (begin % BETWEEN_REPORTS == 0) STATUS_TRY(report(b, error));
     }
     b->writer.n_documents += !d->is_rest;
+    STATUS_TRY(data_cache_end_text(&b->writer, error));
     return report(b, error);
 }
 
 static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
 {
     builder *b = context;
-    if (!d->text) return add_shard(b, d, error);
+    if (d->tokens) return add_shard(b, d, error);
     if (!b->options->tokenizer)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%s: text needs a tokenizer; without one there can only be shards of "
                            "tokens (.bin)",
                            b->source->path);
-    return add_text(b, d, error);
+    return d->conversation ? add_conversation(b, d, error) : add_text(b, d, error);
 }
 
 static double total_size(const document_list *list)
@@ -277,8 +358,26 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
 /* What a key is made of beside the options. */
 typedef struct key_parts {
     uint64_t form;
+    bool conversations; /* the rules that know of them */
     char *const *kinds; /* names of the kinds of text, as many as the list has */
 } key_parts;
+
+/* Only lines of JSON can be conversations. */
+static bool has_lines(const document_list *list)
+{
+    bool has = false;
+    for (size_t i = 0; i < list->n_sources; i++)
+        has = has || list->sources[i].form == DOCUMENT_JSONL;
+    return has;
+}
+
+/* "" if there is none, in which case a conversation that needs it will say why. */
+static const char *form_name(const data_build_options *o)
+{
+    const dsmoe_chat_form *form;
+    if (!o->tokenizer || dsmoe_chat_form_find(o->tokenizer, o->chat_form, &form, NULL)) return "";
+    return dsmoe_chat_form_name(form);
+}
 
 /* The key, while the progress stands at `done` of `total`. */
 static dsmoe_status make_key(const data_build_options *options, key_parts parts, double done,
@@ -295,6 +394,14 @@ static dsmoe_status make_key(const data_build_options *options, key_parts parts,
     hash_add(&h, &options->held_out, sizeof options->held_out);
     for (int i = 0; i < list->n_kinds; i++)
         hash_add(&h, parts.kinds[i], strlen(parts.kinds[i]) + 1);
+    if (parts.conversations && has_lines(list)) {
+        const char *form = form_name(options);
+        hash_add_number(&h, CONVERSATIONS);
+        hash_add_number(&h, options->learns_all);
+        hash_add(&h, form, strlen(form) + 1);
+    }
+    for (size_t i = 0; list->has_eval && i < list->n_sources; i++)
+        hash_add_number(&h, list->sources[i].is_eval);
     for (size_t i = 0; i < list->n_sources; i++)
         STATUS_TRY(hash_source(options, &list->sources[i], done, total, &h, error));
     *key = hash_end(&h);
@@ -303,7 +410,7 @@ static dsmoe_status make_key(const data_build_options *options, key_parts parts,
 
 static key_parts parts_now(const data_build_options *options)
 {
-    return (key_parts){BUILD_FORM, options->list->kinds};
+    return (key_parts){BUILD_FORM, true, options->list->kinds};
 }
 
 dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
@@ -321,16 +428,18 @@ static bool has_same_kinds(const document_list *list, const data_cache *cache)
 dsmoe_status data_build_find_text(const data_build_options *options, const data_cache *cache,
                                   bool *found, dsmoe_error *error)
 {
-    static const uint64_t forms[] = {BUILD_FORM, BUILD_FORM_BEFORE};
     const document_list *list = options->list;
+    const key_parts rules[] = {{BUILD_FORM, true, cache->kinds},
+                               {BUILD_FORM, false, cache->kinds},
+                               {BUILD_FORM_BEFORE, false, cache->kinds}};
     bool same_kinds = has_same_kinds(list, cache);
     *found = false;
     if (list->n_kinds != cache->n_kinds) return DSMOE_OK;
-    for (int i = 0; i < 2 && !*found; i++) {
+    for (int i = 0; i < 3 && !*found; i++) {
         uint64_t key;
-        if (forms[i] == BUILD_FORM && same_kinds) continue; /* that was the first thing to try */
-        STATUS_TRY(make_key(options, (key_parts){forms[i], cache->kinds}, 0, total_size(list), &key,
-                            error));
+        if (i == 0 && same_kinds) continue;       /* that was the first thing to try, */
+        if (i == 1 && !has_lines(list)) continue; /* and this is the same */
+        STATUS_TRY(make_key(options, rules[i], 0, total_size(list), &key, error));
         *found = key == cache->key;
     }
     return DSMOE_OK;
@@ -382,11 +491,21 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
     if (status == DSMOE_OK) status = build_part(b, &split, DOCUMENT_HELD_OUT, error);
     document_split_free(&split);
     if (status != DSMOE_OK) return status;
+    if (b->writer.n_tokens == 0 && b->writer.n_unanswered > 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s%s: no conversation in it has an answer to learn",
+                           o->list->sources[0].path, o->list->n_sources > 1 ? " and others" : "");
     if (b->writer.n_tokens == 0)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s%s: no token in it; give files with text",
                            o->list->sources[0].path, o->list->n_sources > 1 ? " and others" : "");
     b->done = b->total; /* blank lines and what surrounds the texts of JSON lines included */
     return report(b, error);
+}
+
+/* Those of a batch that nobody wrote, as something failed before. */
+static void drop_pieces(builder *b)
+{
+    for (size_t i = 0; i < b->n_pieces; i++) free(b->pieces[i].conversation);
 }
 
 dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,
@@ -395,7 +514,9 @@ dsmoe_status data_build(const data_build_options *options, const char *path, uin
     const document_list *list = options->list;
     builder b = {.options = options, .eos = -1, .total = total_size(list)};
     if (options->tokenizer) b.eos = dsmoe_tokenizer_eos(options->tokenizer);
+    b.chat = (data_chat){.tokenizer = options->tokenizer, .learns_all = options->learns_all};
     STATUS_TRY(data_cache_create(&b.writer, path, options->vocab_size, error));
+    b.writer.has_eval = list->has_eval;
     size_t wanted = (size_t)options->n_threads * PIECES_PER_THREAD * DATA_PIECE;
     b.text_capacity = wanted > BATCH_MIN ? wanted : BATCH_MIN;
     b.text = malloc(b.text_capacity);
@@ -406,6 +527,7 @@ dsmoe_status data_build(const data_build_options *options, const char *path, uin
         status =
             data_cache_finish(&b.writer, key, options->held_out, list->kinds, list->n_kinds, error);
     data_cache_abandon(&b.writer);
+    drop_pieces(&b);
     free(b.text);
     free(b.pieces);
     return status;

@@ -3,7 +3,10 @@
  *   header   1024 bytes: the public fields, zeros up to OWN_FIELDS, the fields below as 64-bit numbers,
  *            zeros, and in the last eight bytes the hash of all that lies before them
  *   tokens   2 or 4 bytes each
- *   list     n_ranges × (end, kind) as 32-bit numbers, then n_kinds names with a NUL after each */
+ *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, is_text) and a bit for each token, if there
+ *            are conversations; then n_kinds names with a NUL after each
+ *
+ * Text alone has the signature of files before there were conversations, and is such a file. */
 #include "train/data_cache.h"
 
 #include <stdlib.h>
@@ -11,7 +14,8 @@
 
 enum { OWN_FIELDS = 64, HEADER_HASHED = TOKEN_SHARD_HEADER_SIZE - 8 };
 
-static const uint64_t signature = 0x32617461442d4d44u; /* "DM-Data2" as bytes */
+static const uint64_t signature = 0x32617461442d4d44u;       /* "DM-Data2" as bytes */
+static const uint64_t signature_later = 0x33617461442d4d44u; /* with any of the last three fields */
 
 enum {
     FIELD_SIGNATURE,
@@ -26,8 +30,14 @@ enum {
     FIELD_LIST_SIZE,
     FIELD_TOKEN_HASH,
     FIELD_LIST_HASH,
+    FIELD_CUTS, /* documents */
+    FIELD_HAS_EVAL,
+    FIELD_UNANSWERED,
     N_FIELDS,
 };
+
+/* Bytes of a bit for each token. */
+static size_t learnt_size(size_t n_tokens) { return n_tokens / 8 + 1; }
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -40,7 +50,8 @@ static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, s
     memcpy(&hash, bytes + HEADER_HASHED, sizeof hash);
     memcpy(fields, bytes + OWN_FIELDS, N_FIELDS * sizeof *fields);
     memcpy(&cache->held_out, &fields[FIELD_HELD_OUT], sizeof cache->held_out);
-    if (fields[FIELD_SIGNATURE] != signature)
+    bool is_later = fields[FIELD_SIGNATURE] == signature_later;
+    if (fields[FIELD_SIGNATURE] != signature && !is_later)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: not a data cache, or one of another version of dsmoe", source);
     if (hash != hash_bytes(bytes, HEADER_HASHED, 0) || fields[FIELD_VOCAB_SIZE] < 1 ||
@@ -48,8 +59,12 @@ static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, s
         tokens->token_size != token_shard_size_for((int64_t)fields[FIELD_VOCAB_SIZE]) ||
         tokens->n_tokens < 1 || fields[FIELD_TRAIN_TOKENS] > tokens->n_tokens ||
         !(cache->held_out >= 0 && cache->held_out < 1) ||
-        (cache->held_out == 0 && fields[FIELD_TRAIN_TOKENS] < tokens->n_tokens) ||
-        fields[FIELD_DOCUMENTS] > INT64_MAX || fields[FIELD_BYTES] > INT64_MAX)
+        (cache->held_out == 0 && !fields[FIELD_HAS_EVAL] &&
+         fields[FIELD_TRAIN_TOKENS] < tokens->n_tokens) ||
+        fields[FIELD_DOCUMENTS] > INT64_MAX || fields[FIELD_BYTES] > INT64_MAX ||
+        fields[FIELD_CUTS] > tokens->n_tokens || fields[FIELD_HAS_EVAL] > 1 ||
+        fields[FIELD_UNANSWERED] > INT64_MAX ||
+        is_later != (fields[FIELD_CUTS] || fields[FIELD_HAS_EVAL]))
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the data cache's header is damaged",
                            source);
     cache->key = fields[FIELD_KEY];
@@ -58,6 +73,8 @@ static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, s
     cache->token_hash = fields[FIELD_TOKEN_HASH];
     cache->n_documents = (int64_t)fields[FIELD_DOCUMENTS];
     cache->n_bytes = (int64_t)fields[FIELD_BYTES];
+    cache->has_eval = fields[FIELD_HAS_EVAL];
+    cache->n_unanswered = (int64_t)fields[FIELD_UNANSWERED];
     return DSMOE_OK;
 }
 
@@ -76,6 +93,26 @@ static bool read_ranges(data_cache *cache, const unsigned char *list, size_t n_r
     return before == cache->tokens.n_tokens;
 }
 
+/* Documents and what is to be learnt; one of them ends where what is held out begins. */
+static bool read_documents(data_cache *cache, const unsigned char *list, size_t n)
+{
+    if (n == 0) return true;
+    cache->documents = malloc(n * sizeof *cache->documents);
+    if (!cache->documents) return false;
+    memcpy(cache->documents, list, n * sizeof *cache->documents);
+    cache->n_cuts = n;
+    cache->learnt = list + n * sizeof *cache->documents;
+    uint32_t before = 0;
+    bool parts = cache->n_train == 0;
+    for (size_t i = 0; i < n; i++) {
+        const data_document *d = &cache->documents[i];
+        if (d->end <= before || d->is_text > 1) return false;
+        before = d->end;
+        parts = parts || d->end == cache->n_train;
+    }
+    return parts && before == cache->tokens.n_tokens;
+}
+
 static bool read_kinds(data_cache *cache, const unsigned char *names, size_t size, uint64_t n_kinds)
 {
     if (n_kinds < 1 || n_kinds > DOCUMENT_MAX_KINDS) return false;
@@ -92,7 +129,7 @@ static bool read_kinds(data_cache *cache, const unsigned char *names, size_t siz
 
 static bool read_list(data_cache *cache, size_t file_size, const uint64_t fields[N_FIELDS])
 {
-    /* No product below can overflow: tokens are fewer than 2^31, and ranges are no more than tokens. */
+    /* No product below can overflow: tokens are fewer than 2^31, and ranges and documents are no more. */
     const token_shard *tokens = &cache->tokens;
     size_t token_bytes = tokens->n_tokens * (size_t)tokens->token_size;
     size_t rest = file_size - TOKEN_SHARD_HEADER_SIZE; /* tokens and list */
@@ -101,11 +138,13 @@ static bool read_list(data_cache *cache, size_t file_size, const uint64_t fields
         return false;
     const unsigned char *list = tokens->tokens + token_bytes;
     size_t size = rest - token_bytes, n_ranges = (size_t)fields[FIELD_RANGES];
-    size_t range_bytes = n_ranges * sizeof(data_range);
-    return range_bytes <= size && fields[FIELD_LIST_HASH] == hash_bytes(list, size, 0) &&
+    size_t range_bytes = n_ranges * sizeof(data_range), n_cuts = (size_t)fields[FIELD_CUTS];
+    size_t cut_bytes = n_cuts ? n_cuts * sizeof(data_document) + learnt_size(tokens->n_tokens) : 0;
+    size_t names = range_bytes + cut_bytes;
+    return names <= size && fields[FIELD_LIST_HASH] == hash_bytes(list, size, 0) &&
            fields[FIELD_TOKEN_HASH] == hash_bytes(tokens->tokens, token_bytes, 0) &&
-           read_kinds(cache, list + range_bytes, size - range_bytes, fields[FIELD_KINDS]) &&
-           read_ranges(cache, list, n_ranges);
+           read_kinds(cache, list + names, size - names, fields[FIELD_KINDS]) &&
+           read_ranges(cache, list, n_ranges) && read_documents(cache, list + range_bytes, n_cuts);
 }
 
 dsmoe_status data_cache_parse(const void *bytes, size_t size, const char *source, data_cache *cache,
@@ -139,6 +178,7 @@ void data_cache_close(data_cache *cache)
     mapped_file_close(&cache->file);
     free(cache->path);
     free(cache->ranges);
+    free(cache->documents);
     for (int i = 0; i < cache->n_kinds; i++) free(cache->kinds[i]);
     *cache = (data_cache){0};
 }
@@ -235,6 +275,72 @@ dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size
     return DSMOE_OK;
 }
 
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static dsmoe_status end_document(data_cache_writer *w, bool is_text, dsmoe_error *error)
+{
+    if (w->n_cuts == w->cut_capacity) {
+        size_t capacity = w->cut_capacity ? 2 * w->cut_capacity : 256;
+        data_document *documents = realloc(w->documents, capacity * sizeof *documents);
+        if (!documents) return no_memory(w, error);
+        w->documents = documents;
+        w->cut_capacity = capacity;
+    }
+    w->documents[w->n_cuts++] = (data_document){(uint32_t)w->n_tokens, is_text};
+    return DSMOE_OK;
+}
+
+/* Room for the bits of all tokens so far, those of texts being set. */
+static dsmoe_status extend_learnt(data_cache_writer *w, dsmoe_error *error)
+{
+    size_t needed = learnt_size(w->n_tokens), capacity = w->learnt_capacity;
+    if (needed <= capacity) return DSMOE_OK;
+    while (capacity < needed) capacity = capacity ? 2 * capacity : 4096;
+    unsigned char *learnt = realloc(w->learnt, capacity);
+    if (!learnt) return no_memory(w, error);
+    memset(learnt + w->learnt_capacity, 0xff, capacity - w->learnt_capacity);
+    w->learnt = learnt;
+    w->learnt_capacity = capacity;
+    return DSMOE_OK;
+}
+
+dsmoe_status data_cache_end_text(data_cache_writer *w, dsmoe_error *error)
+{
+    size_t before = w->n_cuts ? w->documents[w->n_cuts - 1].end : 0;
+    return w->n_tokens > before ? end_document(w, true, error) : DSMOE_OK;
+}
+
+dsmoe_status data_cache_append_conversation(data_cache_writer *w, const int32_t *tokens,
+                                            const char *learnt, size_t n, int kind,
+                                            dsmoe_error *error)
+{
+    size_t first = w->n_tokens;
+    if (n == 0) return DSMOE_OK;
+    w->has_conversations = true;
+    STATUS_TRY(data_cache_append(w, tokens, n, kind, error));
+    STATUS_TRY(extend_learnt(w, error));
+    for (size_t i = 0; i < n; i++)
+        if (!learnt[i]) w->learnt[(first + i) / 8] &= (unsigned char)~(1u << (first + i) % 8);
+    return end_document(w, false, error);
+}
+
+/* The last bits belong to no token. */
+static dsmoe_status write_documents(data_cache_writer *w, hash_state *hash, size_t *size,
+                                    dsmoe_error *error)
+{
+    if (!w->has_conversations) return DSMOE_OK;
+    size_t n_learnt = learnt_size(w->n_tokens), n_documents = w->n_cuts * sizeof *w->documents;
+    STATUS_TRY(extend_learnt(w, error));
+    w->learnt[n_learnt - 1] &= (unsigned char)((1u << w->n_tokens % 8) - 1);
+    hash_add(hash, w->documents, n_documents);
+    hash_add(hash, w->learnt, n_learnt);
+    STATUS_TRY(partial_file_write(&w->file, w->documents, n_documents, error));
+    *size += n_documents + n_learnt;
+    return partial_file_write(&w->file, w->learnt, n_learnt, error);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
 /* The list after the tokens; its hash and size go into the fields. */
 static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_kinds,
                                uint64_t fields[N_FIELDS], dsmoe_error *error)
@@ -244,6 +350,7 @@ static dsmoe_status write_list(data_cache_writer *w, char *const *kinds, int n_k
     size_t size = w->n_ranges * sizeof *w->ranges;
     hash_add(&hash, w->ranges, size);
     STATUS_TRY(partial_file_write(&w->file, w->ranges, size, error));
+    STATUS_TRY(write_documents(w, &hash, &size, error));
     for (int i = 0; i < n_kinds; i++) {
         size_t length = strlen(kinds[i]) + 1;
         hash_add(&hash, kinds[i], length);
@@ -261,7 +368,11 @@ static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, double held_o
                                char *const *kinds, int n_kinds, dsmoe_error *error)
 {
     STATUS_TRY(write_waiting(w, error));
-    uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = signature,
+    bool is_later = w->has_conversations || w->has_eval;
+    uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = is_later ? signature_later : signature,
+                                 [FIELD_CUTS] = w->has_conversations ? w->n_cuts : 0,
+                                 [FIELD_HAS_EVAL] = w->has_eval,
+                                 [FIELD_UNANSWERED] = is_later ? (uint64_t)w->n_unanswered : 0,
                                  [FIELD_KEY] = key,
                                  [FIELD_VOCAB_SIZE] = (uint64_t)w->vocab_size,
                                  [FIELD_TRAIN_TOKENS] = w->n_train,
@@ -291,6 +402,8 @@ void data_cache_abandon(data_cache_writer *w)
 {
     partial_file_abandon(&w->file);
     free(w->ranges);
+    free(w->documents);
+    free(w->learnt);
     free(w->waiting);
     free(w->packed);
     *w = (data_cache_writer){.file.descriptor = -1};

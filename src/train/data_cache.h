@@ -2,9 +2,10 @@
  * trained on, then those that are held out.
  *
  * The file begins as a public shard of tokens does, and who reads as many tokens as its header says
- * finds them all. After the count the header has fields of our own; after the tokens lies a list of
- * the kinds of text. What the file was made from is one number, the key; hashes of header, tokens and
- * list tell whether it is still the file that was written. */
+ * finds them all. After the count the header has fields of our own; after the tokens lie the kinds of text and,
+ * if there are conversations, where each document ends and which tokens are to be learnt. What the file was made
+ * from is one number, the key; hashes of header, tokens and list tell whether it is still the file that was
+ * written. */
 #ifndef DSMOE_TRAIN_DATA_CACHE_H
 #define DSMOE_TRAIN_DATA_CACHE_H
 
@@ -19,6 +20,11 @@ typedef struct data_range {
     uint32_t end, kind;
 } data_range;
 
+/* Tokens from the end of the document before up to `end` are one. */
+typedef struct data_document {
+    uint32_t end, is_text; /* 0: a conversation, which is not to be parted */
+} data_document;
+
 typedef struct data_cache {
     char *path;
     mapped_file file;
@@ -31,6 +37,12 @@ typedef struct data_cache {
     int64_t n_documents, n_bytes;
     data_range *ranges; /* up to the last token, ends rising */
     size_t n_ranges;
+    data_document *documents;    /* the same; NULL: there is no conversation among them */
+    size_t n_cuts;               /* documents */
+    const unsigned char *learnt; /* a bit for each token, if there are conversations */
+    bool has_eval;               /* what is held out was given as such */
+    int64_t
+        n_unanswered; /* conversations that were left out, as there is nothing in them to learn */
     char *kinds[DOCUMENT_MAX_KINDS];
     int n_kinds;
 } data_cache;
@@ -47,6 +59,11 @@ void data_cache_close(data_cache *cache); /* allowed on zeros */
 dsmoe_status data_cache_check_intact(const data_cache *cache, dsmoe_error *error);
 /* The kind of text that a token is in. */
 int data_cache_kind(const data_cache *cache, int64_t token);
+/* Whether a token is to be learnt; for caches with documents. */
+static inline bool data_cache_is_learnt(const data_cache *cache, int64_t token)
+{
+    return cache->learnt[token / 8] >> token % 8 & 1;
+}
 
 /* Writing one front to back. The file appears when it is finished. */
 enum { DATA_CACHE_WAITING = 1 << 16 };
@@ -57,9 +74,16 @@ typedef struct data_cache_writer {
     size_t n_tokens;
     int64_t n_documents, n_bytes; /* for the writer's user to count */
     size_t n_train;               /* and to say, when the first held-out token comes */
+    bool has_eval;                /* to be said too */
+    int64_t n_unanswered;
     hash_state hash;
     data_range *ranges;
     size_t n_ranges, range_capacity;
+    data_document *documents;
+    size_t n_cuts, cut_capacity;
+    bool has_conversations;
+    unsigned char *learnt; /* from the first conversation on: bits of all tokens before are set */
+    size_t learnt_capacity;
     int32_t *waiting; /* [DATA_CACHE_WAITING] tokens that are not yet in the file */
     unsigned char *packed;
     size_t n_waiting;
@@ -70,6 +94,12 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
 /* Tokens below vocab_size of one kind of text. */
 dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
                                dsmoe_error *error);
+/* A conversation, of whose tokens those with learnt[i] are to be learnt. */
+dsmoe_status data_cache_append_conversation(data_cache_writer *w, const int32_t *tokens,
+                                            const char *learnt, size_t n, int kind,
+                                            dsmoe_error *error);
+/* What was appended since the last document is one of text. */
+dsmoe_status data_cache_end_text(data_cache_writer *w, dsmoe_error *error);
 /* On failure nothing is left but the file that was there before. */
 dsmoe_status data_cache_finish(data_cache_writer *w, uint64_t key, double held_out,
                                char *const *kinds, int n_kinds, dsmoe_error *error);

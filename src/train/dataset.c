@@ -4,7 +4,10 @@
  * With sequences of L tokens, window i of a row holds its tokens i·L … i·L + L: the first L are the
  * inputs, the last L the targets, so that a border token is a target of one window and an input of the
  * next. Every epoch takes the windows to learn from in a random order of its own; those held out have a
- * fixed random order, so that the first few are of all kinds of text. */
+ * fixed random order, so that the first few are of all kinds of text.
+ *
+ * Where there are conversations, sequences are made of whole documents instead (data_packed.h); those held out have
+ * one each. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,7 @@
 #include "base/hash.h"
 #include "base/threads.h"
 #include "train/data_build.h"
+#include "train/data_packed.h"
 #include "base/data_order.h"
 
 enum { THREADS_MAX = 1024, SEQUENCE_MAX = 1 << 24 };
@@ -23,6 +27,7 @@ struct dsmoe_dataset {
     dsmoe_dataset_info info;
     dsmoe_data_files files;
     uint64_t seed;
+    data_packed train, held_out; /* where there are conversations */
 };
 
 /* ---- opening ------------------------------------------------------------------------------- */
@@ -43,6 +48,12 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
         return status_fail(error, bad,
                            "held_out is a share of the text, from 0 to less than 1, not %g",
                            o->held_out);
+    if (o->n_eval_paths < 0 || (o->n_eval_paths > 0 && !o->eval_paths))
+        return status_fail(error, bad, "no file or folder to read held-out text from");
+    if (o->n_eval_paths > 0 && o->held_out > 0)
+        return status_fail(
+            error, bad, "held-out text is given: held_out, a share of the text, must be 0, not %g",
+            o->held_out);
     if (o->n_threads < 0 || o->n_threads > THREADS_MAX)
         return status_fail(error, bad, "threads are 1 to %d, not %d", THREADS_MAX, o->n_threads);
     int32_t eos = o->tokenizer ? dsmoe_tokenizer_eos(o->tokenizer) : -1;
@@ -55,17 +66,25 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
 }
 
 /* A number for the tokens and the way they are cut. */
-static uint64_t hash_of(const data_cache *cache, int64_t sequence_length)
+static uint64_t hash_of(const data_cache *cache, const dsmoe_dataset_options *o)
 {
     const uint64_t parts[] = {cache->token_hash, (uint64_t)cache->tokens.n_tokens,
-                              (uint64_t)cache->n_train, (uint64_t)sequence_length};
-    return hash_bytes(parts, sizeof parts, 0);
+                              (uint64_t)cache->n_train, (uint64_t)o->sequence_length};
+    uint64_t hash = hash_bytes(parts, sizeof parts, 0);
+    if (!cache->documents) return hash;
+    hash_state h;
+    hash_begin(&h, hash);
+    hash_add_number(&h, o->drops_long);
+    hash_add_number(&h, o->packs_nothing);
+    hash_add(&h, cache->documents, cache->n_cuts * sizeof *cache->documents);
+    hash_add(&h, cache->learnt, cache->tokens.n_tokens / 8 + 1);
+    return hash_end(&h);
 }
 
 static bool is_made_from(const data_cache *cache, uint64_t key, const dsmoe_dataset_options *o)
 {
     return cache->key == key && cache->vocab_size == o->vocab_size &&
-           cache->held_out == o->held_out;
+           cache->held_out == o->held_out && cache->has_eval == (o->n_eval_paths > 0);
 }
 
 /* The cache file for the documents of a list: the one that is there, or a new one. */
@@ -77,8 +96,7 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
     STATUS_TRY(data_build_key(build, &key, error));
     if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK) {
         if (is_made_from(&d->cache, key, o)) return DSMOE_OK;
-        bool is_expected =
-            o->expected_hash && hash_of(&d->cache, o->sequence_length) == o->expected_hash;
+        bool is_expected = o->expected_hash && hash_of(&d->cache, o) == o->expected_hash;
         bool found = false;
         if (is_expected) STATUS_TRY(data_build_find_text(build, &d->cache, &found, error));
         if (found) return DSMOE_OK;
@@ -131,6 +149,35 @@ static int64_t count_windows(int64_t n_tokens, int64_t length)
     return n_tokens > 0 ? (n_tokens - 1) / length : 0;
 }
 
+/* Sequences of documents that share them. */
+static dsmoe_status pack(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_error *error)
+{
+    dsmoe_dataset_info *info = &d->info;
+    data_packed_options options = {.first = 0,
+                                   .end = d->cache.n_train,
+                                   .length = o->sequence_length,
+                                   .drops = o->drops_long,
+                                   .alone = o->packs_nothing};
+    STATUS_TRY(data_packed_make(&d->cache, &options, &d->train, error));
+    options.first = d->cache.n_train;
+    options.end = info->n_tokens;
+    options.alone = true;
+    STATUS_TRY(data_packed_make(&d->cache, &options, &d->held_out, error));
+    info->is_packed = true;
+    info->n_train = (int64_t)d->train.packing.n_sequences;
+    info->n_held_out = (int64_t)d->held_out.packing.n_sequences;
+    info->n_conversations = (int64_t)d->train.n_items;
+    for (int64_t i = 0; i < info->n_train; i++) info->n_targets += d->train.n_targets[i];
+    for (int64_t i = 0; i < info->n_train; i++) info->n_packed_tokens += d->train.n_tokens[i];
+    info->n_cut = d->train.n_cut + d->held_out.n_cut;
+    info->n_dropped = d->train.n_dropped + d->held_out.n_dropped;
+    if (info->n_train > 0 && (info->n_held_out > 0 || !(o->held_out > 0 || d->cache.has_eval)))
+        return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_ARGUMENT, "no conversation is left %s%s",
+                       info->n_train > 0 ? "to be held out" : "to train on",
+                       info->n_dropped > 0 ? ", as they are too long: take longer sequences" : "");
+}
+
 /* How many sequences there are, and how many of them are held out. */
 static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_error *error)
 {
@@ -144,13 +191,15 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     info->sequence_length = length;
     info->n_train = count_windows(d->cache.n_train, length);
     info->n_held_out = count_windows(info->n_tokens_held_out, length);
-    info->hash = hash_of(&d->cache, length);
+    info->hash = hash_of(&d->cache, o);
+    info->n_unanswered = d->cache.n_unanswered;
     if (o->expected_hash && info->hash != o->expected_hash)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
             "%s: the data have changed since this run began, or an older version of dsmoe, which "
             "held out other text, began it: bring them back",
             o->n_paths > 0 ? o->paths[0] : d->cache.path);
+    if (d->cache.documents) return pack(d, o, error);
     if (info->n_train < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the text is too short: %" PRId64
@@ -158,6 +207,12 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
                            "sequence of %" PRId64 " needs %" PRId64
                            ": give more text, take shorter sequences or hold less out",
                            d->cache.n_train, length, length + 1);
+    if (d->cache.has_eval && info->n_held_out < 1)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the held-out text is too short: it has %" PRId64
+                           " tokens, but one sequence of %" PRId64 " needs %" PRId64
+                           ": give more of it, or take shorter sequences",
+                           info->n_tokens_held_out, length, length + 1);
     if (o->held_out > 0 && info->n_held_out < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the text is too short: a held_out of %g holds out %" PRId64
@@ -172,13 +227,16 @@ static dsmoe_status open_files(dsmoe_dataset *d, const dsmoe_dataset_options *o,
 {
     document_list list = {0};
     if (o->n_paths > 0)
-        STATUS_TRY(document_list_open(o->paths, o->n_paths, o->bad_bytes, &list, error));
+        STATUS_TRY(document_list_open_with_eval(o->paths, o->n_paths, o->eval_paths,
+                                                o->n_eval_paths, o->bad_bytes, &list, error));
     int n_threads = o->n_threads ? o->n_threads : threads_available();
     const data_build_options build = {
         .list = &list,
         .tokenizer = o->tokenizer,
         .vocab_size = o->vocab_size,
         .held_out = o->held_out,
+        .chat_form = o->chat_form,
+        .learns_all = o->learns_all,
         .n_threads = n_threads < THREADS_MAX ? n_threads : THREADS_MAX,
         .progress = progress,
         .context = context,
@@ -213,6 +271,8 @@ dsmoe_status dsmoe_dataset_open(const dsmoe_dataset_options *options, dsmoe_prog
 void dsmoe_dataset_free(dsmoe_dataset *dataset)
 {
     if (!dataset) return;
+    data_packed_free(&dataset->train);
+    data_packed_free(&dataset->held_out);
     data_cache_close(&dataset->cache);
     free(dataset);
 }
@@ -234,9 +294,11 @@ const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int kind)
 /* ---- sequences ----------------------------------------------------------------------------- */
 
 /* The window that begins with that token. */
-static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, int32_t *targets)
+static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, int32_t *targets,
+                        int32_t *positions)
 {
     const int64_t length = d->info.sequence_length;
+    for (int64_t i = 0; positions && i < length; i++) positions[i] = (int32_t)i;
     int32_t token = (int32_t)token_shard_token(&d->cache.tokens, (size_t)begin);
     for (int64_t i = 0; i < length; i++) {
         tokens[i] = token;
@@ -245,31 +307,65 @@ static void read_window(const dsmoe_dataset *d, int64_t begin, int32_t *tokens, 
     }
 }
 
+/* Which of the sequences to learn from comes at a place of the endless row. */
+static int64_t find_sequence(const dsmoe_dataset *d, int64_t place)
+{
+    int64_t n = d->info.n_train;
+    return data_order_at(n, d->seed, (uint64_t)(place / n), place % n);
+}
+
 int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n, int32_t *tokens,
-                            int32_t *targets)
+                            int32_t *targets, int32_t *positions)
 {
     const dsmoe_dataset_info *info = &dataset->info;
     const int64_t length = info->sequence_length;
     if (first < 0 || n < 0 || first > INT64_MAX - n) return 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t epoch = (first + i) / info->n_train, place = (first + i) % info->n_train;
-        int64_t window = data_order_at(info->n_train, dataset->seed, (uint64_t)epoch, place);
-        read_window(dataset, window * length, tokens + i * length, targets + i * length);
+        int64_t sequence = find_sequence(dataset, first + i), at = i * length;
+        int32_t *own = positions ? positions + at : NULL;
+        if (info->is_packed)
+            data_packed_read(&dataset->train, sequence, tokens + at, targets + at, own);
+        else
+            read_window(dataset, sequence * length, tokens + at, targets + at, own);
     }
     return n;
 }
 
+void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n, int64_t *n_targets,
+                         int64_t *n_tokens)
+{
+    *n_targets = *n_tokens = 0;
+    if (first < 0 || n < 0 || first > INT64_MAX - n) return;
+    if (!dataset->info.is_packed) *n_targets = *n_tokens = n * dataset->info.sequence_length;
+    for (int64_t i = 0; dataset->info.is_packed && i < n; i++) {
+        int64_t sequence = find_sequence(dataset, first + i);
+        *n_targets += dataset->train.n_targets[sequence];
+        *n_tokens += dataset->train.n_tokens[sequence];
+    }
+}
+
+static int64_t first_token(const dsmoe_dataset *d, int64_t sequence)
+{
+    if (!d->info.is_packed) return d->cache.n_train + sequence * d->info.sequence_length;
+    const packing *p = &d->held_out.packing;
+    return d->held_out.items[p->items[p->first[sequence]]].begin;
+}
+
 int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int64_t n,
-                               int32_t *tokens, int32_t *targets, int *kinds)
+                               int32_t *tokens, int32_t *targets, int32_t *positions, int *kinds)
 {
     const dsmoe_dataset_info *info = &dataset->info;
     const int64_t length = info->sequence_length;
     if (first < 0 || n < 0 || first >= info->n_held_out) return 0;
     if (n > info->n_held_out - first) n = info->n_held_out - first;
     for (int64_t i = 0; i < n; i++) {
-        int64_t window = data_order_at(info->n_held_out, held_out_seed, 0, first + i);
-        int64_t begin = dataset->cache.n_train + window * length;
-        read_window(dataset, begin, tokens + i * length, targets + i * length);
+        int64_t sequence = data_order_at(info->n_held_out, held_out_seed, 0, first + i);
+        int64_t begin = first_token(dataset, sequence), at = i * length;
+        int32_t *own = positions ? positions + at : NULL;
+        if (info->is_packed)
+            data_packed_read(&dataset->held_out, sequence, tokens + at, targets + at, own);
+        else
+            read_window(dataset, begin, tokens + at, targets + at, own);
         if (kinds) kinds[i] = data_cache_kind(&dataset->cache, begin);
     }
     return n;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "train/trainer.h"
+#include "train/tuning.h"
 #include "train/units.h"
 
 enum { STRETCH = 16 << 10 }; /* numbers of a task: they stay in the cache over all units */
@@ -23,7 +24,8 @@ static dsmoe_status make_set(const dsmoe_trainer *t, gradient_set *set)
     set->slots = weights_create(&t->config);
     set->moe = calloc(n_layers, sizeof *set->moe);
     set->experts = calloc(n_experts, sizeof *set->experts);
-    return set->slots && set->moe && set->experts ? DSMOE_OK : DSMOE_ERROR_MEMORY;
+    set->low = calloc(t->n_tensors + 1, sizeof *set->low);
+    return set->slots && set->moe && set->experts && set->low ? DSMOE_OK : DSMOE_ERROR_MEMORY;
 }
 
 dsmoe_status fold_make(dsmoe_trainer *t, dsmoe_error *error)
@@ -61,8 +63,9 @@ typedef struct slot_walk {
     size_t next;
 } slot_walk;
 
-static float *slot_of(const slot_walk *walk, const parameter *p)
+static float *slot_of(const void *context, const parameter *p)
 {
+    const slot_walk *walk = context;
     const dsmoe_trainer *t = walk->trainer;
     if (p->begin < 0) return NULL;
     chunk c = shares_chunk(t, p->first_chunk);
@@ -75,7 +78,8 @@ static dsmoe_status slot_visit(void *context, const weight_spec *spec, dsmoe_err
 {
     (void)error;
     slot_walk *walk = context;
-    float *at = slot_of(walk, &walk->trainer->parameters[walk->next++]);
+    const parameter *p = trainer_whole(walk->trainer, walk->next++);
+    float *at = p ? slot_of(walk, p) : NULL;
     if (spec->n_dims == 2)
         *spec->slot.matrix = matrix_f32(at, spec->shape[1]);
     else
@@ -94,6 +98,7 @@ static void fill_set(const dsmoe_trainer *t, gradient_set *set, bool direct)
     const dsmoe_config *c = &t->config;
     slot_walk walk = {.trainer = t, .direct = direct};
     weights_each(c, set->slots, slot_visit, &walk, NULL);
+    tuning_place_gradients(t, set->low, slot_of, &walk);
     if (c->tie_word_embeddings) set->slots->lm_head = set->slots->embed_tokens;
     dsmoe_expert_weights *experts = set->experts;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
@@ -127,6 +132,7 @@ static void free_set(gradient_set *set)
     weights_free(set->slots);
     free(set->moe);
     free(set->experts);
+    free(set->low);
 }
 
 void fold_free(fold *f)
@@ -221,6 +227,7 @@ void fold_begin(dsmoe_trainer *t)
 {
     fold *f = &t->fold;
     f->into = t->n_batches == 0 && !t->options.peers ? &f->direct : &f->apart;
+    t->low.gradients = f->into->low;
 }
 
 /* Adding up takes a machine alone some time too. */
@@ -233,7 +240,7 @@ static void count_time(dsmoe_trainer *t, double start)
 dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 {
     if (t->fold.into == &t->fold.direct) return DSMOE_OK;
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_status status = end_exchange(t, error);
     if (status == DSMOE_OK && t->options.peers) status = begin_exchange(t, index, error);
     if (status == DSMOE_OK && trainer_divides_experts(t)) /* whose rows travel next */
@@ -245,7 +252,7 @@ dsmoe_status fold_section(dsmoe_trainer *t, int64_t index, dsmoe_error *error)
 
 dsmoe_status fold_end(dsmoe_trainer *t, dsmoe_error *error)
 {
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_status status = end_exchange(t, error);
     count_time(t, start);
     return status;

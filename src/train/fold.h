@@ -9,6 +9,7 @@
 #define DSMOE_TRAIN_FOLD_H
 
 #include "model/weights.h"
+#include "moe/low_rank_backward.h"
 #include "train/shares.h"
 
 struct dsmoe_trainer;
@@ -18,6 +19,7 @@ typedef struct gradient_set {
     model_weights *slots;
     dsmoe_layer_weights *moe;      /* [num_hidden_layers] the same of MoE layers */
     dsmoe_expert_weights *experts; /* their tables */
+    low_rank_gradient *low;        /* of low-rank additions, by matrix.id */
 } gradient_set;
 
 typedef struct fold {

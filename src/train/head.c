@@ -1,4 +1,4 @@
-/* head.c - logits = x·Wᵀ, loss = mean of log Σ e^logit - logit of the target, and back. */
+/* head.c - logits = x·Wᵀ, loss = Σ log Σ e^logit - logit of the target, and back. */
 #include "train/head.h"
 
 #include <math.h>
@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "model/linear.h"
+#include "moe/ints.h"
 #include "train/linear_backward.h"
 
 enum {
@@ -31,7 +32,10 @@ static int64_t stretch_of(const head_job *job)
 static head_space space_place(arena *a, const head_job *job)
 {
     return (head_space){
-        .threads = scratch_place(a, job->kernels, job->hidden_size, 0, job->n_threads),
+        .threads = scratch_place(
+            a, job->kernels, job->hidden_size,
+            ints_size(ints_forms(job->kernels, job->weight), stretch_of(job), job->hidden_size),
+            job->n_threads),
         .logits = arena_take(a, stretch_of(job) * job->vocab_size, sizeof(float)),
         .losses = arena_take(a, job->n_tokens, sizeof(double)),
     };
@@ -79,11 +83,12 @@ double head_loss(const head_job *job, const float *x, const int32_t *targets, fl
 {
     int64_t n_targets = 0, hidden = job->hidden_size, stretch = stretch_of(job);
     for (int64_t i = 0; i < job->n_tokens; i++) n_targets += targets[i] >= 0;
+    double divisor = job->n_targets > 0 ? job->n_targets : (double)n_targets;
     arena a = arena_over(workspace);
     row_job rows_of = {.head = job,
                        .space = space_place(&a, job),
                        .targets = targets,
-                       .share = n_targets ? 1.0f / (float)n_targets : 0.0f};
+                       .share = n_targets ? 1.0f / (float)divisor : 0.0f};
     for (int64_t first = 0; first < job->n_tokens; first += stretch) {
         int64_t n = moe_min(stretch, job->n_tokens - first);
         const float *in = x + first * hidden;
@@ -106,5 +111,5 @@ double head_loss(const head_job *job, const float *x, const int32_t *targets, fl
     }
     double sum = 0.0;
     for (int64_t i = 0; i < job->n_tokens; i++) sum += rows_of.space.losses[i];
-    return n_targets ? sum / (double)n_targets : 0.0;
+    return n_targets ? sum / divisor : 0.0;
 }

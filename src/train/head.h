@@ -8,13 +8,14 @@
 typedef struct head_job {
     const kernels *kernels;
     int64_t n_tokens, hidden_size, vocab_size;
-    matrix weight; /* [vocab_size, hidden_size] */
+    matrix weight;    /* [vocab_size, hidden_size] */
+    double n_targets; /* what the sum over the targets is divided by; 0: their number */
     int n_threads;
 } head_job;
 
 size_t head_size(const head_job *job); /* bytes of workspace */
 
-/* The mean -log probability of the targets (-1: none) after x [n_tokens, hidden_size]; its gradient by
+/* The -log probability of the targets (-1: none), their sum over n_targets, after x [n_tokens, hidden_size]; its gradient by
  * x is written to dx, that by the weight too. NaN if something is not finite; 0 if there
  * is no target. */
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,

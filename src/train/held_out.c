@@ -23,9 +23,10 @@ typedef struct evaluation {
         int64_t number; /* in the group */
         dsmoe_sequence *sequence;
     } members[GROUP];
-    int32_t *tokens, *targets; /* [GROUP, length] */
-    float *losses;             /* [GROUP, length] */
+    int32_t *tokens, *targets, *positions; /* [GROUP, length] */
+    float *losses;                         /* [GROUP, length] */
     double sum;
+    int64_t n_targets; /* that it is of */
 } evaluation;
 
 /* The engine counts tokens from a sequence's beginning, the caller from that of the first one. */
@@ -69,37 +70,64 @@ static dsmoe_status prepare(evaluation *e, dsmoe_error *error)
                            e->length);
     e->tokens = malloc(size);
     e->targets = malloc(size);
+    e->positions = malloc(size);
     e->losses = malloc(size);
-    if (!e->tokens || !e->targets || !e->losses)
+    if (!e->tokens || !e->targets || !e->positions || !e->losses)
         return status_fail(error, DSMOE_ERROR_MEMORY, "out of memory for %" PRId64 " tokens",
                            n_tokens);
     return open_engine(e, n_group, n_tokens, error);
 }
 
-static void add_losses(evaluation *e, int64_t i)
+/* What sequence i of the group gives the engine: its tokens up to the padding, and logits from its first target on. A
+ * token among these that has no target gets one, as the engine wants it, and a position that says not to count it. */
+static dsmoe_turn make_turn(const evaluation *e, int64_t i)
 {
+    int32_t *targets = e->targets + i * e->length, *positions = e->positions + i * e->length;
+    int64_t n = 0, first = 0;
+    while (n < e->length && positions[n] >= 0) n++;
+    while (first < n && targets[first] < 0) first++;
+    for (int64_t t = first; t < n; t++) {
+        if (targets[t] >= 0) continue;
+        targets[t] = 0;
+        positions[t] = -1;
+    }
+    return (dsmoe_turn){.sequence = e->members[i].sequence,
+                        .tokens = e->tokens + i * e->length,
+                        .n_tokens = n,
+                        .n_logits = n - first,
+                        .targets = targets + first,
+                        .loss = e->losses + i * e->length + first};
+}
+
+static void add_losses(evaluation *e, int64_t i, const dsmoe_turn *turn)
+{
+    const dsmoe_held_out_options *o = e->options;
     double sum = 0.0;
-    for (int64_t t = 0; t < e->length; t++) sum += e->losses[i * e->length + t];
-    if (e->options->losses) e->options->losses[e->first + i] = sum / (double)e->length;
+    int64_t n = 0;
+    const int32_t *positions = e->positions + i * e->length + turn->n_tokens - turn->n_logits;
+    for (int64_t t = 0; t < turn->n_logits; t++) {
+        if (positions[t] < 0) continue;
+        sum += turn->loss[t];
+        n++;
+    }
+    if (o->losses) o->losses[e->first + i] = n ? sum / (double)n : 0.0;
+    if (o->n_targets) o->n_targets[e->first + i] = n;
     e->sum += sum;
+    e->n_targets += n;
 }
 
 static dsmoe_status run_group(evaluation *e, int64_t n_group, dsmoe_error *error)
 {
     dsmoe_turn turns[GROUP] = {{0}};
-    dsmoe_dataset_held_out(e->dataset, e->first, n_group, e->tokens, e->targets, NULL);
+    dsmoe_dataset_held_out(e->dataset, e->first, n_group, e->tokens, e->targets, e->positions,
+                           NULL);
     STATUS_TRY(dsmoe_dataset_check(e->dataset, error));
     for (int64_t i = 0; i < n_group; i++) {
         STATUS_TRY(dsmoe_sequence_rewind(e->members[i].sequence, 0, error));
-        turns[i] = (dsmoe_turn){.sequence = e->members[i].sequence,
-                                .tokens = e->tokens + i * e->length,
-                                .n_tokens = e->length,
-                                .n_logits = e->length,
-                                .targets = e->targets + i * e->length,
-                                .loss = e->losses + i * e->length};
+        turns[i] = make_turn(e, i);
     }
     STATUS_TRY(dsmoe_engine_forward(e->engine, turns, n_group, error));
-    for (int64_t i = 0; i < n_group; i++) add_losses(e, i);
+    for (int64_t i = 0; i < n_group; i++) add_losses(e, i, &turns[i]);
     return DSMOE_OK;
 }
 
@@ -115,7 +143,7 @@ static dsmoe_status run_all(evaluation *e, double *loss, dsmoe_error *error)
         e->first += n_group;
     }
     if (o->progress) o->progress(o->context, (double)e->n, (double)e->n);
-    *loss = e->sum / ((double)e->n * (double)e->length);
+    *loss = e->sum / (double)e->n_targets;
     if (isfinite(*loss)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_NONFINITE, "the held-out loss is %g", *loss);
 }
@@ -145,6 +173,7 @@ dsmoe_status dsmoe_held_out_loss(const dsmoe_model *model, const dsmoe_dataset *
     dsmoe_engine_free(e.engine);
     free(e.tokens);
     free(e.targets);
+    free(e.positions);
     free(e.losses);
     return status;
 }

@@ -73,7 +73,7 @@ static void join_task(void *context, int64_t token, int thread)
     const latent_job *j = context;
     const dsmoe_config *c = j->batch->config;
     int64_t nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, v = c->v_head_dim;
-    int64_t at = token % j->batch->sequence_length * (rope / 2);
+    int64_t at = attention_position(j->batch, token) * (rope / 2);
     const float *cosines = j->batch->cos + at, *sines = j->batch->sin + at;
     float *k_rope = j->space->k_rope + token * rope;
     turn_queries(j, token, cosines, sines);
@@ -95,7 +95,7 @@ static void part_task(void *context, int64_t token, int thread)
     const latent_job *j = context;
     const dsmoe_config *c = j->batch->config;
     int64_t nope = c->qk_nope_head_dim, rope = c->qk_rope_head_dim, v = c->v_head_dim;
-    int64_t at = token % j->batch->sequence_length * (rope / 2);
+    int64_t at = attention_position(j->batch, token) * (rope / 2);
     const float *cosines = j->batch->cos + at, *sines = j->batch->sin_back + at;
     float *k_rope = j->space->k_rope + token * rope;
     turn_queries(j, token, cosines, sines);
@@ -150,8 +150,8 @@ typedef struct norm_linear {
     float *dx, *d_norm_weight;
 } norm_linear;
 
-static void norm_linear_backward(const norm_linear *l, const latent_space *s,
-                                 thread_scratch *threads)
+static void norm_linear_backward(const norm_linear *l, const attention_batch *b,
+                                 const latent_space *s, thread_scratch *threads, float *t)
 {
     const norm_rows *norm = l->norm;
     norm_forward(norm, l->x, l->norm_weight, s->normed);
@@ -162,7 +162,9 @@ static void norm_linear_backward(const norm_linear *l, const latent_space *s,
                                            .n_layers = 1,
                                            .dx = s->d_normed,
                                            .threads = threads,
-                                           .n_threads = norm->n_threads});
+                                           .n_threads = norm->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = t});
     memset(l->dx, 0, (size_t)(norm->n_rows * norm->width) * sizeof *l->dx);
     norm_backward(norm, l->x, l->norm_weight, s->d_normed, l->dx, l->d_norm_weight);
 }
@@ -172,9 +174,16 @@ static linear_gradient gradient_of(matrix w, int64_t n_out, const float *dy, mat
     return (linear_gradient){w, n_out, dy, (float *)gradient.data, NULL};
 }
 
+/* matrix_from of a gradient that may have no place. */
+static matrix rows_after(matrix gradient, int64_t first)
+{
+    return gradient.data ? matrix_from(gradient, first) : gradient;
+}
+
 void latent_backward(const attention_batch *b, const layer_weights *w, const float *x,
                      const attention_saved *saved, const attention_saved *d, float *dx,
-                     const layer_weights *g, const latent_space *s, thread_scratch *threads)
+                     const layer_weights *g, const latent_space *s, thread_scratch *threads,
+                     float *t)
 {
     const dsmoe_config *c = b->config;
     int64_t n = count_tokens(b), latent = c->kv_lora_rank, rank = c->q_lora_rank;
@@ -185,17 +194,17 @@ void latent_backward(const attention_batch *b, const layer_weights *w, const flo
         &s->norm,          saved->latent,
         w->kv_a_layernorm, gradient_of(w->kv_b_proj, kv_width(c), s->kv, g->kv_b_proj),
         d->latent,         g->kv_a_layernorm};
-    norm_linear_backward(&kv, s, threads);
+    norm_linear_backward(&kv, b, s, threads, t);
     const norm_linear q = {&s->q_norm,       saved->q_a,
                            w->q_a_layernorm, gradient_of(w->q_b_proj, q_width, d->q, g->q_b_proj),
                            d->q_a,           g->q_a_layernorm};
-    if (rank) norm_linear_backward(&q, s, threads);
+    if (rank) norm_linear_backward(&q, b, s, threads, t);
     const linear_gradient first[] = {
         rank ? gradient_of(w->q_a_proj, rank, d->q_a, g->q_a_proj)
              : gradient_of(w->q_proj.weight, q_width, d->q, g->q_proj.weight),
         gradient_of(w->kv_a_proj, latent, d->latent, g->kv_a_proj),
         gradient_of(matrix_from(w->kv_a_proj, latent), c->qk_rope_head_dim, s->k_rope,
-                    matrix_from(g->kv_a_proj, latent)),
+                    rows_after(g->kv_a_proj, latent)),
     };
     linear_backward(&(linear_backward_job){.n_rows = n,
                                            .n_in = c->hidden_size,
@@ -204,5 +213,7 @@ void latent_backward(const attention_batch *b, const layer_weights *w, const flo
                                            .n_layers = 3,
                                            .dx = dx,
                                            .threads = threads,
-                                           .n_threads = b->n_threads});
+                                           .n_threads = b->n_threads,
+                                           .low_rank = b->low_rank,
+                                           .t = t});
 }

@@ -20,10 +20,11 @@ latent_space latent_place(arena *a, const attention_batch *batch);
 void latent_forward(const attention_batch *batch, const layer_weights *w, const float *x,
                     const attention_saved *saved, const latent_space *space,
                     thread_scratch *threads);
-/* From the gradients `d` by q, k and v, which are used up, to that by x; those of the weights are written too. */
+/* From the gradients `d` by q, k and v, which are used up, to that by x; those of the weights are written too.
+ * `t` is linear_backward's. */
 void latent_backward(const attention_batch *batch, const layer_weights *w, const float *x,
                      const attention_saved *saved, const attention_saved *d, float *dx,
                      const layer_weights *gradients, const latent_space *space,
-                     thread_scratch *threads);
+                     thread_scratch *threads, float *t);
 
 #endif

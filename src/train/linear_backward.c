@@ -2,6 +2,7 @@
  * the weights' gradients, whose sums over all tokens are never cut. */
 #include "train/linear_backward.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/threads.h"
@@ -27,14 +28,20 @@ static void d_input_task(void *context, int64_t task, int thread)
     for (int i = 0; i < j->n_layers; i++) {
         const linear_gradient *l = &j->layers[i];
         rows dy = {l->dy + first * l->n_out, l->n_out, NULL};
-        gemm_nn(&j->threads[thread].gemm, dy, end - first, (rows){l->weight.data, j->n_in, NULL},
-                l->n_out, j->n_in, j->dx + first * j->n_in, j->n_in, i > 0);
+        gemm_nn_matrix(&j->threads[thread].gemm, dy, end - first, l->weight, 0, l->n_out, j->n_in,
+                       j->dx + first * j->n_in, j->n_in, i > 0);
     }
 }
 
 static int64_t part_of(const linear_gradient *l)
 {
     return l->n_out >= MANY_OUT ? MANY_PART : FEW_PART;
+}
+
+/* Of the gradients of a layer. */
+static int64_t n_parts(const linear_gradient *l)
+{
+    return l->d_weight || l->d_bias ? moe_parts(l->n_out, part_of(l)) : 0;
 }
 
 static void d_bias(const linear_backward_job *j, const linear_gradient *l, int64_t first, int64_t n)
@@ -48,19 +55,46 @@ static void d_weight_task(void *context, int64_t task, int thread)
 {
     const linear_backward_job *j = context;
     const linear_gradient *l = j->layers;
-    for (; task >= moe_parts(l->n_out, part_of(l)); l++) task -= moe_parts(l->n_out, part_of(l));
+    for (; task >= n_parts(l); l++) task -= n_parts(l);
     int64_t first = task * part_of(l), n = moe_min(part_of(l), l->n_out - first);
-    gemm_tn(&j->threads[thread].gemm, (rows){l->dy + first, l->n_out, NULL}, n,
-            (rows){j->x, j->n_in, NULL}, j->n_in, j->n_rows, l->d_weight + first * j->n_in, j->n_in,
-            j->accumulate);
+    if (l->d_weight)
+        gemm_tn(&j->threads[thread].gemm, (rows){l->dy + first, l->n_out, NULL}, n,
+                (rows){j->x, j->n_in, NULL}, j->n_in, j->n_rows, l->d_weight + first * j->n_in,
+                j->n_in, j->accumulate);
     if (l->d_bias) d_bias(j, l, first, n);
+}
+
+/* The low-rank additions of the layers. */
+static void backward_low_rank(const linear_backward_job *j)
+{
+    low_rank_back list[LINEAR_BACKWARD_MOST];
+    int64_t n = 0;
+    float *t = j->t;
+    for (int i = 0; i < j->n_layers; i++) {
+        const linear_gradient *l = &j->layers[i];
+        list[n] = (low_rank_back){.x = {j->x, j->n_in, NULL},
+                                  .dy = {l->dy, l->n_out, NULL},
+                                  .n_rows = j->n_rows,
+                                  .n_in = j->n_in,
+                                  .n_out = l->n_out,
+                                  .dx = j->dx};
+        if (!low_rank_find(j->low_rank, l->weight, &list[n])) continue;
+        list[n].t = t;
+        list[n].dt = t + j->n_rows * list[n].low.rank;
+        t = list[n].dt + j->n_rows * list[n].low.rank;
+        n++;
+    }
+    low_rank_back_dt(list, n, j->threads, j->n_threads);
+    low_rank_back_dx(list, n, j->threads, j->n_threads);
+    low_rank_back_weights(list, n, j->threads, j->n_threads);
 }
 
 void linear_backward(const linear_backward_job *job)
 {
     int64_t n_tasks = 0;
-    for (int i = 0; i < job->n_layers; i++)
-        n_tasks += moe_parts(job->layers[i].n_out, part_of(&job->layers[i]));
+    for (int i = 0; i < job->n_layers; i++) n_tasks += n_parts(&job->layers[i]);
+    assert(job->n_layers <= LINEAR_BACKWARD_MOST);
     threads_for(job->n_threads, row_blocks(job->n_rows), d_input_task, (void *)job);
     threads_for(job->n_threads, n_tasks, d_weight_task, (void *)job);
+    if (job->low_rank) backward_low_rank(job);
 }

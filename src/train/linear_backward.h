@@ -2,14 +2,14 @@
 #ifndef DSMOE_TRAIN_LINEAR_BACKWARD_H
 #define DSMOE_TRAIN_LINEAR_BACKWARD_H
 
-#include "moe/moe.h"
+#include "moe/low_rank_backward.h"
 
 /* One of several linear layers over the same input. */
 typedef struct linear_gradient {
-    matrix weight; /* float32 [n_out, n_in] */
+    matrix weight; /* [n_out, n_in] of any type */
     int64_t n_out;
     const float *dy;          /* [n_rows, n_out] */
-    float *d_weight, *d_bias; /* the bias may be NULL */
+    float *d_weight, *d_bias; /* NULL: nobody wants it, or there is no bias */
 } linear_gradient;
 
 typedef struct linear_backward_job {
@@ -21,9 +21,18 @@ typedef struct linear_backward_job {
     bool accumulate; /* gradients are added to, not written */
     thread_scratch *threads;
     int n_threads;
+    const low_rank_training *low_rank; /* NULL: nothing is adapted */
+    float *t;                          /* with that: linear_backward_floats */
 } linear_backward_job;
 
-/* dx = Σ dy·W; dW (+)= dyᵀ·x; db (+)= Σ_rows dy */
+enum { LINEAR_BACKWARD_MOST = 4 }; /* layers over the same input */
+
+static inline int64_t linear_backward_floats(const low_rank_training *training, int64_t n_rows)
+{
+    return LINEAR_BACKWARD_MOST * low_rank_back_floats(training, n_rows);
+}
+
+/* dx = Σ dy·W; dW (+)= dyᵀ·x; db (+)= Σ_rows dy; and the same of low-rank additions, whose gradients are written */
 void linear_backward(const linear_backward_job *job);
 
 #endif

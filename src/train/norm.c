@@ -81,6 +81,7 @@ void norm_backward(const norm_rows *norm, const float *x, const float *weight, c
 {
     norm_job job = {.norm = norm, .x = x, .weight = weight, .dy = dy, .dx = dx};
     threads_for(norm->n_threads, stretches(norm->n_rows), backward_task, &job);
+    if (!d_weight) return;
     memset(d_weight, 0, (size_t)norm->width * sizeof *d_weight);
     for (int64_t i = 0; i < stretches(norm->n_rows); i++)
         norm->kernels->axpy(norm->width, 1.0f, norm->parts + i * norm->width, d_weight);

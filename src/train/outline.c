@@ -1,10 +1,12 @@
-/* outline.c - a training step in outline. The walk follows units.c, step.c, fold.c, travel.c and adamw.c. */
+/* outline.c - a training step in outline. The walk follows units.c, step.c, fold.c, travel.c, adamw.c
+ * and arrival.c. */
 #include "train/outline.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/config.h"
 #include "moe/travel.h"
 #include "train/units.h"
 
@@ -16,6 +18,8 @@ typedef struct walk {
     int64_t first;    /* unit of the wave */
     bool is_first;    /* wave of the step */
     int64_t under_way;
+    int64_t n_arrived;      /* sections whose weights are here */
+    bool is_arriving;       /* the next one's are on their way */
     size_t *send, *receive; /* [n_ranks] */
     dsmoe_error *error;
 } walk;
@@ -43,7 +47,8 @@ static dsmoe_status attention(const walk *k, int64_t layer, double times)
     const dsmoe_model_plan *p = &k->o->plan;
     double seen = (double)k->o->small->options.sequence_length / 2;
     double flops = 2.0 * (double)p->attention / (double)c->num_hidden_layers +
-                   4.0 * seen * (double)c->hidden_size;
+                   2.0 * seen * (double)c->num_attention_heads *
+                       (double)(config_head_dim(c) + config_value_dim(c));
     if (k->o->small->model->layers[layer])
         flops += 2.0 * (double)c->hidden_size * (double)c->n_routed_experts;
     return compute(k, OUTLINE_ATTENTION, times * n_tokens(k) * flops);
@@ -120,6 +125,38 @@ static dsmoe_status send_section(walk *k, int64_t index)
     STATUS_TRY(end_section(k));
     STATUS_TRY(begin_section(k, index));
     return trainer_divides_experts(t) ? end_section(k) : DSMOE_OK;
+}
+
+/* ---- sections of weights, as arrival.c sends them --------------------------------------------------- */
+
+static dsmoe_status begin_arrival(walk *k)
+{
+    const section *s = &k->o->small->shares.sections[k->n_arrived];
+    for (int r = 0; r < k->o->n_ranks; r++) {
+        bool is_own = r == k->self.rank;
+        k->send[r] = is_own ? 0 : section_part(s, k->self.rank);
+        k->receive[r] = is_own ? 0 : section_part(s, r);
+    }
+    k->is_arriving = true;
+    return k->watch->begin(k->watch->context, OUTLINE_WEIGHTS, k->send, k->receive, k->error);
+}
+
+/* All sections up to this one are here, and the next is on its way. */
+static dsmoe_status await_section(walk *k, int64_t index)
+{
+    while (k->n_arrived <= index) {
+        if (!k->is_arriving) STATUS_TRY(begin_arrival(k));
+        STATUS_TRY(k->watch->end(k->watch->context, k->error));
+        k->is_arriving = false;
+        k->n_arrived++;
+    }
+    bool more = k->n_arrived < k->o->small->shares.n_sections && !k->is_arriving;
+    return more ? begin_arrival(k) : DSMOE_OK;
+}
+
+static dsmoe_status await_all(walk *k)
+{
+    return await_section(k, k->o->small->shares.n_sections - 1);
 }
 
 /* ---- rows of experts, as travel.c sends them --------------------------------------------------------- */
@@ -271,13 +308,14 @@ static dsmoe_status ffn(const walk *k, int64_t layer, bool back)
     return shared(k, times);
 }
 
-static dsmoe_status layer_forward_outline(const walk *k, int64_t layer)
+static dsmoe_status layer_forward_outline(walk *k, int64_t layer)
 {
+    STATUS_TRY(await_section(k, layer + 1));
     STATUS_TRY(attention(k, layer, 1));
     return ffn(k, layer, false);
 }
 
-static dsmoe_status layer_backward_outline(const walk *k, int64_t layer)
+static dsmoe_status layer_backward_outline(walk *k, int64_t layer)
 {
     bool is_gone = k->o->small->options.recompute && layer + 1 < config_of(k)->num_hidden_layers;
     if (is_gone) STATUS_TRY(layer_forward_outline(k, layer));
@@ -297,7 +335,10 @@ static dsmoe_status gather_reports(const walk *k)
 static dsmoe_status walk_wave(walk *k)
 {
     int64_t n_layers = config_of(k)->num_hidden_layers;
+    if (trainer_divides_experts(k->o->small) || !k->is_there) STATUS_TRY(await_all(k));
+    STATUS_TRY(await_section(k, 0));
     for (int64_t i = 0; i < n_layers; i++) STATUS_TRY(layer_forward_outline(k, i));
+    STATUS_TRY(await_all(k));
     STATUS_TRY(head(k));
     STATUS_TRY(gather_reports(k));
     STATUS_TRY(send_section(k, n_layers + 1));
@@ -309,29 +350,16 @@ static dsmoe_status walk_wave(walk *k)
     return end_section(k);
 }
 
-/* New weights as if nothing were computed while they travel. */
-static dsmoe_status share_section(const walk *k, const section *s)
+static dsmoe_status walk_update(walk *k)
 {
-    for (int r = 0; r < k->o->n_ranks; r++) {
-        bool is_own = r == k->self.rank;
-        k->send[r] = is_own ? 0 : section_part(s, k->self.rank);
-        k->receive[r] = is_own ? 0 : section_part(s, r);
-    }
-    STATUS_TRY(k->watch->begin(k->watch->context, OUTLINE_WEIGHTS, k->send, k->receive, k->error));
-    return k->watch->end(k->watch->context, k->error);
-}
-
-static dsmoe_status walk_update(const walk *k)
-{
-    const shares *s = &k->o->small->shares;
     double own = k->o->n_own[k->self.rank];
     STATUS_TRY(compute(k, OUTLINE_MEMORY, OUTLINE_NORM_BYTES * own));
     if (k->o->small->options.peers)
         STATUS_TRY(k->watch->gather(k->watch->context, OUTLINE_WORDS, k->o->norms, k->error));
     STATUS_TRY(compute(k, OUTLINE_MEMORY, OUTLINE_UPDATE_BYTES * own));
-    for (int64_t i = 0; k->o->small->options.peers && i < s->n_sections; i++)
-        STATUS_TRY(share_section(k, &s->sections[i]));
-    return DSMOE_OK;
+    if (!k->o->small->options.peers || !k->o->waits) return DSMOE_OK;
+    k->n_arrived = 0;
+    return await_all(k);
 }
 
 dsmoe_status outline_walk(const outline *o, int rank, const outline_watch *watch,
@@ -342,6 +370,7 @@ dsmoe_status outline_walk(const outline *o, int rank, const outline_watch *watch
               .watch = watch,
               .self = {.rank = rank, .size = o->n_ranks},
               .under_way = -1,
+              .n_arrived = o->small->options.peers && !o->waits ? 0 : o->small->shares.n_sections,
               .send = sizes,
               .receive = sizes + o->n_ranks,
               .error = error};

@@ -50,8 +50,11 @@ typedef struct outline {
     dsmoe_model_plan plan;
     int n_ranks;
     int64_t n_units; /* batches of a step */
-    size_t *norms;   /* [n_ranks] bytes of norms that each tells */
-    double *n_own;   /* [n_ranks] numbers that each owns */
+    /* Set after opening: new weights travel at the end of the step, as with dsmoe_trainer_update. Else those of the step
+     * before travel while this one goes forward, as with dsmoe train. */
+    bool waits;
+    size_t *norms; /* [n_ranks] bytes of norms that each tells */
+    double *n_own; /* [n_ranks] numbers that each owns */
     outline_rows
         *rows[2]; /* [n_tables] of a whole wave; of the last one, in which ranks may have no unit */
     int64_t *load;    /* [n_ranks] of scratch for opening */
@@ -79,7 +82,7 @@ typedef struct outline_watch {
                            dsmoe_error *error);
 } outline_watch;
 
-/* One step of a rank, up to the update. Several ranks may be walked at the same time. */
+/* One step of a rank, with the update. Several ranks may be walked at the same time. */
 dsmoe_status outline_walk(const outline *o, int rank, const outline_watch *watch,
                           dsmoe_error *error);
 

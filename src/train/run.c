@@ -36,19 +36,35 @@ static void add_losses(run *r, const dsmoe_batch_losses *batch)
     }
 }
 
+/* The arrays of a batch, with what the sums over its targets and tokens are divided by: the step's number of them, over
+ * its number of batches. All batches of plain text have the same. */
+static dsmoe_batch describe_batch(const run *r)
+{
+    const dsmoe_run_settings *s = &r->settings;
+    dsmoe_batch batch = {.tokens = r->tokens, .targets = r->targets, .positions = r->positions};
+    if (!r->positions) return batch;
+    int64_t n_targets, n_tokens;
+    dsmoe_dataset_count(r->dataset, r->state.sequences, s->batch * s->accumulate, &n_targets,
+                        &n_tokens);
+    batch.n_targets = (double)n_targets / (double)s->accumulate;
+    batch.n_tokens = (double)n_tokens / (double)s->accumulate;
+    return batch;
+}
+
 /* The batches of a step. What is not finite fills `reason`; the update then skips. */
 static dsmoe_status run_batches(run *r, dsmoe_error *reason, dsmoe_error *error)
 {
     r->losses = (dsmoe_batch_losses){.layers = r->layer_losses};
     memset(r->layer_losses, 0, (size_t)r->plan.n_moe_layers * sizeof *r->layer_losses);
+    const dsmoe_batch batch = describe_batch(r);
     for (int64_t i = 0, n; i < r->settings.accumulate; i += n) {
         n = moe_min(peers_size(r->peers), r->settings.accumulate - i);
         dsmoe_dataset_train(r->dataset, r->state.sequences, n * r->settings.batch, r->tokens,
-                            r->targets);
+                            r->targets, r->positions);
         STATUS_TRY(dsmoe_dataset_check(r->dataset, error));
         r->state.sequences += n * r->settings.batch;
         dsmoe_error why;
-        dsmoe_status status = team_backward(r->trainer, (int)n, r->tokens, r->targets, &why);
+        dsmoe_status status = team_backward(r->trainer, (int)n, &batch, &why);
         if (status != DSMOE_OK && status != DSMOE_ERROR_NONFINITE)
             return status_fail(error, status, "%s", why.message);
         if (status != DSMOE_OK && !reason->status) *reason = why;
@@ -74,11 +90,16 @@ static dsmoe_status count_skip(run *r, const dsmoe_error *reason, dsmoe_error *e
 static dsmoe_status run_step(run *r, dsmoe_error *error)
 {
     double start = clock_seconds();
-    dsmoe_error reason = {0};
+    dsmoe_error reason = {0}, stop;
     dsmoe_update update = {0};
+    timed_peers_take(&r->trainer->timed); /* of what came between, which is not the step's */
     r->lr = dsmoe_schedule_lr(&r->schedule, r->state.step);
     STATUS_TRY(run_batches(r, &reason, error));
-    STATUS_TRY(team_update(r->trainer, r->lr, &update, &r->stopped, error));
+    STATUS_TRY(team_update(r->trainer, r->lr, &update, &stop, error));
+    if (stop.status != DSMOE_OK) { /* another rank */
+        r->stopped = true;
+        run_message(r, "%s", stop.message);
+    }
     r->grad_norm = update.grad_norm;
     r->state.step++;
     r->state.loss = update.skipped ? NAN : r->losses.loss;
@@ -99,7 +120,7 @@ static bool is_end(const run *r) { return r->state.step >= r->settings.steps; }
 
 static bool evaluates(const run *r)
 {
-    return r->settings.eval_every > 0 && r->settings.held_out > 0;
+    return r->settings.eval_every > 0 && settings_holds_out(&r->settings);
 }
 
 /* The last checkpoint waits to be measured, as somebody was interrupted there. */
@@ -141,7 +162,8 @@ static void refresh_report(run *r)
 static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
 {
     checkpoint_state *s = &r->state;
-    const checkpoint_options options = {.tokenizer = r->tokenizer ? r->folder : NULL,
+    const checkpoint_options options = {.base = r->tuning.base ? r->settings.init : NULL,
+                                        .tokenizer = r->tokenizer ? r->folder : NULL,
                                         .dtype = settings_dtype(&r->settings),
                                         .interval_layers = r->interval.layers,
                                         .n_interval_layers = r->plan.n_moe_layers};
@@ -303,11 +325,13 @@ static void close_run(run *r)
 {
     metrics_close(r->metrics);
     dsmoe_trainer_free(r->trainer);
+    tune_close(&r->tuning);
     dsmoe_dataset_free(r->dataset);
     dsmoe_tokenizer_free(r->tokenizer);
     free(r->made);
     free(r->tokens);
     free(r->targets);
+    free(r->positions);
     free(r->layer_losses);
     free(r->interval.layers);
     if (r->lock >= 0) close(r->lock);
@@ -345,9 +369,12 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
     r->logged_loss = r->state.loss = r->held_out_loss = r->state.best_loss = NAN;
     dsmoe_error reason = {0};
     dsmoe_status status = run_prepare(r, settings, &reason);
-    if (status == DSMOE_OK && !r->stopped) status = train(r, &reason);
+    if (status == DSMOE_OK && r->options.show_data > 0 && !r->stopped)
+        status = run_show_data(r, &reason);
+    else if (status == DSMOE_OK && !r->stopped)
+        status = train(r, &reason);
     run_dismiss_ranks(r, status, &reason);
-    if (status != DSMOE_OK) run_abandon_folder(r);
+    if (status != DSMOE_OK || r->options.show_data > 0) run_abandon_folder(r);
     if (result) fill_result(r, result);
     close_run(r);
     if (status != DSMOE_OK && error) *error = reason;

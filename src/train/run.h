@@ -4,10 +4,12 @@
  *   run_prepare.c  the tokenizer, the configuration, the data
  *   run_change.c   other settings for a run that has begun
  *   run_start.c    the checkpoint to go on from, the trainer
+ *   run_tune.c     the base, where a part of a model is trained
  *   run_ranks.c    the other ranks: what they are told, and what they do
  *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
+ *   run_show.c     the data, for those who want to see them first
  *   run_log.c      events and metrics
  *
  * What a run computes is a function of its settings and the data alone: the data of a step and its
@@ -35,6 +37,13 @@ typedef struct run_interval {
     dsmoe_layer_losses *layers; /* [n_moe_layers] */
 } run_interval;
 
+/* A part of a model is trained. */
+typedef struct run_tuning {
+    dsmoe_model *base; /* NULL: all of it is */
+    dsmoe_tuning words;
+    unsigned char *chosen; /* [num_hidden_layers, n_routed_experts] experts that are trained */
+} run_tuning;
+
 typedef struct run {
     dsmoe_run_settings settings, before; /* `before`: as a resumed run had them until now */
     dsmoe_run_options options;
@@ -56,6 +65,8 @@ typedef struct run {
     dsmoe_trainer_options trainer_options;
     dsmoe_trainer_memory memory;
     dsmoe_trainer *trainer;
+    run_tuning tuning;
+    uint64_t base_hash; /* of tuning's base; 0: there is none */
     metrics *metrics;
     bool metrics_failed; /* a line could not be written, which has been said */
     dsmoe_schedule schedule;
@@ -71,6 +82,7 @@ typedef struct run {
     int n_skipped_in_row;
 
     int32_t *tokens, *targets;        /* [n_ranks, batch, seq] */
+    int32_t *positions;               /* the same, where the data are packed; else NULL */
     dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
     dsmoe_batch_losses losses;        /* the same */
     run_interval interval;
@@ -118,6 +130,20 @@ dsmoe_status run_plan(run *r, dsmoe_error *error);
 /* The trainer with its weights, and the files that say that this is a run. */
 dsmoe_status run_start(run *r, dsmoe_error *error);
 
+/* ---- a part of a model ------------------------------------------------------------------------- */
+
+/* The model of `init`, unless all of it is trained. */
+dsmoe_status run_open_base(run *r, dsmoe_error *error);
+/* Which experts are trained, if some are. By their scores they can be chosen once the data is there. */
+bool run_scores_experts(const run *r);
+dsmoe_status run_choose_experts(run *r, dsmoe_error *error);
+/* The same for a rank that follows: the words of another rank, whose pointers mean nothing here, but for targets. */
+dsmoe_status tune_open(const char *base, const dsmoe_tuning *words, run_tuning *tuning,
+                       dsmoe_error *error);
+void tune_close(run_tuning *tuning);
+/* Rank 0's choice of experts becomes everybody's. */
+dsmoe_status tune_tell(const dsmoe_peers *peers, run_tuning *tuning, dsmoe_error *error);
+
 /* ---- other ranks ------------------------------------------------------------------------------- */
 
 /* Rank 0, when the run is known: so that the others can make their trainers. */
@@ -158,6 +184,9 @@ bool run_asks_stop(run *r);
  * chose whom. `measured` is false if the caller wants an end meanwhile. */
 dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error *error);
 dsmoe_status run_sample(run *r, dsmoe_error *error);
+
+/* The first sequences to learn from, one event each. */
+dsmoe_status run_show_data(run *r, dsmoe_error *error);
 
 /* ---- telling --------------------------------------------------------------------------------- */
 

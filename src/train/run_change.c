@@ -25,12 +25,17 @@ static dsmoe_status find_paths(const run *r, dsmoe_run_settings *given, dsmoe_er
         STATUS_TRY(run_make_absolute(r, given->tokenizer, "tokenizer", error));
     if (run_is_given(r, "config")) STATUS_TRY(run_make_absolute(r, given->config, "config", error));
     if (run_is_given(r, "init")) STATUS_TRY(run_make_absolute(r, given->init, "init", error));
+    if (run_is_given(r, "experts"))
+        STATUS_TRY(run_make_absolute(r, given->experts, "experts", error));
     if (run_is_given(r, "out") && memchr(given->out, '\0', DSMOE_PATH) &&
         run_is_folder(r, given->out))
         memcpy(given->out, r->settings.out, sizeof given->out); /* it may have moved */
     if (run_is_given(r, "data"))
         for (int i = 0; i < DSMOE_MAX_DATA && *given->data[i]; i++)
             STATUS_TRY(run_make_absolute(r, given->data[i], "data", error));
+    if (run_is_given(r, "eval_data"))
+        for (int i = 0; i < DSMOE_MAX_DATA && *given->eval_data[i]; i++)
+            STATUS_TRY(run_make_absolute(r, given->eval_data[i], "eval_data", error));
     return DSMOE_OK;
 }
 

@@ -63,21 +63,24 @@ static dsmoe_status make_inputs_absolute(run *r, dsmoe_error *error)
     STATUS_TRY(run_make_absolute(r, s->tokenizer, "tokenizer", error));
     STATUS_TRY(run_make_absolute(r, s->config, "config", error));
     STATUS_TRY(run_make_absolute(r, s->init, "init", error));
+    STATUS_TRY(run_make_absolute(r, s->experts, "experts", error));
     for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++)
         STATUS_TRY(run_make_absolute(r, s->data[i], "data", error));
+    for (int i = 0; i < DSMOE_MAX_DATA && *s->eval_data[i]; i++)
+        STATUS_TRY(run_make_absolute(r, s->eval_data[i], "eval_data", error));
     return DSMOE_OK;
 }
 
 /* A folder of data with the run in it would change with every step. */
-static dsmoe_status check_outside(const dsmoe_run_settings *s, dsmoe_error *error)
+static dsmoe_status check_outside(const char *out, const char data[][DSMOE_PATH],
+                                  dsmoe_error *error)
 {
-    for (int i = 0; i < DSMOE_MAX_DATA && *s->data[i]; i++) {
-        size_t length = strlen(s->data[i]);
-        if (s->data[i][length - 1] == '/') length--; /* all there is */
-        if (!strncmp(s->out, s->data[i], length) && (s->out[length] == '/' || !s->out[length]))
+    for (int i = 0; i < DSMOE_MAX_DATA && *data[i]; i++) {
+        size_t length = strlen(data[i]);
+        if (data[i][length - 1] == '/') length--; /* all there is */
+        if (!strncmp(out, data[i], length) && (out[length] == '/' || !out[length]))
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                               "%s: lies in the data, %s; choose a folder beside it", s->out,
-                               s->data[i]);
+                               "%s: lies in the data, %s; choose a folder beside it", out, data[i]);
     }
     return DSMOE_OK;
 }
@@ -128,9 +131,15 @@ static dsmoe_status remove_leftovers(const run *r, dsmoe_error *error)
 /* Nothing that is there is replaced. */
 static dsmoe_status check_folder(const run *r, dsmoe_error *error)
 {
-    static const char *const names[] = {
-        "tokenizer.json", "tokenizer_config.json", "data.cache", "metrics.jsonl",
-        "report.html",    "checkpoints",           "latest",     "best"};
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "data.cache",
+                                        "expert_cfg.json",
+                                        "metrics.jsonl",
+                                        "report.html",
+                                        "checkpoints",
+                                        "latest",
+                                        "best"};
     if (run_has(r, "settings.json"))
         return status_fail(error, DSMOE_ERROR_IO,
                            "%s: already holds a run; resume it, or choose another folder",
@@ -165,7 +174,7 @@ static dsmoe_status mark_folder(run *r, dsmoe_error *error)
 static void remove_made_files(const run *r)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "data.cache",
-                                        PREPARING};
+                                        "expert_cfg.json", PREPARING};
     char path[CHECKPOINT_PATH];
     for (size_t i = run_has_own_tokenizer(r) ? 2 : 0; i < sizeof names / sizeof *names; i++)
         if (run_path(r->folder, names[i], path, NULL) == DSMOE_OK) unlink(path);
@@ -211,7 +220,8 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
     r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));
-    STATUS_TRY(check_outside(s, error));
+    STATUS_TRY(check_outside(s->out, s->data, error));
+    STATUS_TRY(check_outside(s->out, s->eval_data, error));
     STATUS_TRY(lock_folder(r, error));
     STATUS_TRY(check_folder(r, error));
     return mark_folder(r, error);

@@ -3,12 +3,15 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/pulse.h"
 #include "base/threads.h"
 #include "formats/json_write.h"
+#include "train/correction.h"
 #include "train/run.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -73,6 +76,7 @@ bool run_asks_stop(run *r)
 bool run_show_progress(void *context, double done, double total)
 {
     const run_progress *p = context;
+    pulse();
     dsmoe_run_event event = run_event(p->run, DSMOE_RUN_PROGRESS);
     event.what = p->what;
     event.done = done;
@@ -134,6 +138,14 @@ static void put_data(FILE *text, const run *r)
     put_integer(text, "n_train", d->n_train);
     put_integer(text, "n_held_out", d->n_held_out);
     put_integer(text, "sequence_length", d->sequence_length);
+    if (d->is_packed) {
+        put_integer(text, "n_conversations", d->n_conversations);
+        put_integer(text, "n_packed_tokens", d->n_packed_tokens);
+        put_integer(text, "n_targets", d->n_targets);
+        put_integer(text, "n_cut", d->n_cut);
+        put_integer(text, "n_dropped", d->n_dropped);
+        put_integer(text, "n_unanswered", d->n_unanswered);
+    }
     fprintf(text, ",\"hash\":\"%016" PRIx64 "\"}", d->hash);
 }
 
@@ -220,6 +232,23 @@ static void measure_imbalance(run *r)
         r->imbalance = dsmoe_trainer_imbalance(r->trainer);
 }
 
+/* Where the load has moved the biases of the gates, if they have any. */
+static void put_bias(run *r)
+{
+    if (!correction_is_used(r->trainer)) return;
+    dsmoe_error error;
+    dsmoe_status status = DSMOE_ERROR_MEMORY;
+    metrics_range *ranges = calloc((size_t)r->plan.n_moe_layers, sizeof *ranges);
+    if (ranges) {
+        correction_ranges(r->trainer, ranges);
+        status = metrics_put_bias(r->metrics, r->state.step, ranges, r->plan.n_moe_layers, &error);
+    } else {
+        status_fail(&error, status, "out of memory");
+    }
+    run_log_result(r, status, &error);
+    free(ranges);
+}
+
 static void put_load(run *r)
 {
     int64_t step = r->state.step;
@@ -230,6 +259,7 @@ static void put_load(run *r)
         metrics_put_load(r->metrics, step, dsmoe_trainer_expert_load(r->trainer),
                          r->plan.n_moe_layers, r->config.n_routed_experts, &error);
     run_log_result(r, status, &error);
+    put_bias(r);
     dsmoe_trainer_reset_load(r->trainer);
     r->n_load_steps = 0;
 }

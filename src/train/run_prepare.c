@@ -18,10 +18,10 @@ enum {
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
-static int list_data(const dsmoe_run_settings *s, const char *paths[DSMOE_MAX_DATA])
+static int list_paths(const char data[][DSMOE_PATH], const char *paths[DSMOE_MAX_DATA])
 {
     int n = 0;
-    for (; n < DSMOE_MAX_DATA && *s->data[n]; n++) paths[n] = s->data[n];
+    for (; n < DSMOE_MAX_DATA && *data[n]; n++) paths[n] = data[n];
     return n;
 }
 
@@ -29,7 +29,7 @@ static int list_data(const dsmoe_run_settings *s, const char *paths[DSMOE_MAX_DA
 static dsmoe_status find_text(const run *r, bool *has_text, dsmoe_error *error)
 {
     const char *paths[DSMOE_MAX_DATA];
-    int n_paths = list_data(&r->settings, paths);
+    int n_paths = list_paths(r->settings.data, paths);
     document_list list = {0};
     dsmoe_status status =
         document_list_open(paths, n_paths, settings_bad_bytes(&r->settings), &list, error);
@@ -75,10 +75,10 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
 {
     const char *paths[DSMOE_MAX_DATA];
     dsmoe_tokenizer_train_options options = {.paths = paths,
-                                             .n_paths = list_data(&r->settings, paths),
+                                             .n_paths = list_paths(r->settings.data, paths),
                                              .vocab_size = r->settings.vocab_size,
                                              .n_threads = r->options.n_threads,
-                                             .held_out = r->settings.held_out,
+                                             .held_out = settings_share(&r->settings),
                                              .bad_bytes = settings_bad_bytes(&r->settings)};
     run_progress progress = {r, "training a tokenizer"};
     dsmoe_status status =
@@ -146,7 +146,8 @@ static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 static dsmoe_status config_source(const run *r, char path[CHECKPOINT_PATH], dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
-    if (r->saved_step >= 0) return run_path(r->checkpoint, "config.json", path, error);
+    if (r->saved_step >= 0 && settings_train(s) == DSMOE_TRAIN_ALL)
+        return run_path(r->checkpoint, "config.json", path, error);
     const char *source = *s->init ? s->init : s->config;
     struct stat info;
     if (*source && stat(source, &info) == 0 && S_ISDIR(info.st_mode))
@@ -188,11 +189,12 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
 /* The sizes that the settings ask for. A model to go on from has its own. */
 static dsmoe_status resize(run *r, dsmoe_error *error)
 {
-    static const char *const keys[] = {"num_hidden_layers",     "hidden_size",
-                                       "num_attention_heads",   "num_key_value_heads",
-                                       "moe_intermediate_size", "intermediate_size",
-                                       "n_routed_experts",      "n_shared_experts",
-                                       "num_experts_per_tok",   "first_k_dense_replace"};
+    static const char *const keys[] = {
+        "num_hidden_layers",     "hidden_size",           "num_attention_heads",
+        "num_key_value_heads",   "moe_intermediate_size", "intermediate_size",
+        "n_routed_experts",      "n_shared_experts",      "num_experts_per_tok",
+        "first_k_dense_replace", "kv_lora_rank",          "q_lora_rank",
+        "qk_nope_head_dim",      "qk_rope_head_dim",      "v_head_dim"};
     const dsmoe_model_sizes none = dsmoe_model_sizes_default(), *sizes = &r->settings.model;
     dsmoe_status status;
     if (*r->settings.init && memcmp(sizes, &none, sizeof none))
@@ -258,7 +260,8 @@ static dsmoe_status fit_config(run *r, dsmoe_error *error)
     const dsmoe_run_settings *s = &r->settings;
     dsmoe_config *c = &r->config;
     if (s->aux_loss_alpha >= 0) c->aux_loss_alpha = s->aux_loss_alpha;
-    if (r->saved_step >= 0) return DSMOE_OK; /* the rest has been done */
+    if (r->saved_step >= 0 && settings_train(s) == DSMOE_TRAIN_ALL)
+        return DSMOE_OK; /* the rest has been done */
     STATUS_TRY(fit_vocabulary(r, error));
     /* A fresh model has seen no position beyond those it is trained on. */
     if (!*s->init || c->max_position_embeddings < s->seq) c->max_position_embeddings = s->seq;
@@ -274,6 +277,35 @@ static void tell_files(const run *r)
     char line[2 * DSMOE_PATH + 512];
     dsmoe_data_files_describe(dsmoe_dataset_files(r->dataset), line, sizeof line);
     if (*line) run_message(r, "data: %s", line);
+}
+
+/* Which conversations are not learnt, or not whole. */
+static void tell_conversations(const run *r)
+{
+    const dsmoe_dataset_info *d = &r->data;
+    if (d->n_unanswered > 0)
+        run_message(r, "data: %lld conversation%s left out: no answer to learn",
+                    (long long)d->n_unanswered, d->n_unanswered == 1 ? " is" : "s are");
+    if (d->n_cut > 0)
+        run_message(r, "data: %lld conversation%s longer than %s %lld and cut there",
+                    (long long)d->n_cut, d->n_cut == 1 ? " is" : "s are",
+                    run_setting_name(r, "seq"), (long long)d->sequence_length);
+    if (d->n_dropped > 0)
+        run_message(r, "data: %lld conversation%s left out: longer than %s %lld%s",
+                    (long long)d->n_dropped, d->n_dropped == 1 ? " is" : "s are",
+                    run_setting_name(r, "seq"), (long long)d->sequence_length,
+                    strcmp(r->settings.too_long, "drop") ? ", with no answer up to there" : "");
+}
+
+/* What only conversations have was given by mistake where there are none. */
+static dsmoe_status check_conversations(const run *r, dsmoe_error *error)
+{
+    static const char *const keys[] = {"chat_form", "train_on", "too_long"};
+    if (r->data.is_packed) return DSMOE_OK;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (run_is_given(r, keys[i]))
+            return refuse_idle(r, keys[i], "there is no conversation among the data", error);
+    return DSMOE_OK;
 }
 
 /* Whether there is a file at a path or below it, hidden ones apart: the place where a disk was mounted has
@@ -322,6 +354,7 @@ static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_erro
 {
     run_progress progress = {r, "reading the data"};
     const char *missing = find_missing(r, options->paths, options->n_paths);
+    if (!missing) missing = find_missing(r, options->eval_paths, options->n_eval_paths);
     if (!missing)
         return dsmoe_dataset_open(options, run_show_progress, &progress, &r->dataset, error);
     dsmoe_error reason;
@@ -339,16 +372,21 @@ static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_erro
 static dsmoe_status prepare_data(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
-    const char *paths[DSMOE_MAX_DATA];
+    const char *paths[DSMOE_MAX_DATA], *eval_paths[DSMOE_MAX_DATA];
     dsmoe_dataset_options options = {
         .paths = paths,
-        .n_paths = list_data(s, paths),
+        .n_paths = list_paths(s->data, paths),
+        .eval_paths = eval_paths,
+        .n_eval_paths = list_paths(s->eval_data, eval_paths),
+        .chat_form = *s->chat_form ? s->chat_form : NULL,
+        .learns_all = !strcmp(s->train_on, "all"),
+        .drops_long = !strcmp(s->too_long, "drop"),
         .bad_bytes = settings_bad_bytes(s),
         .tokenizer = r->tokenizer,
         .cache = r->folder,
         .vocab_size = r->config.vocab_size,
         .sequence_length = s->seq,
-        .held_out = s->held_out,
+        .held_out = settings_share(s),
         .seed = (uint64_t)s->seed,
         .n_threads = r->options.n_threads,
         .expected_hash = r->saved_step >= 0 ? r->state.data_hash : 0,
@@ -365,7 +403,8 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     if (status != DSMOE_OK) return status_fail(error, status, "%s", reason.message);
     r->data = dsmoe_dataset_get_info(r->dataset);
     tell_files(r);
-    return DSMOE_OK;
+    tell_conversations(r);
+    return check_conversations(r, error);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -378,7 +417,7 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
         STATUS_TRY(run_open_old_folder(r, error));
         STATUS_TRY(run_find_checkpoint(r, error));
         STATUS_TRY(run_change_settings(r, settings, error));
-        if (run_is_done(r)) return DSMOE_OK;
+        if (run_is_done(r) && !r->options.show_data) return DSMOE_OK;
     } else {
         r->settings = *settings;
         STATUS_TRY(run_open_new_folder(r, error));
@@ -388,6 +427,13 @@ static dsmoe_status prepare(run *r, const dsmoe_run_settings *settings, dsmoe_er
     STATUS_TRY(prepare_tokenizer(r, error));
     STATUS_TRY(check_text(r, error));
     STATUS_TRY(fit_config(r, error));
+    STATUS_TRY(run_open_base(r, error));
+    if (run_scores_experts(r)) { /* what is trained depends on the data */
+        STATUS_TRY(prepare_data(r, error));
+        STATUS_TRY(run_choose_experts(r, error));
+        return run_plan(r, error);
+    }
+    STATUS_TRY(run_choose_experts(r, error));
     STATUS_TRY(run_plan(r, error));
     return prepare_data(r, error);
 }

@@ -12,13 +12,23 @@ typedef struct run_terms {
     dsmoe_error failure;
     dsmoe_config config;
     dsmoe_trainer_options trainer;
+    dsmoe_tuning tuning; /* with a base: */
+    char base[DSMOE_PATH], targets[512];
 } run_terms;
 
 dsmoe_status run_tell_ranks(run *r, dsmoe_error *error)
 {
-    run_terms terms = {.is_training = true, .config = r->config, .trainer = r->trainer_options};
+    run_terms terms = {.is_training = true,
+                       .config = r->config,
+                       .trainer = r->trainer_options,
+                       .tuning = r->tuning.words};
+    if (r->tuning.base) memcpy(terms.base, r->settings.init, sizeof terms.base);
+    memcpy(terms.targets, r->settings.targets, sizeof terms.targets);
     r->told_ranks = true;
-    return peers_broadcast(r->peers, 0, &terms, sizeof terms, error);
+    STATUS_TRY(peers_broadcast(r->peers, 0, &terms, sizeof terms, error));
+    if (!r->tuning.base || !r->peers) return DSMOE_OK;
+    STATUS_TRY(peers_agree(r->peers, DSMOE_OK, error));
+    return tune_tell(r->peers, &r->tuning, error);
 }
 
 /* What a rank needs and its machine has. */
@@ -60,7 +70,8 @@ static dsmoe_status share_memory(const dsmoe_peers *p, const dsmoe_trainer_memor
     if (status == DSMOE_OK) {
         memory_card *own = &cards[p->rank];
         snprintf(own->host, sizeof own->host, "%s", p->host);
-        own->needed = m->weights + m->gradients + m->moments + m->activations + m->workspace;
+        own->needed = m->weights + m->gradients + m->moments + m->activations + m->workspace +
+                      (p->rank == 0 ? m->base : 0); /* ranks of a machine map the same file */
         own->available = memory_available();
         status = peers_gather(p, parts, error);
     }
@@ -96,10 +107,23 @@ void run_dismiss_ranks(run *r, dsmoe_status status, const dsmoe_error *reason)
 
 /* ---- the other ranks ----------------------------------------------------------------------------- */
 
+/* The same base as rank 0 has. */
+static dsmoe_status open_base(const run_terms *terms, const dsmoe_run_options *options,
+                              run_tuning *t, dsmoe_error *error)
+{
+    dsmoe_tuning words = terms->tuning;
+    words.targets = terms->targets;
+    if (!*terms->base) return DSMOE_OK;
+    dsmoe_status status = tune_open(terms->base, &words, t, error);
+    STATUS_TRY(peers_agree(options->peers, status, error));
+    return tune_tell(options->peers, t, error);
+}
+
 static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *options,
-                              team_follower *f, dsmoe_error *error)
+                              const run_tuning *tuning, team_follower *f, dsmoe_error *error)
 {
     dsmoe_trainer_options o = terms->trainer;
+    o.tuning = tuning->base ? &tuning->words : NULL;
     size_t size = (size_t)(o.n_sequences * o.sequence_length) * sizeof(int32_t);
     o.peers = options->peers;
     o.n_threads = options->n_threads;
@@ -107,7 +131,8 @@ static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *o
     STATUS_TRY(share_memory(options->peers, &memory, error));
     f->tokens = malloc(size);
     f->targets = malloc(size);
-    if (!f->tokens || !f->targets)
+    f->positions = malloc(size);
+    if (!f->tokens || !f->targets || !f->positions)
         return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
     return dsmoe_trainer_create(&terms->config, &o, &f->trainer, error);
 }
@@ -122,11 +147,17 @@ dsmoe_status run_follow(const dsmoe_run_options *options, dsmoe_error *error)
         return terms.failure.status;
     }
     team_follower f = {.stop = options->stop, .context = options->context};
-    dsmoe_status status = get_ready(&terms, options, &f, why);
-    status = peers_agree(options->peers, status, why);
+    run_tuning tuning = {0};
+    dsmoe_status status = open_base(&terms, options, &tuning, why);
+    if (status == DSMOE_OK) {
+        status = get_ready(&terms, options, &tuning, &f, why);
+        status = peers_agree(options->peers, status, why);
+    }
     if (status == DSMOE_OK) status = team_follow(&f, why);
     dsmoe_trainer_free(f.trainer);
+    tune_close(&tuning);
     free(f.tokens);
     free(f.targets);
+    free(f.positions);
     return status;
 }

@@ -127,8 +127,11 @@ static dsmoe_status fill_weights(run *r, dsmoe_error *error)
                                   .best_loss = NAN,
                                   .best_step = -1,
                                   .lowest_loss = NAN,
-                                  .evaluated_step = -1};
-    if (*r->settings.init) return load_init(r, error);
+                                  .evaluated_step = -1,
+                                  .base_hash = r->base_hash};
+    if (r->tuning.words.train == DSMOE_TRAIN_EXPERTS)
+        return dsmoe_trainer_load(r->trainer, r->tuning.base, error);
+    if (r->tuning.words.train == DSMOE_TRAIN_ALL && *r->settings.init) return load_init(r, error);
     return team_init(r->trainer, (uint64_t)r->settings.seed, error);
 }
 
@@ -149,6 +152,8 @@ static dsmoe_trainer_options trainer_options(const run *r)
         .device_loss_alpha = s->device_groups ? s->device_loss_alpha : 0,
         .bias_speed = s->bias_speed,
         .recompute = s->recompute,
+        .tuning = r->tuning.base ? &r->tuning.words : NULL,
+        .most_memory = (size_t)(s->memory * 1e9),
         .n_threads = r->options.n_threads,
         .peers = r->peers,
         .parallel = r->options.parallel,
@@ -175,7 +180,11 @@ static dsmoe_status check_disk(const run *r, dsmoe_error *error)
 {
     struct statvfs disk;
     if (statvfs(r->folder, &disk) != 0) return DSMOE_OK; /* it does not say */
-    double one = checkpoint_size(r->plan.total, settings_dtype(&r->settings));
+    dsmoe_dtype dtype = settings_dtype(&r->settings);
+    double one = r->tuning.base
+                     ? checkpoint_size((int64_t)(r->memory.weights / sizeof(float)), DSMOE_F32) +
+                           (double)r->memory.weights
+                     : checkpoint_size(r->plan.total, dtype);
     double all = one * (double)(r->settings.keep + 2);
     double left = (double)disk.f_bavail * (double)disk.f_frsize;
     if (one > left)
@@ -208,9 +217,12 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     size_t n = (size_t)(peers_size(r->peers) * r->settings.batch * r->settings.seq);
     r->tokens = malloc(n * sizeof *r->tokens);
     r->targets = malloc(n * sizeof *r->targets);
+    if (r->data.is_packed) r->positions = malloc(n * sizeof *r->positions);
     r->layer_losses = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
     r->interval.layers = calloc((size_t)r->plan.n_moe_layers + 1, sizeof *r->layer_losses);
-    if (r->tokens && r->targets && r->layer_losses && r->interval.layers) return DSMOE_OK;
+    if (r->tokens && r->targets && (r->positions || !r->data.is_packed) && r->layer_losses &&
+        r->interval.layers)
+        return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
 }
 

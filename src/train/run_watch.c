@@ -15,10 +15,11 @@
 
 typedef struct evaluation {
     run *run;
-    int64_t n;       /* sequences */
-    int *kinds;      /* [n] */
-    double *losses;  /* [n] */
-    int64_t *counts; /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
+    int64_t n;          /* sequences */
+    int *kinds;         /* [n] */
+    double *losses;     /* [n] */
+    int64_t *n_targets; /* [n] that they are means of */
+    int64_t *counts;    /* [n_moe_layers, n_kinds, n_routed_experts]; NULL: not wanted */
 } evaluation;
 
 static void count_choices(void *context, int64_t layer, int64_t first, int64_t n_tokens,
@@ -44,11 +45,12 @@ static dsmoe_status prepare(evaluation *e, bool routing, dsmoe_error *error)
     routing = routing && n_counts > 0;
     e->kinds = calloc((size_t)e->n, sizeof *e->kinds);
     e->losses = calloc((size_t)e->n, sizeof *e->losses);
+    e->n_targets = calloc((size_t)e->n, sizeof *e->n_targets);
     if (routing) e->counts = calloc(n_counts, sizeof *e->counts);
-    if (!e->kinds || !e->losses || (routing && !e->counts))
+    if (!e->kinds || !e->losses || !e->n_targets || (routing && !e->counts))
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
     for (int64_t i = 0; i < e->n; i++)
-        dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, &e->kinds[i]);
+        dsmoe_dataset_held_out(r->dataset, i, 1, r->tokens, r->targets, NULL, &e->kinds[i]);
     return DSMOE_OK;
 }
 
@@ -66,9 +68,10 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
         for (int64_t i = 0; i < e->n; i++) {
+            double weight = r->data.is_packed ? (double)e->n_targets[i] : 1; /* else all the same */
             if (e->kinds[i] != kind) continue;
-            sum += e->losses[i];
-            n++;
+            sum += weight * e->losses[i];
+            n += weight;
         }
         if (n == 0) continue;
         seen->of[seen->n] = kind;
@@ -115,6 +118,7 @@ static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
     dsmoe_held_out_options options = {.n = e->n,
                                       .n_threads = r->options.n_threads,
                                       .losses = e->losses,
+                                      .n_targets = e->n_targets,
                                       .watch = e->counts ? count_choices : NULL,
                                       .progress = show_evaluation,
                                       .context = e};
@@ -143,6 +147,7 @@ dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error
     if (status == DSMOE_OK) status = measure(&e, measured, error);
     free(e.kinds);
     free(e.losses);
+    free(e.n_targets);
     free(e.counts);
     return status;
 }

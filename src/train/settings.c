@@ -47,7 +47,11 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
  * change: the hash in the checkpoint tells. */
 const setting settings_table[] = {
     {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
+    {AT(eval_data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
     TEXT(bad_bytes, FIXED),
+    TEXT(chat_form, FIXED),
+    TEXT(train_on, FIXED),
+    TEXT(too_long, FIXED),
     TEXT(out, FIXED),
     TEXT(tokenizer, FIXED),
     TEXT(config, FIXED),
@@ -63,6 +67,11 @@ const setting settings_table[] = {
     MODEL(n_shared_experts, 0, 1 << 24),
     MODEL(num_experts_per_tok, 1, 1 << 24),
     MODEL(first_k_dense_replace, 0, 1 << 24),
+    MODEL(kv_lora_rank, 1, 1 << 24),
+    MODEL(q_lora_rank, 0, 1 << 24),
+    MODEL(qk_nope_head_dim, 1, 1 << 24),
+    MODEL(qk_rope_head_dim, 2, 1 << 24),
+    MODEL(v_head_dim, 1, 1 << 24),
     INTEGER(vocab_size, 0, 1 << 24, FIXED),
     INTEGER(steps, 1, 1000000000, CHANGES),
     INTEGER(batch, 1, 65536, CHANGES),
@@ -82,6 +91,15 @@ const setting settings_table[] = {
     NUMBER(bias_speed, 0, 10, CHANGES),
     {AT(init_std), SETTING_NUMBER, 0, 10, 0, 0, true, FIXED},
     FLAG(recompute, CHANGES),
+    TEXT(train, FIXED),
+    INTEGER(rank, 1, 256, FIXED),
+    NUMBER(alpha, 1e-6, 1e6, FIXED),
+    FLAG(rslora, FIXED),
+    TEXT(targets, FIXED),
+    TEXT(expert_score, FIXED),
+    {AT(expert_share), SETTING_NUMBER, 0, 1, 0, 0, true, FIXED},
+    TEXT(experts, FIXED),
+    NUMBER(memory, 0, 1e6, CHANGES),
     INTEGER(seed, 0, 0x1p53, FIXED),
     NUMBER(held_out, 0, 0.9, FIXED),
     INTEGER(eval_every, 0, 1000000000, CHANGES),
@@ -106,12 +124,21 @@ static const char *const schedules[] = {
 };
 enum { N_SCHEDULES = sizeof schedules / sizeof *schedules };
 
+static const char *const trains[] = {
+    [DSMOE_TRAIN_ALL] = "all",
+    [DSMOE_TRAIN_EXPERTS] = "experts",
+    [DSMOE_TRAIN_LORA] = "lora",
+};
+enum { N_TRAINS = sizeof trains / sizeof *trains };
+
 dsmoe_run_settings dsmoe_run_settings_default(void)
 {
     dsmoe_trainer_options trainer = dsmoe_trainer_options_default();
     return (dsmoe_run_settings){
         .model = dsmoe_model_sizes_default(),
         .bad_bytes = "replace",
+        .train_on = "answers",
+        .too_long = "cut",
         .steps = 1000,
         .batch = trainer.n_sequences,
         .seq = trainer.sequence_length,
@@ -128,6 +155,12 @@ dsmoe_run_settings dsmoe_run_settings_default(void)
         .device_loss_alpha = 0.05,
         .bias_speed = trainer.bias_speed,
         .init_std = -1,
+        .train = "all",
+        .rank = 16,
+        .alpha = 32,
+        .targets = "attention,shared,dense",
+        .expert_score = "gate",
+        .expert_share = -1,
         .held_out = 0.05,
         .eval_every = 100,
         .eval_sequences = 64,
@@ -202,11 +235,23 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: schedule is '%s', not step, cosine or constant", source,
                            s->schedule);
+    int train = 0;
+    while (train < N_TRAINS && strcmp(s->train, trains[train])) train++;
+    if (train == N_TRAINS)
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: train is '%s', not all, experts or lora",
+                           source, s->train);
+    if (train != DSMOE_TRAIN_ALL && !*s->init)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: train is %s, which needs a model to train: init", source, s->train);
+    dsmoe_expert_score score;
+    if (!dsmoe_expert_score_find(s->expert_score, &score))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: expert_score is '%s', not gate or token",
+                           source, s->expert_score);
     dsmoe_dtype dtype;
     if (!dtype_from_name(s->dtype, &dtype) || dtype_is_block(dtype))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: dtype is '%s', not f32, f16 or bf16",
                            source, s->dtype);
-    if (s->patience > 0 && (s->eval_every == 0 || s->held_out == 0))
+    if (s->patience > 0 && (s->eval_every == 0 || !settings_holds_out(s)))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: patience counts evaluations, but eval_every or held_out is 0",
                            source);
@@ -215,6 +260,12 @@ static dsmoe_status check_together(const dsmoe_run_settings *s, const char *sour
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: bad_bytes is '%s', not replace, keep or skip", source,
                            s->bad_bytes);
+    if (strcmp(s->train_on, "answers") && strcmp(s->train_on, "all"))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: train_on is '%s', not answers or all",
+                           source, s->train_on);
+    if (strcmp(s->too_long, "cut") && strcmp(s->too_long, "drop"))
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s: too_long is '%s', not cut or drop",
+                           source, s->too_long);
     int64_t n;
     if (!checked_mul_i64(s->steps * s->batch, s->accumulate, &n) || !checked_mul_i64(n, s->seq, &n))
         return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -395,6 +446,10 @@ dsmoe_status settings_write(const char *folder, const dsmoe_run_settings *settin
     return partial_file_write_text(folder, "settings.json", put_file, settings, error);
 }
 
+bool settings_holds_out(const dsmoe_run_settings *s) { return *s->eval_data[0] || s->held_out > 0; }
+
+double settings_share(const dsmoe_run_settings *s) { return *s->eval_data[0] ? 0 : s->held_out; }
+
 dsmoe_bad_bytes settings_bad_bytes(const dsmoe_run_settings *s)
 {
     dsmoe_bad_bytes bad_bytes = DSMOE_BAD_BYTES_REPLACE;
@@ -417,4 +472,11 @@ dsmoe_dtype settings_dtype(const dsmoe_run_settings *s)
     dsmoe_dtype dtype = DSMOE_F32;
     dtype_from_name(s->dtype, &dtype);
     return dtype;
+}
+
+dsmoe_train_what settings_train(const dsmoe_run_settings *s)
+{
+    for (int i = 0; i < N_TRAINS; i++)
+        if (!strcmp(s->train, trains[i])) return (dsmoe_train_what)i;
+    return DSMOE_TRAIN_ALL;
 }

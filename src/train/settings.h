@@ -42,7 +42,12 @@ char *settings_describe_changes(const dsmoe_run_settings *before, const dsmoe_ru
 /* The schedule, and the type of the checkpoints' weights, that they ask for. */
 dsmoe_schedule settings_schedule(const dsmoe_run_settings *settings);
 dsmoe_dtype settings_dtype(const dsmoe_run_settings *settings);
+/* What of the model is trained. */
+dsmoe_train_what settings_train(const dsmoe_run_settings *settings);
 /* What becomes of bytes that are not UTF-8. */
 dsmoe_bad_bytes settings_bad_bytes(const dsmoe_run_settings *settings);
+/* Whether some text is held out, and what share of the data it is: 0 if it is given apart. */
+bool settings_holds_out(const dsmoe_run_settings *settings);
+double settings_share(const dsmoe_run_settings *settings);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/rope.h"
+#include "moe/ints.h"
 #include "train/arrival.h"
 #include "train/correction.h"
 #include "train/head.h"
@@ -24,17 +25,26 @@
 typedef struct dense_space {
     experts experts; /* the network as the only expert */
     float *h;        /* [n_tokens, intermediate_size] */
+    adapter_ranges ranges;
 } dense_space;
 
 static dense_space dense_place(arena *a, const dsmoe_trainer *t, int64_t n_tokens)
 {
     const dsmoe_config *c = &t->config;
     int64_t hidden = c->hidden_size, width = c->intermediate_size;
+    int64_t longest = width > hidden ? width : hidden;
     dense_space s = {.experts = experts_place(a, t->kernels, hidden, 1, n_tokens),
                      .h = arena_take(a, n_tokens * width, sizeof(float))};
-    s.experts.threads =
-        scratch_place(a, t->kernels, width > hidden ? width : hidden, 0, t->options.n_threads);
+    s.experts.threads = scratch_place(
+        a, t->kernels, longest, ints_size(t->x_forms, n_tokens, longest), t->options.n_threads);
     s.experts.n_threads = t->options.n_threads;
+    const low_rank_training *low = trainer_low_rank(t);
+    if (!low) return s;
+    int64_t rank = low->adapter.most_rank;
+    s.experts.low_rank = low;
+    s.experts.backs = arena_take(a, 3, sizeof *s.experts.backs);
+    s.experts.backs_t = arena_take(a, experts_back_floats(rank, n_tokens), sizeof(float));
+    s.ranges = low_rank_ranges(low, arena_take(a, 2 * rank * n_tokens, sizeof(float)));
     return s;
 }
 
@@ -84,21 +94,22 @@ static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch 
     }
 }
 
-/* The layers' memory one after the other, or, with recomputation, all in one place. */
+/* The layers' memory one after the other, but all in one place for those whose place another one may take. */
 static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
                          int64_t n_tokens, layer_saved *layers)
 {
     arena start = *a, furthest = *a;
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         layer_saved nowhere = {0}, *layer = layers ? &layers[i] : &nowhere;
-        if (t->options.recompute) *a = start;
+        *a = i < t->n_sharing ? start : furthest;
         layer_place(a, t, batch, i, n_tokens, layer);
         if (a->used > furthest.used || a->overflow) furthest = *a;
     }
     *a = furthest;
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
-        float *x = arena_take(a, n_tokens * t->config.hidden_size, sizeof(float));
-        if (layers) layers[i].x = x;
+        bool is_kept = i == 0 || i >= t->lowest; /* backward does not come to the others */
+        float *x = is_kept ? arena_take(a, n_tokens * t->config.hidden_size, sizeof(float)) : NULL;
+        if (layers) layers[i].x = is_kept ? x : layers[0].x;
     }
 }
 
@@ -112,7 +123,10 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
                                     .kernels = t->kernels,
                                     .n_sequences = t->options.n_sequences,
                                     .sequence_length = length,
-                                    .n_threads = t->options.n_threads};
+                                    .n_threads = t->options.n_threads,
+                                    .rope_pairs = t->weight_slots->rope_pairs,
+                                    .x_forms = t->x_forms,
+                                    .low_rank = trainer_low_rank(t)};
     s.layers = arena_take(a, layers, sizeof *s.layers);
     size_t before = a->used;
     layers_place(a, t, &s.attention, n, s.layers);
@@ -171,7 +185,8 @@ static dsmoe_expert_weights expert_pointers(const moe_expert *e)
 }
 
 /* The dense network as an expert that gets every token. */
-static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved *kept, float *out)
+static dense_space dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved *kept,
+                                 float *out)
 {
     arena a = arena_over(t->space->phase);
     dense_space s = dense_place(&a, t, t->space->n_tokens);
@@ -185,7 +200,7 @@ static experts dense_experts(dsmoe_trainer *t, int64_t layer, const layer_saved 
                         .u = kept->u,
                         .h = s.h,
                         .out = out});
-    return s.experts;
+    return s;
 }
 
 static dsmoe_status name_layer(dsmoe_status status, int64_t layer, const dsmoe_error *why,
@@ -195,8 +210,7 @@ static dsmoe_status name_layer(dsmoe_status status, int64_t layer, const dsmoe_e
     return status_fail(error, status, "layer %lld: %s", (long long)layer, why->message);
 }
 
-/* n_sequences of them: a rank without a batch has none. */
-static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_sequences,
+static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, bool again,
                                 dsmoe_layer_losses *losses, dsmoe_error *error)
 {
     step_space *s = t->space;
@@ -204,21 +218,22 @@ static dsmoe_status moe_forward(dsmoe_trainer *t, int64_t layer, int64_t n_seque
     dsmoe_workspace workspace = {s->phase, s->phase_size, t->options.n_threads};
     dsmoe_error why;
     layer_times times = {0};
-    dsmoe_status status = layer_forward_train(t->model->layers[layer], s->normed, n_sequences,
-                                              t->options.sequence_length, s->y, kept->moe,
-                                              kept->moe_size, losses, &workspace, &times, &why);
+    dsmoe_status status =
+        layer_forward_train(t->model->layers[layer], s->normed, &s->experts, s->y, kept->moe,
+                            kept->moe_size, losses, &workspace, again, &times, &why);
     add_times(t, &times);
     return name_layer(status, layer, &why, error);
 }
 
-static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, dsmoe_layer_losses *losses,
-                                dsmoe_error *error)
+static dsmoe_status ffn_forward(dsmoe_trainer *t, int64_t layer, bool again,
+                                dsmoe_layer_losses *losses, dsmoe_error *error)
 {
     step_space *s = t->space;
-    if (t->model->layers[layer])
-        return moe_forward(t, layer, t->options.n_sequences, losses, error);
-    experts e = dense_experts(t, layer, &s->layers[layer], s->y);
-    experts_forward(&e, s->normed);
+    if (t->model->layers[layer]) return moe_forward(t, layer, again, losses, error);
+    dense_space dense = dense_experts(t, layer, &s->layers[layer], s->y);
+    if (trainer_low_rank(t))
+        scratch_adapt(dense.experts.threads, t->options.n_threads, &dense.ranges);
+    (again ? experts_hidden : experts_forward)(&dense.experts, s->normed);
     return DSMOE_OK;
 }
 
@@ -228,8 +243,8 @@ static dsmoe_status ffn_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *e
     layer_saved *kept = &s->layers[layer];
     const dsmoe_layer *moe = t->model->layers[layer];
     if (!moe) {
-        experts e = dense_experts(t, layer, kept, s->d_normed);
-        experts_backward(&e, s->normed, s->dx, false);
+        dense_space dense = dense_experts(t, layer, kept, s->d_normed);
+        experts_backward(&dense.experts, s->normed, s->dx, false);
         return DSMOE_OK;
     }
     correction_clear(t, layer, t->fold.into->slots);
@@ -265,7 +280,7 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     step_space *s = t->space;
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer];
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     STATUS_TRY(arrival_await(t, layer + 1, error));
     take_over(t, layer, again);
     lap(t, &t->times.rest, &last);
@@ -273,16 +288,13 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     lap(t, &t->times.attention, &last);
     norm_add_forward(&s->norm, kept->x, s->y, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
-    STATUS_TRY(ffn_forward(t, layer, losses, error));
+    STATUS_TRY(ffn_forward(t, layer, again, losses, error));
     lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
 /* Whether another layer has taken the place of what forward kept of this one. */
-static bool is_gone(const dsmoe_trainer *t, int64_t layer)
-{
-    return t->options.recompute && layer + 1 < t->config.num_hidden_layers;
-}
+static bool is_gone(const dsmoe_trainer *t, int64_t layer) { return layer + 1 < t->n_sharing; }
 
 /* From the gradient by the layer's output, in s->dx, to that by its input. */
 static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
@@ -292,7 +304,7 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     const layer_weights *w = &t->weight_slots->layers[layer],
                         *g = &t->fold.into->slots->layers[layer];
     if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(ffn_backward(t, layer, error));
@@ -315,9 +327,10 @@ static void embed(dsmoe_trainer *t, const int32_t *tokens)
 {
     int64_t hidden = t->config.hidden_size;
     float *x = t->space->layers[0].x;
+    matrix table = t->weight_slots->embed_tokens;
     for (int64_t i = 0; i < t->space->n_tokens; i++)
-        memcpy(x + i * hidden, matrix_at(t->weight_slots->embed_tokens, tokens[i], 0),
-               (size_t)hidden * sizeof *x);
+        t->kernels->dtypes[table.type].widen(hidden, matrix_at(table, tokens[i], 0),
+                                             x + i * hidden);
 }
 
 /* A token's row collects the gradients of all its places, in order. A tied head has written its own
@@ -326,24 +339,26 @@ static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
 {
     int64_t hidden = t->config.hidden_size;
     float *gradient = (float *)t->fold.into->slots->embed_tokens.data;
+    if (!gradient) return;
     if (!t->config.tie_word_embeddings)
         memset(gradient, 0, (size_t)(t->config.vocab_size * hidden) * sizeof *gradient);
     for (int64_t i = 0; i < t->space->n_tokens; i++)
         t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
 }
 
-double step_predict(dsmoe_trainer *t, const int32_t *targets)
+double step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
     step_space *s = t->space;
     const model_weights *gradients = t->fold.into->slots;
     const float *weight = t->weight_slots->norm;
     head_job head = head_of(t);
-    double loss, last = clock_seconds();
+    head.n_targets = batch->n_targets;
+    double loss, last = trainer_start_lap(t);
     norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
                      weight, s->normed);
     lap(t, &t->times.rest, &last);
-    loss = head_loss(&head, s->normed, targets, s->d_normed, (float *)gradients->lm_head.data,
-                     s->phase);
+    loss = head_loss(&head, s->normed, batch->targets, s->d_normed,
+                     (float *)gradients->lm_head.data, s->phase);
     lap(t, &t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
     norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
@@ -358,30 +373,44 @@ static void count_load(dsmoe_trainer *t, int64_t layer, int32_t *load)
     const dsmoe_config *c = &t->config;
     dsmoe_routing routing =
         dsmoe_layer_saved_routing(t->model->layers[layer], t->space->layers[layer].moe);
-    for (int64_t i = 0; i < t->space->n_tokens * c->num_experts_per_tok; i++)
-        load[routing.topk_idx[i]]++;
+    const int32_t *positions = t->space->experts.positions;
+    int64_t k = c->num_experts_per_tok;
+    for (int64_t i = 0; i < t->space->n_tokens * k; i++)
+        load[routing.topk_idx[i]] += !positions || positions[i / k] >= 0;
 }
 
 /* Without a batch: the experts that live here still work for others. */
 static dsmoe_status serve_forward(dsmoe_trainer *t, dsmoe_error *error)
 {
     STATUS_TRY(arrival_finish(t, error));
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     for (int64_t i = 0; trainer_divides_experts(t) && i < t->config.num_hidden_layers; i++)
-        if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, 0, NULL, error));
+        if (t->model->layers[i]) STATUS_TRY(moe_forward(t, i, false, NULL, error));
     lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
-dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+/* What attention and experts are to know of it; a rank without one has no sequence. */
+static void take_batch(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
-    if (!tokens) return serve_forward(t, error);
+    step_space *s = t->space;
+    s->attention.positions = batch ? batch->positions : NULL;
+    s->experts = (layer_batch){.n_sequences = batch ? t->options.n_sequences : 0,
+                               .sequence_length = t->options.sequence_length,
+                               .positions = s->attention.positions,
+                               .n_tokens = batch ? batch->n_tokens : 0};
+}
+
+dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
+{
+    take_batch(t, batch);
+    if (!batch) return serve_forward(t, error);
     int rank = peers_rank(t->options.peers);
     dsmoe_layer_losses *losses = units_layers(t, rank);
     int32_t *load = units_load(t, rank);
-    double last = clock_seconds();
+    double last = trainer_start_lap(t);
     STATUS_TRY(arrival_await(t, 0, error));
-    embed(t, tokens);
+    embed(t, batch->tokens);
     lap(t, &t->times.rest, &last);
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
@@ -397,23 +426,24 @@ dsmoe_status step_forward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *
 static dsmoe_status serve_backward(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
 {
     if (!trainer_divides_experts(t) || !t->model->layers[layer]) return DSMOE_OK;
-    double last = clock_seconds();
-    if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, 0, NULL, error));
+    double last = trainer_start_lap(t);
+    if (is_gone(t, layer)) STATUS_TRY(moe_forward(t, layer, true, NULL, error));
     STATUS_TRY(ffn_backward(t, layer, error));
     lap(t, &t->times.experts, &last);
     return DSMOE_OK;
 }
 
-dsmoe_status step_backward(dsmoe_trainer *t, const int32_t *tokens, dsmoe_error *error)
+dsmoe_status step_backward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
 {
     int64_t n_layers = t->config.num_hidden_layers;
     STATUS_TRY(fold_section(t, n_layers + 1, error));
     for (int64_t i = n_layers - 1; i >= 0; i--) {
-        STATUS_TRY(tokens ? layer_run_back(t, i, error) : serve_backward(t, i, error));
+        if (i >= t->lowest)
+            STATUS_TRY(batch ? layer_run_back(t, i, error) : serve_backward(t, i, error));
         STATUS_TRY(fold_section(t, i + 1, error));
     }
-    double last = clock_seconds();
-    if (tokens) embed_back(t, tokens);
+    double last = trainer_start_lap(t);
+    if (batch) embed_back(t, batch->tokens);
     lap(t, &t->times.rest, &last);
     STATUS_TRY(fold_section(t, 0, error));
     return fold_end(t, error);

@@ -20,6 +20,7 @@ typedef struct layer_saved {
 struct step_space {
     int64_t n_tokens;
     attention_batch attention;
+    layer_batch experts; /* the same batch, as MoE layers see it */
     norm_rows norm;
     layer_saved *layers; /* with recomputation all but `x` is the same memory in each */
     /* [n_tokens, hidden_size] each */
@@ -37,12 +38,12 @@ step_space *step_place(arena *a, const dsmoe_trainer *trainer, size_t *activatio
 /* Fills in what does not change from batch to batch. */
 void step_begin(dsmoe_trainer *trainer);
 
-/* Forward up to the last layer. DSMOE_ERROR_NONFINITE if a router's scores are not finite numbers. tokens may be
- * NULL: a rank without a batch, which runs its experts for others. */
-dsmoe_status step_forward(dsmoe_trainer *trainer, const int32_t *tokens, dsmoe_error *error);
+/* Forward up to the last layer. DSMOE_ERROR_NONFINITE if a router's scores are not finite numbers. The batch may be
+ * NULL: a rank without one, which runs its experts for others. It is to stay until backward. */
+dsmoe_status step_forward(dsmoe_trainer *trainer, const dsmoe_batch *batch, dsmoe_error *error);
 /* The head: the loss, which may be NaN, and the gradient by the last layer's output. */
-double step_predict(dsmoe_trainer *trainer, const int32_t *targets);
+double step_predict(dsmoe_trainer *trainer, const dsmoe_batch *batch);
 /* The rest of the way back. */
-dsmoe_status step_backward(dsmoe_trainer *trainer, const int32_t *tokens, dsmoe_error *error);
+dsmoe_status step_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch, dsmoe_error *error);
 
 #endif

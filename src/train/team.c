@@ -24,6 +24,8 @@ typedef struct order {
     uint64_t seed;
     double lr;
     int64_t n_updates; /* so far */
+    int32_t has_positions;
+    double n_targets, n_tokens; /* of a unit, the mean */
 } order;
 
 /* Before anything but another batch all weights are everywhere. */
@@ -96,7 +98,7 @@ dsmoe_status team_fill(dsmoe_trainer *t, trainer_row row, team_fill_fn *give, vo
 
 /* ---- a step ---------------------------------------------------------------------------------------- */
 
-/* The tokens of a unit, then its targets, on their way from rank 0. */
+/* The tokens of a unit, then its targets, then its positions if it has any, on their way from rank 0. */
 static dsmoe_status send_units(const dsmoe_trainer *t, int n_units, const int32_t *numbers,
                                dsmoe_error *error)
 {
@@ -121,27 +123,36 @@ static dsmoe_status receive_unit(const dsmoe_trainer *t, int n_units, int32_t *n
     return peers_exchange(p, send, receive, error);
 }
 
-dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const int32_t *tokens,
-                           const int32_t *targets, dsmoe_error *error)
+dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const dsmoe_batch *b, dsmoe_error *error)
 {
-    STATUS_TRY(send_order(t, (order){.kind = ORDER_BACKWARD, .n = n_units}, error));
-    STATUS_TRY(send_units(t, n_units, tokens, error));
-    STATUS_TRY(send_units(t, n_units, targets, error));
-    return dsmoe_trainer_backward(t, tokens, targets, NULL, error);
+    const order o = {.kind = ORDER_BACKWARD,
+                     .n = n_units,
+                     .has_positions = b->positions != NULL,
+                     .n_targets = b->n_targets,
+                     .n_tokens = b->n_tokens};
+    STATUS_TRY(send_order(t, o, error));
+    STATUS_TRY(send_units(t, n_units, b->tokens, error));
+    STATUS_TRY(send_units(t, n_units, b->targets, error));
+    if (b->positions) STATUS_TRY(send_units(t, n_units, b->positions, error));
+    return dsmoe_trainer_backward(t, b, NULL, error);
 }
 
-static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+/* `stop` says whether this rank wants an end, and then who does. */
+static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                                dsmoe_error *error)
 {
     dsmoe_status status = trainer_update(t, lr, update, error);
     if (status == DSMOE_ERROR_PEER) return status;
     STATUS_TRY(peers_agree(t->options.peers, status, error));
-    return peers_any(t->options.peers, *stop, stop, error);
+    status = peers_agree(t->options.peers, stop->status, stop);
+    t->times.waiting += timed_peers_take(&t->timed);
+    return status == DSMOE_ERROR_PEER ? status_fail(error, status, "%s", stop->message) : DSMOE_OK;
 }
 
-dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, bool *stop,
+dsmoe_status team_update(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error)
 {
+    *stop = (dsmoe_error){0};
     STATUS_TRY(
         send_order(t, (order){.kind = ORDER_UPDATE, .lr = lr, .n_updates = t->n_updates}, error));
     return update_all(t, lr, update, stop, error);
@@ -181,20 +192,27 @@ static dsmoe_status hear_end(const dsmoe_peers *p, dsmoe_status status, dsmoe_er
 /* ---- following ------------------------------------------------------------------------------------------- */
 
 /* A step that is not finite is no failure: rank 0 knows, and the update skips. */
-static dsmoe_status follow_backward(const team_follower *f, int n_units, dsmoe_error *error)
+static dsmoe_status follow_backward(const team_follower *f, order o, dsmoe_error *error)
 {
     dsmoe_trainer *t = f->trainer;
-    bool is_there = t->options.peers->rank < n_units;
-    STATUS_TRY(receive_unit(t, n_units, f->tokens, error));
-    STATUS_TRY(receive_unit(t, n_units, f->targets, error));
-    dsmoe_status status = dsmoe_trainer_backward(t, is_there ? f->tokens : NULL,
-                                                 is_there ? f->targets : NULL, NULL, error);
+    const dsmoe_batch batch = {.tokens = f->tokens,
+                               .targets = f->targets,
+                               .positions = o.has_positions ? f->positions : NULL,
+                               .n_targets = o.n_targets,
+                               .n_tokens = o.n_tokens};
+    STATUS_TRY(receive_unit(t, o.n, f->tokens, error));
+    STATUS_TRY(receive_unit(t, o.n, f->targets, error));
+    if (o.has_positions) STATUS_TRY(receive_unit(t, o.n, f->positions, error));
+    bool is_there = t->options.peers->rank < o.n;
+    dsmoe_status status = dsmoe_trainer_backward(t, is_there ? &batch : NULL, NULL, error);
     return status == DSMOE_ERROR_NONFINITE ? DSMOE_OK : status;
 }
 
 static dsmoe_status follow_update(const team_follower *f, order o, dsmoe_error *error)
 {
-    bool stop = f->stop && f->stop(f->context);
+    dsmoe_error stop = {0};
+    if (f->stop && f->stop(f->context))
+        status_fail(&stop, DSMOE_ERROR_STOPPED, "it was told to stop");
     f->trainer->n_updates = o.n_updates;
     return update_all(f->trainer, o.lr, NULL, &stop, error);
 }
@@ -221,7 +239,7 @@ static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
     case ORDER_INIT: dsmoe_trainer_init(t, o.seed); return DSMOE_OK;
     case ORDER_READ: return walk_read(t, (trainer_row)o.n, NULL, NULL, error);
     case ORDER_FILL: return walk_fill(t, (trainer_row)o.n, NULL, NULL, error);
-    case ORDER_BACKWARD: return follow_backward(f, o.n, error);
+    case ORDER_BACKWARD: return follow_backward(f, o, error);
     case ORDER_UPDATE: return follow_update(f, o, error);
     case ORDER_WEIGHTS: return DSMOE_OK;
     case ORDER_SERVE: return follow_serving(t, error);

@@ -21,11 +21,11 @@ typedef const void *team_fill_fn(void *context, size_t parameter);
 dsmoe_status team_fill(dsmoe_trainer *trainer, trainer_row row, team_fill_fn *give, void *context,
                        dsmoe_error *error);
 
-/* n_units units, at most one for each rank, of n_sequences x sequence_length tokens and targets each. */
-dsmoe_status team_backward(dsmoe_trainer *trainer, int n_units, const int32_t *tokens,
-                           const int32_t *targets, dsmoe_error *error);
-/* An update; *stop is set if some rank wants an end. */
-dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, bool *stop,
+/* n_units batches, at most one for each rank, their arrays one after the other. */
+dsmoe_status team_backward(dsmoe_trainer *trainer, int n_units, const dsmoe_batch *batches,
+                           dsmoe_error *error);
+/* An update; if a rank that follows wants an end, *stop is DSMOE_ERROR_STOPPED and names it, else DSMOE_OK. */
+dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error);
 
 /* From one to the other rank 0 runs the model for itself, and the others their experts for it. */
@@ -38,8 +38,8 @@ dsmoe_status team_end(const dsmoe_peers *peers, dsmoe_status status, const dsmoe
 /* The other ranks. */
 typedef struct team_follower {
     dsmoe_trainer *trainer;
-    int32_t *tokens, *targets;   /* room for a unit */
-    bool (*stop)(void *context); /* asked after each update; may be NULL */
+    int32_t *tokens, *targets, *positions; /* room for a unit */
+    bool (*stop)(void *context);           /* asked after each update; may be NULL */
     void *context;
 } team_follower;
 dsmoe_status team_follow(const team_follower *follower, dsmoe_error *error);

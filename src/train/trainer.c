@@ -10,13 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/threads.h"
 #include "model/config.h"
 #include "model/init.h"
+#include "moe/ints.h"
 #include "train/adamw.h"
 #include "train/arrival.h"
 #include "train/correction.h"
 #include "train/step.h"
+#include "train/tuning.h"
 #include "train/units.h"
 
 enum {
@@ -24,6 +27,9 @@ enum {
     BATCH_MAX = 1 << 24,   /* tokens that go through at once */
     TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
 };
+
+/* Of the memory that can be had: what a trainer takes that may keep more or less. */
+static const double largest_share = 0.9;
 
 dsmoe_trainer_options dsmoe_trainer_options_default(void)
 {
@@ -72,26 +78,63 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
     return DSMOE_OK;
 }
 
+static dsmoe_status out_of_memory(dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+}
+
 /* ---- where the tensors lie ----------------------------------------------------------------- */
+
+typedef struct list_walk {
+    dsmoe_trainer *trainer;
+    size_t tensor;
+} list_walk;
+
+/* The layer that a tensor belongs to, or -1. */
+static int64_t section_of(const dsmoe_trainer *t, const char *name)
+{
+    long long layer = -1;
+    sscanf(name, "model.layers.%lld.", &layer);
+    bool is_first = !strncmp(name, "model.embed_tokens.", strlen("model.embed_tokens."));
+    return layer >= 0 ? layer + 1 : is_first ? 0 : t->config.num_hidden_layers + 1;
+}
 
 /* A first walk counts, a second one lists. */
 static dsmoe_status list_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
-    (void)error;
-    dsmoe_trainer *t = context;
-    long long layer = -1, expert = -1;
+    list_walk *walk = context;
+    dsmoe_trainer *t = walk->trainer;
+    long long layer, expert = -1;
     sscanf(spec->name, "model.layers.%lld.mlp.experts.%lld.", &layer, &expert);
-    bool is_first = !strncmp(spec->name, "model.embed_tokens.", strlen("model.embed_tokens."));
-    parameter p = {.n = spec->shape[0] * spec->shape[1],
-                   .section = layer >= 0 ? layer + 1
-                              : is_first ? 0
-                                         : t->config.num_hidden_layers + 1,
-                   .expert = expert,
-                   .decays = spec->n_dims == 2,
-                   .role = spec->role};
-    if (t->parameters) t->parameters[t->n_parameters] = p;
-    t->n_parameters++;
+    parameter parts[TUNING_PARTS];
+    int n = tuning_parts(t, spec, parts);
+    for (int i = 0; t->parameters && i < n; i++) {
+        parts[i].tensor = walk->tensor;
+        parts[i].section = section_of(t, spec->name);
+        parts[i].expert = expert;
+        if (parts[i].part != PART_WHOLE) {
+            parts[i].name = tuning_name(spec->name, parts[i].part);
+            if (!parts[i].name) return out_of_memory(error);
+        }
+        t->parameters[t->n_parameters + (size_t)i] = parts[i];
+    }
+    t->n_parameters += (size_t)n;
+    walk->tensor++;
     return DSMOE_OK;
+}
+
+const parameter *trainer_whole(const dsmoe_trainer *t, size_t index)
+{
+    size_t low = 0, high = t->n_parameters;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (t->parameters[middle].tensor < index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const parameter *p = &t->parameters[low];
+    return low < t->n_parameters && p->tensor == index && p->part == PART_WHOLE ? p : NULL;
 }
 
 /* Points the slots of a walk into one of the rows. */
@@ -105,12 +148,18 @@ static dsmoe_status slot_visit(void *context, const weight_spec *spec, dsmoe_err
 {
     (void)error;
     slot_walk *walk = context;
-    int64_t begin = walk->trainer->parameters[walk->next++].begin;
-    float *at = walk->row && begin >= 0 ? walk->row + begin : NULL;
-    if (spec->n_dims == 2)
-        *spec->slot.matrix = matrix_f32(at, spec->shape[1]);
+    const dsmoe_trainer *t = walk->trainer;
+    size_t tensor = walk->next++;
+    const parameter *p = trainer_whole(t, tensor);
+    base_slot slot = {0};
+    if (!p)
+        slot = tuning_slot(t, tensor);
+    else if (walk->row && p->begin >= 0)
+        slot.vector = walk->row + p->begin;
+    if (spec->n_dims == 1)
+        *spec->slot.vector = slot.vector;
     else
-        *spec->slot.vector = at;
+        *spec->slot.matrix = p ? matrix_f32(slot.vector, spec->shape[1]) : slot.matrix;
     return DSMOE_OK;
 }
 
@@ -123,16 +172,21 @@ static void set_slots(const dsmoe_trainer *t, model_weights *slots, float *row)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static dsmoe_status out_of_memory(dsmoe_error *error)
+/* What weights want x to be: see ints.h. */
+static dsmoe_status form_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+    (void)error;
+    dsmoe_trainer *t = context;
+    if (spec->n_dims == 2) t->x_forms |= ints_forms(t->kernels, *spec->slot.matrix);
+    return DSMOE_OK;
 }
 
 /* Everything that is small: the tensors' places, and the model over them. */
 static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
 {
-    STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
-    t->parameters = calloc(t->n_parameters, sizeof *t->parameters);
+    list_walk count = {t, 0}, list = {t, 0};
+    STATUS_TRY(weights_each(&t->config, NULL, list_visit, &count, error));
+    t->parameters = calloc(t->n_parameters + 1, sizeof *t->parameters);
     t->weight_slots = weights_create(&t->config);
     t->n_moe_layers = config_moe_layers(&t->config, t->config.num_hidden_layers);
     size_t n_layers = (size_t)t->n_moe_layers + 1;
@@ -143,7 +197,8 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     if (!t->parameters || !t->weight_slots || !t->expert_load || !t->step_load || !t->reports)
         return out_of_memory(error);
     t->n_parameters = 0;
-    STATUS_TRY(weights_each(&t->config, NULL, list_visit, t, error));
+    STATUS_TRY(weights_each(&t->config, NULL, list_visit, &list, error));
+    STATUS_TRY(tuning_open(t, error));
     STATUS_TRY(shares_make(t, error));
     STATUS_TRY(fold_make(t, error));
     t->n_arrived = t->shares.n_sections;
@@ -155,7 +210,16 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     if (t->config.eos_token_id >= 0)
         generation.eos_token_id[generation.n_eos_token_ids++] = t->config.eos_token_id;
     STATUS_TRY(model_over(&t->config, &generation, t->weight_slots, t->kernels, &t->model, error));
-    for (size_t i = 0; i < t->n_parameters; i++) t->parameters[i].name = t->model->tensors[i].name;
+    t->lowest = t->config.num_hidden_layers;
+    for (size_t i = 0; i < t->n_parameters; i++) {
+        parameter *p = &t->parameters[i];
+        if (p->part == PART_WHOLE) p->name = t->model->tensors[p->tensor].name;
+        if (p->section <= t->lowest) t->lowest = p->section > 0 ? p->section - 1 : 0;
+    }
+    tuning_place(t);
+    if (trainer_low_rank(t)) t->model->adapter = &t->low.adapter;
+    weights_each(&t->config, t->weight_slots, form_visit, t, NULL);
+    t->n_sharing = t->options.recompute ? t->config.num_hidden_layers : 0;
     return DSMOE_OK;
 }
 
@@ -169,11 +233,35 @@ static dsmoe_status make_layers(dsmoe_trainer *t, dsmoe_error *error)
         if (!t->model->layers[i]) continue;
         t->model->layers[i]->config.n_device_groups = t->options.n_device_groups;
         t->model->layers[i]->config.device_loss_alpha = (float)t->options.device_loss_alpha;
+        t->model->layers[i]->low_rank = trainer_low_rank(t);
+        if (trainer_low_rank(t)) t->model->layers[i]->low_rank_width = t->low.adapter.most_rank;
         if (trainer_divides_experts(t))
             layer_join(t->model->layers[i], t->options.peers,
                        t->options.n_sequences * t->options.sequence_length);
     }
     return DSMOE_OK;
+}
+
+/* Bytes of the frozen tensors. */
+static dsmoe_status size_visit(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    (void)error;
+    double *size = context;
+    if (spec->n_dims == 2)
+        *size += (double)spec->slot.matrix->stride * (double)spec->shape[0];
+    else
+        *size += (double)spec->shape[0] * sizeof(float);
+    return DSMOE_OK;
+}
+
+static size_t base_size(const dsmoe_trainer *t)
+{
+    double size = 0.0;
+    if (!t->options.tuning) return 0;
+    weights_each(&t->config, t->weight_slots, size_visit, &size, NULL);
+    for (size_t i = 0; i < t->n_parameters; i++)
+        if (t->parameters[i].part == PART_WHOLE) size -= (double)t->parameters[i].n * sizeof(float);
+    return (size_t)size;
 }
 
 static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
@@ -189,7 +277,26 @@ static dsmoe_trainer_memory measure(const dsmoe_trainer *t)
     m.moments = 2 * m.gradients;
     m.gradients += fold_size(t);
     m.workspace = all - m.activations;
+    m.base = base_size(t);
     return all ? m : none;
+}
+
+static double memory_sum(const dsmoe_trainer_memory *m)
+{
+    return (double)m->weights + (double)m->gradients + (double)m->moments + (double)m->activations +
+           (double)m->workspace + (double)m->base;
+}
+
+/* With tuning, so many layers share a place as must, from the lowest on; below it nothing is kept anyway. */
+static void choose_sharing(dsmoe_trainer *t)
+{
+    if (!t->options.tuning || t->options.recompute) return;
+    double most = (double)t->options.most_memory;
+    if (most == 0.0) most = largest_share * (double)memory_available();
+    for (t->n_sharing = t->lowest; t->n_sharing < t->config.num_hidden_layers; t->n_sharing++) {
+        dsmoe_trainer_memory m = measure(t);
+        if (m.workspace > 0 && memory_sum(&m) <= most) return;
+    }
 }
 
 /* A system that overcommits would give out what it does not have, and end the process later. */
@@ -197,8 +304,17 @@ dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *er
 {
     double state = (double)m->weights + (double)m->gradients + (double)m->moments;
     double batch = (double)m->activations + (double)m->workspace;
-    double available = (double)memory_available();
-    if (state + batch <= available) return DSMOE_OK;
+    double available = (double)memory_available(), base = (double)m->base;
+    if (state + batch + base <= available) return DSMOE_OK;
+    if (base > 0.0)
+        return status_fail(
+            error, DSMOE_ERROR_MEMORY,
+            "training takes %.1f GB (the base %.1f GB, weights, gradients and moments of what is "
+            "trained %.1f GB, activations and workspace of a batch %.1f GB), and %.1f GB can be "
+            "had here: take %s",
+            (state + batch + base) / 1e9, base / 1e9, state / 1e9, batch / 1e9, available / 1e9,
+            base + state > available ? "a base in fewer bits, or train less of it"
+                                     : "a smaller batch, shorter sequences or recompute");
     return status_fail(
         error, DSMOE_ERROR_MEMORY,
         "training takes %.1f GB (weights, gradients and moments %.1f GB, activations "
@@ -229,6 +345,7 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
                            (double)(m.weights + m.gradients + m.moments) / 1e9,
                            (double)(m.activations + m.workspace) / 1e9);
     set_slots(t, t->weight_slots, t->weights);
+    tuning_place(t);
     STATUS_TRY(fold_allocate(t, error));
     STATUS_TRY(make_layers(t, error));
     arena a = arena_over(t->memory);
@@ -247,6 +364,7 @@ dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_
     if (o.peers && o.peers->size == 1) o.peers = NULL;
     STATUS_TRY(config_check(config, error));
     STATUS_TRY(options_check(config, &o, error));
+    STATUS_TRY(tuning_check(config, &o, error));
     if ((double)config->num_hidden_layers * (3.0 * (double)config->n_routed_experts + 16) >
         TENSORS_MAX)
         return status_fail(
@@ -263,6 +381,7 @@ dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_
     made->kernels = kernels_get();
     dsmoe_status status = describe(made, error);
     if (status == DSMOE_OK) status = make_layers(made, error);
+    if (status == DSMOE_OK) choose_sharing(made);
     if (status != DSMOE_OK) {
         dsmoe_trainer_free(made);
         return status;
@@ -308,6 +427,7 @@ void dsmoe_trainer_free(dsmoe_trainer *t)
     weights_free(t->weight_slots);
     shares_free(&t->shares);
     fold_free(&t->fold);
+    tuning_close(t);
     free(t->parameters);
     free(t->expert_load);
     free(t->step_load);
@@ -333,6 +453,10 @@ static void init_task(void *context, int64_t task, int thread)
     const init_job *job = context;
     const parameter *p = &job->trainer->parameters[task];
     if (p->begin < 0) return;
+    if (p->part != PART_WHOLE) {
+        tuning_init(p, job->seed, job->trainer->weights + p->begin);
+        return;
+    }
     init_numbers(&job->trainer->config, job->seed, p->name, p->role, 0, p->n,
                  job->trainer->weights + p->begin);
 }
@@ -344,6 +468,20 @@ void dsmoe_trainer_init(dsmoe_trainer *trainer, uint64_t seed)
 }
 
 const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer) { return trainer->model; }
+
+size_t dsmoe_trainer_parameter_count(const dsmoe_trainer *trainer) { return trainer->n_parameters; }
+
+dsmoe_tensor_info dsmoe_trainer_parameter(const dsmoe_trainer *trainer, size_t index)
+{
+    dsmoe_tensor_info none = {0};
+    if (index >= trainer->n_parameters) return none;
+    const parameter *p = &trainer->parameters[index];
+    return (dsmoe_tensor_info){.name = p->name,
+                               .dtype = DSMOE_F32,
+                               .n_dims = p->n_dims,
+                               .shape = {p->shape[0], p->shape[1]},
+                               .size = (size_t)p->n * sizeof(float)};
+}
 
 const float *dsmoe_trainer_weight(const dsmoe_trainer *trainer, size_t index)
 {
@@ -383,7 +521,9 @@ dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_updat
                                   dsmoe_error *error)
 {
     STATUS_TRY(trainer_update(trainer, lr, update, error));
-    return arrival_finish(trainer, error);
+    STATUS_TRY(arrival_finish(trainer, error));
+    trainer_start_lap(trainer); /* the sending of this step, not of the next */
+    return DSMOE_OK;
 }
 
 /* ---- looking ------------------------------------------------------------------------------- */
@@ -414,6 +554,12 @@ double dsmoe_trainer_imbalance(const dsmoe_trainer *trainer)
         if (sum > 0.0 && most * (double)n / sum > worst) worst = most * (double)n / sum;
     }
     return worst;
+}
+
+double trainer_start_lap(dsmoe_trainer *t)
+{
+    t->times.sending += timed_peers_take(&t->timed);
+    return clock_seconds();
 }
 
 dsmoe_trainer_times dsmoe_trainer_take_times(dsmoe_trainer *trainer)

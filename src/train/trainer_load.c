@@ -13,16 +13,17 @@ typedef struct load_walk {
     dsmoe_trainer *trainer;
     const dsmoe_model *model;
     size_t next;
-    weight_spec *specs; /* [n_parameters]; their names do not last */
-    float *room;        /* the largest of them in float32 */
+    weight_spec *specs; /* [n_tensors of the model]; their names do not last */
+    float *room;        /* the largest of those that are trained, in float32 */
 } load_walk;
 
 static dsmoe_status load_visit(void *context, const weight_spec *spec, dsmoe_error *error)
 {
     load_walk *walk = context;
-    dsmoe_trainer *t = walk->trainer;
-    if (walk->next >= t->n_parameters || strcmp(t->parameters[walk->next].name, spec->name) ||
-        t->parameters[walk->next].n != spec->shape[0] * spec->shape[1])
+    const dsmoe_model *own = walk->trainer->model;
+    dsmoe_tensor_info wanted = dsmoe_model_tensor(own, walk->next);
+    if (!wanted.name || strcmp(wanted.name, spec->name) || wanted.shape[0] != spec->shape[0] ||
+        (spec->n_dims == 2 && wanted.shape[1] != spec->shape[1]))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "the model differs from the one to train at %s", spec->name);
     walk->specs[walk->next++] = *spec;
@@ -53,7 +54,7 @@ static const void *give_tensor(void *context, size_t index)
 {
     const load_walk *walk = context;
     const dsmoe_trainer *t = walk->trainer;
-    const weight_spec *spec = &walk->specs[index];
+    const weight_spec *spec = &walk->specs[t->parameters[index].tensor];
     const matrix *m = spec->slot.matrix;
     if (spec->n_dims == 2 && !m->data) return give_kv_b(walk, spec, t->parameters[index].name);
     bool permuted = is_permuted(walk->model, t->parameters[index].name);
@@ -76,9 +77,9 @@ static dsmoe_status load(load_walk *walk, dsmoe_error *error)
     model_weights weights = *walk->model->weights;
     weights.kv_b_split = false; /* as it is trained */
     STATUS_TRY(weights_each(&walk->model->config, &weights, load_visit, walk, error));
-    if (walk->next < t->n_parameters)
+    if (walk->next < dsmoe_model_tensor_count(t->model))
         return status_fail(error, DSMOE_ERROR_CONFIG, "the model lacks %s, which is to be trained",
-                           t->parameters[walk->next].name);
+                           dsmoe_model_tensor(t->model, walk->next).name);
     STATUS_TRY(team_fill(t, ROW_WEIGHTS, give_tensor, walk, error));
     return model_intact(walk->model, error);
 }
@@ -88,12 +89,14 @@ dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_model *model
 {
     if (!trainer || !model)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer or no model given");
+    if (trainer_low_rank(trainer))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "a model has no low-rank additions");
     int64_t most = 0;
     for (size_t i = 0; i < trainer->n_parameters; i++)
         if (trainer->parameters[i].n > most) most = trainer->parameters[i].n;
     load_walk walk = {.trainer = trainer,
                       .model = model,
-                      .specs = calloc(trainer->n_parameters, sizeof *walk.specs),
+                      .specs = calloc(dsmoe_model_tensor_count(trainer->model), sizeof *walk.specs),
                       .room = malloc((size_t)most * sizeof *walk.room)};
     dsmoe_status status = load(&walk, error);
     free(walk.specs);

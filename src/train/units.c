@@ -47,7 +47,7 @@ dsmoe_batch_losses units_losses(const dsmoe_trainer *t, int rank)
 static dsmoe_status gather_reports(dsmoe_trainer *t, dsmoe_error *error)
 {
     if (!t->options.peers) return DSMOE_OK;
-    double start = clock_seconds();
+    double start = trainer_start_lap(t);
     dsmoe_bytes *parts = t->fold.lists;
     for (int r = 0; r < t->options.peers->size; r++)
         parts[r] = (dsmoe_bytes){units_report(t, r), units_report_size(t)};
@@ -86,42 +86,66 @@ static dsmoe_status check_tokens(const dsmoe_trainer *t, const int32_t *tokens, 
     return DSMOE_OK;
 }
 
-static dsmoe_status forward(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
-                            dsmoe_error *error)
+/* Positions go up by one in a conversation; only a 0 follows padding. */
+static dsmoe_status check_positions(const dsmoe_trainer *t, const dsmoe_batch *b,
+                                    dsmoe_error *error)
+{
+    int64_t length = t->options.sequence_length;
+    for (int64_t i = 0; i < t->options.n_sequences * length; i++) {
+        int32_t before = i % length ? b->positions[i - 1] : -1, position = b->positions[i];
+        bool goes_on = before >= 0 && position == before + 1;
+        if (!goes_on && position != 0 && position != -1)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                               "position %lld is %d, after %d in a conversation", (long long)i,
+                               position, before);
+        if (position < 0 && b->targets[i] >= 0)
+            return status_fail(error, DSMOE_ERROR_ARGUMENT, "token %lld is padding with a target",
+                               (long long)i);
+    }
+    return DSMOE_OK;
+}
+
+static dsmoe_status forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
 {
     unit_report *report = units_report(t, peers_rank(t->options.peers));
     memset(report, 0, units_report_size(t));
-    report->is_there = tokens != NULL;
+    report->is_there = batch != NULL;
     report->loss = NAN;
     fold_begin(t);
-    STATUS_TRY(step_forward(t, tokens, error));
-    if (!tokens) return DSMOE_OK;
-    report->loss = step_predict(t, targets);
+    STATUS_TRY(step_forward(t, batch, error));
+    if (!batch) return DSMOE_OK;
+    report->loss = step_predict(t, batch);
     if (isfinite(report->loss)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
 }
 
 /* ---- all of it --------------------------------------------------------------------------------- */
 
-static dsmoe_status check_arguments(const dsmoe_trainer *t, const int32_t *tokens,
-                                    const int32_t *targets, dsmoe_error *error)
+static dsmoe_status check_arguments(const dsmoe_trainer *t, const dsmoe_batch *b,
+                                    dsmoe_error *error)
 {
-    if (!tokens && !targets && t->options.peers) return DSMOE_OK; /* a rank without a unit */
-    if (!tokens || !targets)
+    if (!b && t->options.peers) return DSMOE_OK; /* a rank without a unit */
+    if (!b || !b->tokens || !b->targets)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no tokens or targets given");
-    STATUS_TRY(check_tokens(t, tokens, 0, "token", error));
-    return check_tokens(t, targets, -1, "target", error);
+    if (!(b->n_targets >= 0) || !isfinite(b->n_targets) || !(b->n_tokens >= 0) ||
+        !isfinite(b->n_tokens))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a batch cannot have %g targets and %g tokens", b->n_targets,
+                           b->n_tokens);
+    STATUS_TRY(check_tokens(t, b->tokens, 0, "token", error));
+    STATUS_TRY(check_tokens(t, b->targets, -1, "target", error));
+    return b->positions ? check_positions(t, b, error) : DSMOE_OK;
 }
 
 /* The ranks go backward together, or not at all. A rank that has failed before (`mine`) brings no unit. */
-static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int32_t *targets,
-                             dsmoe_status mine, dsmoe_error *error)
+static dsmoe_status run_wave(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_status mine,
+                             dsmoe_error *error)
 {
     int n_well, n_ranks = peers_size(t->options.peers);
     int64_t n_units;
     dsmoe_error other;
     if (trainer_divides_experts(t)) STATUS_TRY(arrival_finish(t, error)); /* rows travel next */
-    dsmoe_status status = forward(t, tokens, targets, mine == DSMOE_OK ? error : &other);
+    dsmoe_status status = forward(t, batch, mine == DSMOE_OK ? error : &other);
     if (status == DSMOE_ERROR_PEER) return status;
     STATUS_TRY(arrival_finish(t, error));
     if (mine != DSMOE_OK) status = mine;
@@ -129,7 +153,7 @@ static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int3
     STATUS_TRY(gather_reports(t, error));
     count_units(t, &n_units, &n_well);
     if (n_well == n_ranks)
-        status = step_backward(t, tokens, error);
+        status = step_backward(t, batch, error);
     else if (n_well > 0) /* where none is, layers have agreed already, or each knows why */
         status = peers_agree(t->options.peers, status, error);
     t->n_batches += n_units;
@@ -137,16 +161,16 @@ static dsmoe_status run_wave(dsmoe_trainer *t, const int32_t *tokens, const int3
     return status;
 }
 
-dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const int32_t *tokens,
-                                    const int32_t *targets, dsmoe_batch_losses *losses,
-                                    dsmoe_error *error)
+dsmoe_status dsmoe_trainer_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch,
+                                    dsmoe_batch_losses *losses, dsmoe_error *error)
 {
     if (!trainer) return status_fail(error, DSMOE_ERROR_ARGUMENT, "no trainer given");
     dsmoe_error own, *why = error ? error : &own;
-    dsmoe_status status = check_arguments(trainer, tokens, targets, why);
+    if (batch && !batch->tokens && !batch->targets) batch = NULL;
+    dsmoe_status status = check_arguments(trainer, batch, why);
     if (status != DSMOE_OK && !trainer->options.peers) return status;
-    if (status != DSMOE_OK) tokens = targets = NULL;
-    status = run_wave(trainer, tokens, targets, status, why);
+    if (status != DSMOE_OK) batch = NULL;
+    status = run_wave(trainer, batch, status, why);
     if (losses) *losses = units_losses(trainer, peers_rank(trainer->options.peers));
     return status;
 }

@@ -171,8 +171,10 @@ static double sum_balance(const model_run *run)
             .scores = run->routing.scores + i * n_tokens * config.n_routed_experts,
             .topk_idx = run->routing.topk_idx + i * n_tokens * config.num_experts_per_tok,
         };
-        balance_batch batch = {&config, routing, run->expected.n_sequences,
-                               run->expected.sequence_length};
+        balance_batch batch = {.config = &config,
+                               .routing = routing,
+                               .of = {.n_sequences = run->expected.n_sequences,
+                                      .sequence_length = run->expected.sequence_length}};
         sum += balance_losses(&batch, run->balance).aux_loss;
     }
     return sum;

@@ -75,7 +75,8 @@ dsmoe_status training_check_gradients(const dsmoe_model *model, const expected_f
         status = make_trainer(model, expected->n_sequences, length, n_threads, &trainer, error);
     if (status == DSMOE_OK) {
         next_tokens(tokens, n, length, targets);
-        status = dsmoe_trainer_backward(trainer, tokens, targets, NULL, error);
+        const dsmoe_batch batch = {.tokens = tokens, .targets = targets};
+        status = dsmoe_trainer_backward(trainer, &batch, NULL, error);
     }
     if (status == DSMOE_OK) compare_gradients(trainer, expected, report);
     dsmoe_trainer_free(trainer);
@@ -159,7 +160,8 @@ static dsmoe_status run_steps(reference_run *run, int64_t vocab_size, verify_rep
         dsmoe_batch_losses losses;
         dsmoe_update update;
         STATUS_TRY(read_batch(run, step, vocab_size, error));
-        STATUS_TRY(dsmoe_trainer_backward(run->trainer, run->tokens, run->targets, &losses, error));
+        const dsmoe_batch batch = {.tokens = run->tokens, .targets = run->targets};
+        STATUS_TRY(dsmoe_trainer_backward(run->trainer, &batch, &losses, error));
         STATUS_TRY(dsmoe_trainer_update(run->trainer, number_of(run->lr, step), &update, error));
         difference_add(&loss, losses.loss, number_of(run->loss, step));
         difference_add(&aux_loss, losses.aux_loss, number_of(run->aux_loss, step));

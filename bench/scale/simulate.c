@@ -1,0 +1,373 @@
+/* simulate.c - one training step of many ranks on a network that SimGrid plays, beside what dsmoe_scale_predict says of
+ * it. bench/scale/scale.py builds and starts it.
+ *
+ * Real: messages and their order (src/peers/mpi.c, compiled against SimGrid's MPI), their sizes, who owns what, which
+ * rows travel in which rounds (src/train/outline.c, which tests/test_outline.c holds beside the calls of a real
+ * trainer). Not real: computing, which takes the time that was measured on this machine; and the numbers that travel,
+ * which are the same bytes for all ranks. If the platform has a host of the name "machine", all ranks compute on
+ * its cores, as they do where one computer plays several. */
+#include <mpi.h>
+#include <simgrid/actor.h>
+#include <simgrid/engine.h>
+#include <simgrid/exec.h>
+#include <simgrid/host.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/mpi.h"
+#include "peers/peers.h"
+#include "train/outline.h"
+
+/* What is asked for: words such as ranks=8 on the command line. */
+typedef struct request {
+    char preset[32], config[512], loads[512], parallel[16];
+    double ranks; /* nothing is simulated, only said what is predicted for so many */
+    double layers, batch, seq, accumulate, recompute, waits;
+    double bandwidth, latency;               /* bytes/s, seconds: what the platform has */
+    double attention, experts, head, memory; /* FLOP/s; bytes/s */
+} request;
+
+/* Shared by all ranks, who are threads of one process here and take turns. */
+typedef struct world {
+    request asked;
+    dsmoe_config config;
+    dsmoe_scale_options options;
+    double *loads;
+    outline *outline;
+    char *payload; /* of all messages */
+} world;
+static world shared;
+
+typedef struct rank_times {
+    double end, computing, goods[OUTLINE_GOODS];
+} rank_times;
+
+typedef struct rank_state {
+    const dsmoe_peers *peers;
+    sg_host_t machine;  /* NULL: a rank has its own */
+    dsmoe_bytes *lists; /* [2, n_ranks] */
+    bool under_way;
+    outline_goods goods; /* that travel */
+    rank_times times;
+} rank_state;
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "simulate: %s\n", what);
+    exit(1);
+}
+
+static void must(dsmoe_status status, const dsmoe_error *error)
+{
+    if (status != DSMOE_OK) give_up(error->message);
+}
+
+/* ---- what is asked for ------------------------------------------------------------------------------ */
+
+static void read_word(request *r, const char *word)
+{
+    const struct {
+        const char *name;
+        char *text;
+        size_t size;
+        double *number;
+    } words[] = {
+        {"preset", r->preset, sizeof r->preset, NULL},
+        {"config", r->config, sizeof r->config, NULL},
+        {"loads", r->loads, sizeof r->loads, NULL},
+        {"parallel", r->parallel, sizeof r->parallel, NULL},
+        {"ranks", NULL, 0, &r->ranks},
+        {"layers", NULL, 0, &r->layers},
+        {"batch", NULL, 0, &r->batch},
+        {"seq", NULL, 0, &r->seq},
+        {"accumulate", NULL, 0, &r->accumulate},
+        {"recompute", NULL, 0, &r->recompute},
+        {"waits", NULL, 0, &r->waits},
+        {"bandwidth", NULL, 0, &r->bandwidth},
+        {"latency", NULL, 0, &r->latency},
+        {"attention", NULL, 0, &r->attention},
+        {"experts", NULL, 0, &r->experts},
+        {"head", NULL, 0, &r->head},
+        {"memory", NULL, 0, &r->memory},
+    };
+    size_t length = strcspn(word, "=");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strlen(words[i].name) != length || strncmp(words[i].name, word, length)) continue;
+        if (word[length] != '=') break;
+        if (words[i].number)
+            *words[i].number = atof(word + length + 1);
+        else
+            snprintf(words[i].text, words[i].size, "%s", word + length + 1);
+        return;
+    }
+    give_up(word);
+}
+
+/* Rows of numbers, one for each layer. */
+static void read_loads(world *w)
+{
+    FILE *file = fopen(w->asked.loads, "r");
+    size_t n_experts = (size_t)w->config.n_routed_experts, n = 0, room = 0;
+    double number;
+    if (!file) give_up("the loads cannot be read");
+    while (fscanf(file, "%lf", &number) == 1) {
+        if (n == room) {
+            room = 2 * room + 64;
+            w->loads = realloc(w->loads, room * sizeof *w->loads);
+            if (!w->loads) give_up("no memory");
+        }
+        w->loads[n++] = number;
+    }
+    fclose(file);
+    if (n == 0 || n % n_experts) give_up("the loads are not those of this model's experts");
+    w->options.loads = w->loads;
+    w->options.n_load_layers = (int64_t)(n / n_experts);
+}
+
+/* ---- the outline, and memory for its largest message --------------------------------------------------- */
+
+typedef struct largest {
+    int n_ranks;
+    size_t size;
+} largest;
+
+static dsmoe_status skip_work(void *context, outline_work work, double amount, dsmoe_error *error)
+{
+    (void)context, (void)work, (void)amount, (void)error;
+    return DSMOE_OK;
+}
+
+static dsmoe_status see_begin(void *context, outline_goods goods, const size_t *send,
+                              const size_t *receive, dsmoe_error *error)
+{
+    (void)goods, (void)receive, (void)error;
+    largest *l = context;
+    for (int r = 0; r < l->n_ranks; r++)
+        if (send[r] > l->size) l->size = send[r];
+    return DSMOE_OK;
+}
+
+static dsmoe_status skip_end(void *context, dsmoe_error *error)
+{
+    (void)context, (void)error;
+    return DSMOE_OK;
+}
+
+static dsmoe_status see_gather(void *context, outline_goods goods, const size_t *parts,
+                               dsmoe_error *error)
+{
+    return see_begin(context, goods, parts, parts, error);
+}
+
+static void make_payload(world *w)
+{
+    dsmoe_error error;
+    largest l = {w->options.n_ranks, 1};
+    outline_watch watch = {&l, skip_work, see_begin, skip_end, see_gather};
+    for (int r = 0; r < l.n_ranks; r++) must(outline_walk(w->outline, r, &watch, &error), &error);
+    w->payload = SMPI_SHARED_MALLOC(l.size);
+}
+
+static void make_world(world *w, int n_ranks, int argc, char **argv)
+{
+    request *r = &w->asked;
+    dsmoe_error error;
+    for (int i = 1; i < argc; i++) read_word(r, argv[i]);
+    if (r->ranks > 0) n_ranks = (int)r->ranks;
+    must(r->config[0] ? dsmoe_config_read(r->config, &w->config, &error)
+                      : dsmoe_config_preset(r->preset, &w->config, &error),
+         &error);
+    if (r->layers > 0) w->config.num_hidden_layers = (int64_t)r->layers;
+    dsmoe_scale_options *o = &w->options;
+    *o = (dsmoe_scale_options){.trainer = dsmoe_trainer_options_default(),
+                               .n_ranks = n_ranks,
+                               .n_units = r->accumulate > 0 ? (int64_t)r->accumulate : n_ranks,
+                               .bandwidth = r->bandwidth,
+                               .latency = r->latency,
+                               .speed = {r->attention, r->experts, r->head, r->memory}};
+    o->trainer.n_sequences = (int64_t)r->batch;
+    o->trainer.sequence_length = (int64_t)r->seq;
+    o->trainer.recompute = r->recompute > 0;
+    o->trainer.n_threads = 1;
+    o->trainer.parallel =
+        strcmp(r->parallel, "experts") ? DSMOE_PARALLEL_DATA : DSMOE_PARALLEL_EXPERTS;
+    if (r->loads[0]) read_loads(w);
+    if (r->ranks > 0) return;
+    must(outline_open(&w->config, &o->trainer, n_ranks, o->n_units,
+                      (outline_loads){o->loads, o->n_load_layers}, &w->outline, &error),
+         &error);
+    w->outline->waits = r->waits > 0;
+    make_payload(w);
+}
+
+/* ---- a rank ------------------------------------------------------------------------------------------------ */
+
+static void spend(rank_state *s, double seconds)
+{
+    sg_exec_t work = sg_actor_exec_init(seconds * sg_host_get_speed(sg_host_self()));
+    if (s->machine) sg_exec_set_host(work, s->machine);
+    sg_exec_start(work);
+    sg_exec_wait(work);
+}
+
+/* Training polls before each task of its threads. What matters are the first looks, after which messages travel by
+ * themselves. */
+static dsmoe_status run_work(void *context, outline_work work, double amount, dsmoe_error *error)
+{
+    (void)error;
+    rank_state *s = context;
+    const dsmoe_training_speed *v = &shared.options.speed;
+    const double speeds[OUTLINE_WORKS] = {v->attention, v->experts, v->head, v->memory};
+    double left = amount / speeds[work], slice = s->under_way ? 1e-3 : left;
+    double start = MPI_Wtime();
+    for (; left > 0; left -= slice, slice *= 2) {
+        if (s->under_way) s->peers->poll(s->peers->context);
+        spend(s, fmin(left, slice));
+    }
+    s->times.computing += MPI_Wtime() - start;
+    return DSMOE_OK;
+}
+
+/* A message costs a processor this much on either side. All of a call are counted at once, before the first leaves. */
+static const double MESSAGE = 5e-6;
+static void count_message(double *n, size_t size)
+{
+    enum { SMALL = 2024 }; /* what fits into the head of mpi.c */
+    if (size > 0) *n += size > SMALL ? 2 : 1;
+}
+
+static dsmoe_status run_begin(void *context, outline_goods goods, const size_t *send,
+                              const size_t *receive, dsmoe_error *error)
+{
+    rank_state *s = context;
+    double start = MPI_Wtime();
+    dsmoe_bytes *out = s->lists, *in = out + s->peers->size;
+    double n_messages = 0;
+    for (int r = 0; r < s->peers->size; r++) {
+        count_message(&n_messages, send[r]);
+        count_message(&n_messages, receive[r]);
+        out[r] = (dsmoe_bytes){shared.payload, send[r]};
+        in[r] = (dsmoe_bytes){shared.payload, receive[r]};
+    }
+    spend(s, n_messages * MESSAGE);
+    s->under_way = true;
+    s->goods = goods;
+    dsmoe_status status = peers_exchange_begin(s->peers, out, in, error);
+    s->times.goods[goods] += MPI_Wtime() - start;
+    return status;
+}
+
+static dsmoe_status run_end(void *context, dsmoe_error *error)
+{
+    rank_state *s = context;
+    double start = MPI_Wtime();
+    s->under_way = false;
+    dsmoe_status status = peers_exchange_end(s->peers, error);
+    s->times.goods[s->goods] += MPI_Wtime() - start;
+    return status;
+}
+
+static dsmoe_status run_gather(void *context, outline_goods goods, const size_t *parts,
+                               dsmoe_error *error)
+{
+    rank_state *s = context;
+    double start = MPI_Wtime();
+    double n_messages = 0;
+    for (int r = 0; r < s->peers->size; r++) {
+        count_message(&n_messages, r == s->peers->rank ? 0 : parts[r]);
+        count_message(&n_messages, r == s->peers->rank ? 0 : parts[s->peers->rank]);
+        s->lists[r] = (dsmoe_bytes){shared.payload, parts[r]};
+    }
+    spend(s, n_messages * MESSAGE);
+    dsmoe_status status = peers_gather(s->peers, s->lists, error);
+    s->times.goods[goods] += MPI_Wtime() - start;
+    return status;
+}
+
+/* ---- what came out ----------------------------------------------------------------------------------------- */
+
+static dsmoe_scale predict(dsmoe_scale_options o)
+{
+    dsmoe_scale scale;
+    dsmoe_error error;
+    must(dsmoe_scale_predict(&shared.config, &o, &scale, &error), &error);
+    return scale;
+}
+
+static void print_prediction(void)
+{
+    dsmoe_scale_options o = shared.options, nearby = o, wide = o, even = o;
+    dsmoe_scale s = predict(o);
+    nearby.latency = 0;
+    wide.bandwidth = 1e15;
+    even.loads = NULL;
+    printf("%s\"predicted\": {\"step\": %.9g, \"computing\": %.9g, \"waiting\": %.9g, \"sending\": "
+           "%.9g, \"hidden\": %.9g, \"useful\": %.9g,\n",
+           shared.outline ? " " : "{", s.step, s.computing, s.waiting, s.sending, s.hidden,
+           s.useful);
+    printf("  \"sent\": %.9g, \"memory\": %zu, \"without_latency\": %.9g, \"without_bandwidth\": "
+           "%.9g, \"without_imbalance\": %.9g}}\n",
+           s.gradients + s.weights + s.rows + s.words, s.most_memory, predict(nearby).step,
+           predict(wide).step, predict(even).step);
+}
+
+static void print(const rank_times *all, int n_ranks, double start)
+{
+    const request *r = &shared.asked;
+    rank_times mean = {0};
+    double last = 0;
+    for (int i = 0; i < n_ranks; i++) {
+        last = fmax(last, all[i].end);
+        mean.computing += all[i].computing / n_ranks;
+        for (int g = 0; g < OUTLINE_GOODS; g++) mean.goods[g] += all[i].goods[g] / n_ranks;
+    }
+    printf("{\"model\": \"%s\", \"parallel\": \"%s\", \"ranks\": %d, \"bandwidth\": %.9g, "
+           "\"latency\": %.9g, \"layers\": %lld,\n",
+           r->config[0] ? r->config : r->preset, r->parallel, n_ranks, r->bandwidth, r->latency,
+           (long long)shared.config.num_hidden_layers);
+    printf(
+        " \"simulated\": {\"step\": %.9g, \"computing\": %.9g, \"gradients\": %.9g, \"weights\": "
+        "%.9g, \"rows\": %.9g, \"words\": %.9g},\n",
+        last - start, mean.computing, mean.goods[OUTLINE_GRADIENTS], mean.goods[OUTLINE_WEIGHTS],
+        mean.goods[OUTLINE_ROWS], mean.goods[OUTLINE_WORDS]);
+    print_prediction();
+}
+
+/* One step, from the moment when all ranks are there. */
+static void run_step(rank_state *s, rank_times *all)
+{
+    const dsmoe_peers *p = s->peers;
+    dsmoe_error error;
+    outline_watch watch = {s, run_work, run_begin, run_end, run_gather};
+    must(peers_agree(p, DSMOE_OK, &error), &error);
+    double start = MPI_Wtime();
+    must(outline_walk(shared.outline, p->rank, &watch, &error), &error);
+    s->times.end = MPI_Wtime();
+    all[p->rank] = s->times;
+    for (int r = 0; r < p->size; r++) s->lists[r] = (dsmoe_bytes){&all[r], sizeof *all};
+    must(peers_gather(p, s->lists, &error), &error);
+    if (p->rank == 0) print(all, p->size, start);
+}
+
+int main(int argc, char **argv)
+{
+    mpi_peers peers;
+    dsmoe_error error;
+    must(dsmoe_mpi_open(DSMOE_VERSION, &peers, &error), &error);
+    int n_ranks = peers.table.size;
+    rank_state s = {.peers = &peers.table, .machine = sg_host_by_name("machine")};
+    s.lists = calloc(2 * (size_t)n_ranks, sizeof *s.lists);
+    rank_times *all = calloc((size_t)n_ranks, sizeof *all);
+    if (!s.lists || !all) give_up("no memory");
+    if (!shared.outline) make_world(&shared, n_ranks, argc, argv);
+    if (shared.outline)
+        run_step(&s, all);
+    else
+        print_prediction();
+    free(s.lists);
+    free(all);
+    must(peers.close(peers.table.context, &error), &error);
+    return 0;
+}

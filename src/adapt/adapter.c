@@ -1,0 +1,270 @@
+/* adapter.c - an adapter in memory, and its checks against the model that it is for. */
+#include "adapt/adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "adapt/gguf_adapter.h"
+#include "adapt/peft.h"
+#include "formats/mapped_file.h"
+#include "model/config.h"
+
+static dsmoe_status out_of_memory(const dsmoe_adapter *a, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->path);
+}
+
+/* ---- what can be adapted ----------------------------------------------------------------------- */
+
+static dsmoe_status add_slot(void *context, const weight_spec *spec, dsmoe_error *error)
+{
+    dsmoe_adapter *a = context;
+    if (spec->n_dims != 2) return DSMOE_OK;
+    if (a->n_slots == a->capacity) {
+        int64_t capacity = a->capacity ? 2 * a->capacity : 256;
+        adapter_slot *grown = realloc(a->slots, (size_t)capacity * sizeof *grown);
+        if (!grown) return out_of_memory(a, error);
+        a->slots = grown;
+        a->capacity = capacity;
+    }
+    adapter_slot *slot = &a->slots[a->n_slots];
+    *slot = (adapter_slot){.name = strdup(spec->name),
+                           .role = spec->role,
+                           .n_out = spec->shape[0],
+                           .n_in = spec->shape[1],
+                           .item = -1};
+    if (!slot->name) return out_of_memory(a, error);
+    a->n_slots++;
+    gguf_place_of(&a->model->config, slot->name, &slot->place);
+    return DSMOE_OK;
+}
+
+/* Both lists have the order of the walk, but a model of a GGUF file may have kv_b_proj in two halves. */
+static void number_slots(dsmoe_adapter *a)
+{
+    const dsmoe_model *m = a->model;
+    size_t next = 0;
+    for (int64_t i = 0; i < a->n_slots; i++)
+        for (size_t j = next; j < m->n_tensors; j++)
+            if (!strcmp(m->tensors[j].name, a->slots[i].name)) {
+                a->slots[i].id = (int32_t)j + 1;
+                next = j + 1;
+                break;
+            }
+}
+
+dsmoe_status adapter_create(const dsmoe_model *model, const char *path, dsmoe_adapter **made,
+                            dsmoe_error *error)
+{
+    dsmoe_adapter *a = calloc(1, sizeof *a);
+    *made = NULL;
+    if (a) *a = (dsmoe_adapter){.path = strdup(path), .model = model};
+    if (!a || !a->path) {
+        free(a);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    }
+    dsmoe_status status = weights_each(&model->config, NULL, add_slot, a, error);
+    if (status != DSMOE_OK) {
+        dsmoe_adapter_free(a);
+        return status;
+    }
+    a->capacity = 0; /* of items from here on */
+    number_slots(a);
+    *made = a;
+    return DSMOE_OK;
+}
+
+void dsmoe_adapter_free(dsmoe_adapter *a)
+{
+    if (!a) return;
+    for (int64_t i = 0; i < a->n_items; i++) {
+        free(a->items[i].a);
+        free(a->items[i].b);
+    }
+    for (int64_t i = 0; i < a->n_own; i++) free(a->own[i]);
+    for (int64_t i = 0; i < a->n_slots; i++) free(a->slots[i].name);
+    free(a->items);
+    free(a->own);
+    free(a->slots);
+    free(a->of);
+    free(a->path);
+    free(a);
+}
+
+/* ---- items ------------------------------------------------------------------------------------- */
+
+adapter_slot *adapter_find(const dsmoe_adapter *a, const char *name)
+{
+    for (int64_t i = 0; i < a->n_slots; i++)
+        if (!strcmp(a->slots[i].name, name)) return &a->slots[i];
+    return NULL;
+}
+
+adapter_item *adapter_item_of(dsmoe_adapter *a, adapter_slot *slot)
+{
+    if (slot->item >= 0) return &a->items[slot->item];
+    if (a->n_items == a->capacity) {
+        int64_t capacity = a->capacity ? 2 * a->capacity : 64;
+        adapter_item *grown = realloc(a->items, (size_t)capacity * sizeof *grown);
+        if (!grown) return NULL;
+        a->items = grown;
+        a->capacity = capacity;
+    }
+    slot->item = a->n_items;
+    a->items[a->n_items] = (adapter_item){.slot = slot};
+    return &a->items[a->n_items++];
+}
+
+static bool all_finite(const float *x, int64_t n)
+{
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) finite &= x[i] - x[i] == 0.0f;
+    return finite;
+}
+
+static bool all_zero(const float *x, int64_t n)
+{
+    bool zero = true;
+    for (int64_t i = 0; i < n; i++) zero &= x[i] == 0.0f;
+    return zero;
+}
+
+static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+{
+    const adapter_slot *slot = item->slot;
+    if (!item->a || !item->b)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: of %s it has %c but not %c", a->path,
+                           slot->name, item->a ? 'A' : 'B', item->a ? 'B' : 'A');
+    if (!all_finite(item->a, item->rank * slot->n_in) ||
+        !all_finite(item->b, slot->n_out * item->rank) || !all_finite(&item->scale, 1))
+        return status_fail(error, DSMOE_ERROR_NONFINITE,
+                           "%s: what it adds to %s has a NaN or an infinity", a->path, slot->name);
+    return DSMOE_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------- */
+
+int64_t adapter_model_row(const dsmoe_model *model, const adapter_slot *slot, int64_t row)
+{
+    if (!slot->place.permuted || !model->weights->rope_pairs) return row;
+    int64_t head_dim = config_head_dim(&model->config), half = head_dim / 2;
+    int64_t within = row % head_dim;
+    return row - within + within % half * 2 + within / half; /* the reverse of gguf_source_row */
+}
+
+/* B with its rows as the model has them. */
+static const float *model_rows(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+{
+    const adapter_slot *slot = item->slot;
+    if (!slot->place.permuted || !a->model->weights->rope_pairs) return item->b;
+    float *b = malloc((size_t)(slot->n_out * item->rank) * sizeof *b);
+    float **own = realloc(a->own, (size_t)(a->n_own + 1) * sizeof *own);
+    if (own) a->own = own;
+    if (!b || !own) {
+        free(b);
+        out_of_memory(a, error);
+        return NULL;
+    }
+    a->own[a->n_own++] = b;
+    for (int64_t row = 0; row < slot->n_out; row++)
+        memcpy(b + adapter_model_row(a->model, slot, row) * item->rank, item->b + row * item->rank,
+               (size_t)item->rank * sizeof *b);
+    return b;
+}
+
+/* An addition of zeros is none: the model's own bits stay. */
+static dsmoe_status enter_item(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+{
+    const adapter_slot *slot = item->slot;
+    if (slot->id == 0 || item->scale == 0 || all_zero(item->b, slot->n_out * item->rank))
+        return DSMOE_OK;
+    const float *b = model_rows(a, item, error);
+    if (!b) return DSMOE_ERROR_MEMORY;
+    a->of[slot->id] = (low_rank){item->a, b, item->rank, item->scale};
+    if (item->rank > a->table.most_rank) a->table.most_rank = item->rank;
+    return DSMOE_OK;
+}
+
+dsmoe_status adapter_finish(dsmoe_adapter *a, dsmoe_error *error)
+{
+    if (a->n_items == 0)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: it adapts nothing", a->path);
+    a->of = calloc(a->model->n_tensors + 1, sizeof *a->of);
+    if (!a->of) return out_of_memory(a, error);
+    a->table = (adapter){.of = a->of, .n = (int64_t)a->model->n_tensors + 1};
+    for (int64_t i = 0; i < a->n_items; i++) STATUS_TRY(check_item(a, &a->items[i], error));
+    for (int64_t i = 0; i < a->n_items; i++) STATUS_TRY(enter_item(a, &a->items[i], error));
+    return DSMOE_OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------------- */
+
+bool adapter_is_folder(const char *path)
+{
+    char *config = mapped_file_path(path, PEFT_CONFIG);
+    bool found = config && access(config, F_OK) == 0;
+    free(config);
+    return found;
+}
+
+bool dsmoe_adapter_is(const char *path)
+{
+    return path && (adapter_is_folder(path) || adapter_is_gguf(path));
+}
+
+static dsmoe_status read_files(dsmoe_adapter *a, dsmoe_error *error)
+{
+    struct stat info;
+    if (adapter_is_folder(a->path)) return peft_read(a, error);
+    if (stat(a->path, &info) == 0 && S_ISDIR(info.st_mode))
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: this folder is not an adapter: it has no " PEFT_CONFIG, a->path);
+    return gguf_adapter_read(a, error);
+}
+
+dsmoe_status dsmoe_adapter_open(const char *path, const dsmoe_model *model, dsmoe_adapter **opened,
+                                dsmoe_error *error)
+{
+    if (!path || !model || !opened)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a path, a model and a place for the adapter are needed");
+    *opened = NULL;
+    dsmoe_adapter *a;
+    if (model->lender || model->peers)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: adapters are for whole models, without probes", path);
+    STATUS_TRY(adapter_create(model, path, &a, error));
+    dsmoe_status status = read_files(a, error);
+    if (status == DSMOE_OK) status = adapter_finish(a, error);
+    if (status == DSMOE_OK)
+        *opened = a;
+    else
+        dsmoe_adapter_free(a);
+    return status;
+}
+
+dsmoe_status dsmoe_adapter_write(const dsmoe_adapter *a, const char *to, bool replace,
+                                 dsmoe_error *error)
+{
+    if (!a || !to || !*to)
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no adapter or no target given");
+    size_t length = strlen(to);
+    if (length > 5 && !strcmp(to + length - 5, ".gguf"))
+        return gguf_adapter_write(a, to, replace, error);
+    static const char *const own[] = {PEFT_CONFIG, PEFT_WEIGHTS};
+    STATUS_TRY(dsmoe_output_folder_check(to, own, 0, error));
+    return peft_write(a, to, NULL, error);
+}
+
+dsmoe_adapter_info dsmoe_adapter_get_info(const dsmoe_adapter *a)
+{
+    dsmoe_adapter_info info = {.path = a->path, .n_matrices = a->n_items};
+    for (int64_t i = 0; i < a->n_items; i++) {
+        const adapter_item *item = &a->items[i];
+        if (item->rank > info.rank) info.rank = item->rank;
+        info.n_parameters += item->rank * (item->slot->n_in + item->slot->n_out);
+    }
+    return info;
+}

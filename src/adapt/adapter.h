@@ -1,0 +1,61 @@
+/* adapter.h - a LoRA adapter of a model: W becomes W + scale·B·A for some of its matrices.
+ *
+ * Files have two forms: PEFT's folder (peft.h) and llama.cpp's GGUF file (gguf_adapter.h). Both are read into items, which
+ * have the names and the order of rows of the public layout; adapter_finish checks them against the model and makes the
+ * table that products look into (moe/low_rank.h), whose rows lie as those of the model. */
+#ifndef DSMOE_ADAPT_ADAPTER_H
+#define DSMOE_ADAPT_ADAPTER_H
+
+#include "model/gguf_names.h"
+#include "model/model.h"
+#include "moe/low_rank.h"
+
+/* A matrix of the public layout that can be adapted. */
+typedef struct adapter_slot {
+    char *name; /* with ".weight" */
+    weight_role role;
+    int64_t n_out, n_in;
+    int32_t id;       /* of the model's matrix; 0: the model has it in another form */
+    gguf_place place; /* in a GGUF file */
+    int64_t item;     /* that adapts it; -1: none */
+} adapter_slot;
+
+typedef struct adapter_item {
+    const adapter_slot *slot;
+    int64_t rank;
+    float scale; /* alpha/rank or alpha/√rank */
+    float *a;    /* [rank, n_in]; NULL until it was read */
+    float *b;    /* [n_out, rank] */
+} adapter_item;
+
+struct dsmoe_adapter {
+    char *path; /* for messages */
+    const dsmoe_model *model;
+    adapter_slot *slots; /* [n_slots] in the order of the walk */
+    int64_t n_slots;
+    adapter_item *items; /* [n_items] */
+    int64_t n_items, capacity;
+    adapter table;
+    low_rank *of; /* [1 + tensors of the model] */
+    float **own;  /* [n_own] rows of B in the model's order, where that is another one */
+    int64_t n_own;
+};
+
+/* An empty one; `path` names it in messages. */
+dsmoe_status adapter_create(const dsmoe_model *model, const char *path, dsmoe_adapter **made,
+                            dsmoe_error *error);
+/* The matrix of that name, with ".weight"; NULL if the model has none that can be adapted. */
+adapter_slot *adapter_find(const dsmoe_adapter *adapter, const char *name);
+/* The item of a slot, which is made if it is not there; NULL without memory. */
+adapter_item *adapter_item_of(dsmoe_adapter *adapter, adapter_slot *slot);
+/* After the last item: partners, numbers, and the table. */
+dsmoe_status adapter_finish(dsmoe_adapter *adapter, dsmoe_error *error);
+
+/* Row `row` of the public layout is row adapter_model_row(…) of the model's matrix. */
+int64_t adapter_model_row(const dsmoe_model *model, const adapter_slot *slot, int64_t row);
+
+/* Whether a path is an adapter: a folder with an adapter_config.json, or a GGUF file that says so. */
+bool adapter_is_folder(const char *path);
+bool adapter_is_gguf(const char *path);
+
+#endif

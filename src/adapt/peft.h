@@ -1,0 +1,38 @@
+/* peft.h - an adapter as PEFT writes it: a folder with adapter_config.json and adapter_model.safetensors. */
+#ifndef DSMOE_ADAPT_PEFT_H
+#define DSMOE_ADAPT_PEFT_H
+
+#include "adapt/adapter.h"
+
+#define PEFT_CONFIG "adapter_config.json"
+#define PEFT_WEIGHTS "adapter_model.safetensors"
+
+/* What adapter_config.json says. Patterns are of names such as "model.layers.0.self_attn.q_proj". */
+typedef struct peft_config peft_config;
+dsmoe_status peft_config_parse(const char *text, size_t length, const char *source,
+                               peft_config **config, dsmoe_error *error);
+void peft_config_free(peft_config *config); /* NULL is allowed */
+/* The rank that a module should have, and the factor of its addition. A module that target_modules does not name is an
+ * error. */
+dsmoe_status peft_config_of(const peft_config *config, const char *module, int64_t *rank,
+                            float *scale, dsmoe_error *error);
+
+/* Fills in the adapter from its path. */
+dsmoe_status peft_read(dsmoe_adapter *adapter, dsmoe_error *error);
+
+/* What a folder says beside the numbers. */
+typedef struct peft_words {
+    const char *base;    /* base_model_name_or_path; NULL: null */
+    double lora_dropout; /* that it was trained with */
+    bool use_rslora;     /* the scale is alpha/√rank */
+} peft_words;
+
+/* Writes an adapter into a folder, which is made if need be; files of the same names give way. The weights come first:
+ * a folder with an adapter_config.json has all of it. `words` may be NULL. */
+dsmoe_status peft_write(const dsmoe_adapter *adapter, const char *folder, const peft_words *words,
+                        dsmoe_error *error);
+/* The same of a table of products (moe/low_rank.h), such as a trainer's, over a model: rows of B lie as the model's. */
+dsmoe_status peft_write_table(const adapter *table, const dsmoe_model *model, const char *folder,
+                              const peft_words *words, dsmoe_error *error);
+
+#endif

@@ -1,0 +1,446 @@
+/* avx512_latent.c - latents of types that have few bits anyway, for AVX-512 with VNNI.
+ *
+ * Some dozen queries meet each row, so arithmetic is the limit, and products of 16-bit words are twice as many as those
+ * of float32. Rows become words of 13 bits, queries of 12 and weights of 13, each with one scale for a stretch of
+ * columns: what is rounded away is up to twice what float16 does not hold. The sums of a stretch are exact in 32 bits, so that
+ * only their order over stretches and panels matters, which is fixed.
+ *
+ * Scores have queries across the lanes: packed queries are groups that lie in pairs of columns, and two numbers of a row
+ * are multiplied with all of them. Sums have columns across the lanes: a panel has its rows a second time, in pairs of
+ * rows. The words of 32 columns have the order in which registers of float32 become words: see to_words. */
+#include "kernels/avx512.h"
+
+#include <string.h>
+
+#include "kernels/blocks.h"
+
+enum {
+    ROW_MOST = 4095,    /* the largest word of a row, */
+    QUERY_MOST = 2047,  /* of a query: BLOCK_STRETCH products of both fit, */
+    WEIGHT_MOST = 8191, /* and of a weight: so do LATENT_KEYS of these */
+    WIDE = 16,          /* lanes */
+    STEP = LATENT_COLUMNS,
+    TILE_M = 8, /* queries of a tile of sums */
+};
+
+static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_QUERIES; }
+static int64_t stretches(int64_t width) { return (width + BLOCK_STRETCH - 1) / BLOCK_STRETCH; }
+
+/* ---- panels --------------------------------------------------------------------------------- */
+
+typedef struct word_panel {
+    int16_t *rows;  /* [LATENT_KEYS, padded] */
+    int16_t *pairs; /* [padded / STEP][LATENT_KEYS / 2][STEP][2]: the same in pairs of rows */
+    float *scale;   /* [stretches][LATENT_KEYS] */
+} word_panel;
+
+static word_panel panel_at(const float *panel, int64_t width)
+{
+    int16_t *words = (int16_t *)panel;
+    int64_t size = LATENT_KEYS * padded(width);
+    return (word_panel){words, words + size, (float *)(words + 2 * size)};
+}
+
+/* The first n lanes; none below 1, all from 16 on. */
+INLINE __mmask16 lanes(int64_t n)
+{
+    return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
+}
+
+/* 32 numbers as words: float 16·half + 4·i + j becomes word 8·i + 4·half + j. */
+INLINE __m512i to_words(__m512 low, __m512 high, __m512 factor)
+{
+    return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(low, factor)),
+                              _mm512_cvtps_epi32(_mm512_mul_ps(high, factor)));
+}
+
+/* The first n of 32 halves. */
+INLINE __m512i load_halves(const unsigned char *at, int64_t n)
+{
+    if (n >= STEP) return _mm512_loadu_si512(at);
+    return _mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), at);
+}
+
+/* The largest magnitude of n halves; not a finite number if one of them is none. */
+INLINE float largest_half(const unsigned char *at, int64_t n)
+{
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+    __m512i most = _mm512_setzero_si512();
+    for (int64_t k = 0; k < n; k += STEP)
+        most = _mm512_max_epu16(most, _mm512_and_si512(load_halves(at + 2 * k, n - k), magnitude));
+    __m256i half =
+        _mm256_max_epu16(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+    __m128i eight = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    const __m128i all = _mm_set1_epi16(-1); /* the least of what is left of them */
+    int least = _mm_extract_epi16(_mm_minpos_epu16(_mm_xor_si128(eight, all)), 0);
+    return _cvtsh_ss((unsigned short)~least);
+}
+
+/* The scale of numbers whose largest is given; *factor brings them to words. NaN where a number is not finite. */
+INLINE float scale_of(float largest, float most, float *factor)
+{
+    if (!(largest - largest == 0.0f)) return *factor = largest - largest;
+    *factor = largest > 0.0f ? most / largest : 0.0f;
+    if (!(*factor - *factor == 0.0f)) return *factor = 0.0f; /* too small to be told from 0 */
+    return largest / most;
+}
+
+/* 32 columns of a row of float16, of which n are there. */
+INLINE __m512i words_f16(const unsigned char *at, int64_t n, float factor)
+{
+    __m256i low, high;
+    if (n >= STEP) { /* straight from memory */
+        low = _mm256_loadu_si256((const __m256i *)at);
+        high = _mm256_loadu_si256((const __m256i *)(at + 2 * WIDE));
+    } else {
+        low = _mm256_maskz_loadu_epi16(lanes(n), at);
+        high = _mm256_maskz_loadu_epi16(lanes(n - WIDE), at + 2 * WIDE);
+    }
+    return to_words(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high), _mm512_set1_ps(factor));
+}
+
+/* The largest magnitude of n floats, or something that is not a finite number. */
+INLINE float largest_float(const float *x, int64_t n)
+{
+    __m512 most = _mm512_setzero_ps(), check = _mm512_setzero_ps();
+    for (int64_t k = 0; k < n; k += WIDE) {
+        const __m512 v = _mm512_maskz_loadu_ps(lanes(n - k), x + k);
+        most = _mm512_max_ps(most, _mm512_abs_ps(v));
+        check = _mm512_add_ps(check, _mm512_sub_ps(v, v)); /* 0, or NaN */
+    }
+    return _mm512_reduce_max_ps(most) + _mm512_reduce_add_ps(check);
+}
+
+/* 32 columns of float32, of which n are there. */
+INLINE __m512i words_f32(const float *at, int64_t n, float factor)
+{
+    return to_words(_mm512_maskz_loadu_ps(lanes(n), at),
+                    _mm512_maskz_loadu_ps(lanes(n - WIDE), at + WIDE), _mm512_set1_ps(factor));
+}
+
+/* What the blocks of a row of Q8_0 need: the factor of each in a stretch, 0 to FINE_FACTOR. */
+typedef struct block_factors {
+    int16_t at[BLOCK_STRETCH / BLOCK];
+} block_factors;
+
+INLINE float scale_q8_0(const block_q8_0 *blocks, int64_t n, block_factors *factors)
+{
+    float scale[BLOCK_STRETCH / BLOCK], largest = 0.0f;
+    for (int64_t b = 0; b < n; b++) {
+        uint16_t half;
+        memcpy(&half, blocks[b].d, sizeof half);
+        scale[b] = _cvtsh_ss(half);
+        if (!(scale[b] - scale[b] == 0.0f)) largest = scale[b] - scale[b];
+        if (scale[b] > largest) largest = scale[b];
+    }
+    float factor = largest > 0.0f ? (float)FINE_FACTOR / largest : 0.0f;
+    for (int64_t b = 0; b < n; b++)
+        factors->at[b] = (int16_t)_mm_cvtss_si32(_mm_set_ss(scale[b] * factor));
+    return largest / (float)FINE_ONE;
+}
+
+/* A block's codes, in the order of words. */
+INLINE __m512i words_q8_0(const block_q8_0 *block, int16_t factor)
+{
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i codes =
+        _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)block->q), order);
+    __m512i words = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 8);
+    return _mm512_mulhrs_epi16(words, _mm512_set1_epi16(factor)); /* ⌊code·factor/128⌉ */
+}
+
+/* The words of two rows in the places of both forms. */
+INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, __m512i a, __m512i b)
+{
+    int16_t *pair = to.pairs + (k * LATENT_KEYS + row * STEP);
+    _mm512_store_si512(to.rows + row * stride + k, a);
+    _mm512_store_si512(to.rows + (row + 1) * stride + k, b);
+    _mm512_store_si512(pair, _mm512_unpacklo_epi16(a, b));
+    _mm512_store_si512(pair + STEP, _mm512_unpackhi_epi16(a, b));
+}
+
+static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
+{
+    const int64_t row = width * 2, stride = padded(width);
+    const word_panel to = panel_at(panel, width);
+    for (int64_t j = 0; j < n; j += 2) {
+        const unsigned char *a = (const unsigned char *)src + j * row;
+        const unsigned char *b = j + 1 < n ? a + row : a;
+        for (int64_t s = 0; s < stretches(width); s++) {
+            int64_t first = s * BLOCK_STRETCH;
+            int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
+            float *scale = to.scale + s * LATENT_KEYS + j, fa, fb;
+            scale[0] = scale_of(largest_half(a + 2 * first, end - first), ROW_MOST, &fa);
+            scale[1] = scale_of(largest_half(b + 2 * first, end - first), ROW_MOST, &fb);
+            for (int64_t k = first; k < end; k += STEP)
+                put_pair(to, j, k, stride, words_f16(a + 2 * k, end - k, fa),
+                         words_f16(b + 2 * k, end - k, fb));
+        }
+    }
+}
+
+static void load_floats(int64_t n, const float *from, int64_t apart, int64_t width, float *panel)
+{
+    const int64_t stride = padded(width);
+    const word_panel to = panel_at(panel, width);
+    for (int64_t j = 0; j < n; j += 2) {
+        const float *a = from + j * apart, *b = j + 1 < n ? a + apart : a;
+        for (int64_t s = 0; s < stretches(width); s++) {
+            int64_t first = s * BLOCK_STRETCH;
+            int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
+            float *scale = to.scale + s * LATENT_KEYS + j, fa, fb;
+            scale[0] = scale_of(largest_float(a + first, end - first), ROW_MOST, &fa);
+            scale[1] = scale_of(largest_float(b + first, end - first), ROW_MOST, &fb);
+            for (int64_t k = first; k < end; k += STEP)
+                put_pair(to, j, k, stride, words_f32(a + k, end - k, fa),
+                         words_f32(b + k, end - k, fb));
+        }
+    }
+}
+
+static void load_q8_0(int64_t n, const void *src, int64_t width, float *panel)
+{
+    const int64_t row = dtype_bytes(DSMOE_Q8_0, width), stride = padded(width);
+    const word_panel to = panel_at(panel, width);
+    for (int64_t j = 0; j < n; j += 2) {
+        const block_q8_0 *a = (const block_q8_0 *)((const unsigned char *)src + j * row);
+        const block_q8_0 *b = j + 1 < n ? a + width / BLOCK : a;
+        for (int64_t s = 0; s < stretches(width); s++) {
+            const int64_t most = BLOCK_STRETCH / BLOCK, first = s * most;
+            int64_t count = width / BLOCK - first < most ? width / BLOCK - first : most;
+            float *scale = to.scale + s * LATENT_KEYS + j;
+            block_factors fa, fb;
+            scale[0] = scale_q8_0(a + first, count, &fa);
+            scale[1] = scale_q8_0(b + first, count, &fb);
+            for (int64_t i = 0; i < count; i++)
+                put_pair(to, j, (first + i) * BLOCK, stride, words_q8_0(a + first + i, fa.at[i]),
+                         words_q8_0(b + first + i, fb.at[i]));
+        }
+    }
+}
+
+/* ---- queries -------------------------------------------------------------------------------- */
+
+/* A group: [padded / 2][LATENT_QUERIES][2] words, and after them scales [stretches][LATENT_QUERIES]. */
+static int64_t group_floats(int64_t width) { return latent_floats(LATENT_QUERIES, width); }
+
+static float *group_scales(const float *group, int64_t width)
+{
+    return (float *)group + padded(width) * LATENT_QUERIES / 2;
+}
+
+/* 16 rows of 16 lanes become columns. */
+INLINE void transpose(__m512 r[WIDE])
+{
+    __m512 t[WIDE];
+    UNROLL
+    for (int i = 0; i < WIDE; i += 4) {
+        __m512 a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        __m512 c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]),
+               d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) { /* column 4·q + i is in quarter q of t[i], t[i + 4] … */
+        __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
+        __m512 b = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
+        __m512 c = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        __m512 d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, b, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, b, 0xdd);
+        r[i + 4] = _mm512_shuffle_f32x4(c, d, 0x88);
+        r[i + 12] = _mm512_shuffle_f32x4(c, d, 0xdd);
+    }
+}
+
+/* m ≤ LATENT_QUERIES queries, columns first … end - 1 of one stretch. */
+static void pack_stretch(int64_t m, const float *q, int64_t width, int64_t first, int64_t end,
+                         float *group, float *scale)
+{
+    float factor[LATENT_QUERIES] = {0};
+    for (int64_t i = 0; i < LATENT_QUERIES; i++) {
+        const float *row = q + i * width + first;
+        scale[i] = i < m ? scale_of(largest_float(row, end - first), QUERY_MOST, &factor[i]) : 0.0f;
+    }
+    for (int64_t k = first; k < end; k += STEP) {
+        __m512 pairs[WIDE];
+        for (int i = 0; i < WIDE; i++) {
+            const float *at = q + i * width + k;
+            __mmask16 low = i < m ? lanes(end - k) : 0, high = i < m ? lanes(end - k - WIDE) : 0;
+            pairs[i] = _mm512_castsi512_ps(to_words(_mm512_maskz_loadu_ps(low, at),
+                                                    _mm512_maskz_loadu_ps(high, at + WIDE),
+                                                    _mm512_set1_ps(factor[i])));
+        }
+        transpose(pairs);
+        for (int i = 0; i < WIDE; i++)
+            _mm512_storeu_ps(group + (k / 2 + i) * LATENT_QUERIES, pairs[i]);
+    }
+}
+
+static void pack(int64_t m, const float *q, int64_t width, float *packed)
+{
+    for (; m > 0; m -= LATENT_QUERIES) {
+        float *scales = group_scales(packed, width);
+        for (int64_t s = 0; s < stretches(width); s++) {
+            int64_t first = s * BLOCK_STRETCH;
+            int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
+            pack_stretch(m, q, width, first, end, packed, scales + s * LATENT_QUERIES);
+        }
+        q += LATENT_QUERIES * width;
+        packed += group_floats(width);
+    }
+}
+
+/* ---- scores --------------------------------------------------------------------------------- */
+
+/* A group of queries with 16 rows over n columns of a stretch: sums[row][query]. */
+INLINE void score_tile(const float *group, const int16_t *row, int64_t stride, int64_t n,
+                       latent_next next, int64_t line, __m512i sum[WIDE])
+{
+    UNROLL
+    for (int j = 0; j < WIDE; j++) sum[j] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < n; k += 2) {
+        next_ask(next, line + k / 2);
+        const __m512i q = _mm512_loadu_si512(group + k / 2 * LATENT_QUERIES);
+        UNROLL
+        for (int j = 0; j < WIDE; j++) {
+            int32_t two;
+            memcpy(&two, row + j * stride + k, sizeof two);
+            sum[j] = _mm512_dpwssd_epi32(sum[j], q, _mm512_set1_epi32(two));
+        }
+    }
+}
+
+/* Of 16 rows from `row` on, all stretches: scores of a group as [query][row]. */
+static void score_rows(const float *group, word_panel from, int64_t row, int64_t width,
+                       latent_next next, __m512 scores[WIDE])
+{
+    const int64_t stride = padded(width);
+    const float *scales = group_scales(group, width);
+    UNROLL
+    for (int j = 0; j < WIDE; j++) scores[j] = _mm512_setzero_ps();
+    for (int64_t s = 0; s < stretches(width); s++) {
+        int64_t first = s * BLOCK_STRETCH;
+        int64_t n = stride - first < BLOCK_STRETCH ? stride - first : BLOCK_STRETCH;
+        const float *scale = from.scale + s * LATENT_KEYS + row;
+        const __m512 q = _mm512_loadu_ps(scales + s * LATENT_QUERIES);
+        __m512i sum[WIDE];
+        score_tile(group + first / 2 * LATENT_QUERIES, from.rows + row * stride + first, stride, n,
+                   next, first / 2, sum);
+        UNROLL
+        for (int j = 0; j < WIDE; j++)
+            scores[j] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum[j]), q),
+                                        _mm512_set1_ps(scale[j]), scores[j]);
+    }
+    transpose(scores);
+}
+
+static void score(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
+                  float *scores, int64_t ld, latent_next next)
+{
+    const word_panel from = panel_at(panel, width);
+    for (int64_t i = 0; i < m; i += LATENT_QUERIES, packed += group_floats(width))
+        for (int64_t j = 0; j < n; j += WIDE) {
+            __m512 sums[WIDE];
+            latent_next ahead = {0}; /* the first group asks for all */
+            if (i == 0) ahead = next_part(next, j / WIDE, (n + WIDE - 1) / WIDE);
+            score_rows(packed, from, j, width, ahead, sums);
+            for (int64_t r = 0; r < LATENT_QUERIES && i + r < m; r++)
+                _mm512_storeu_ps(scores + (i + r) * ld + j, sums[r]);
+        }
+}
+
+/* ---- sums ----------------------------------------------------------------------------------- */
+
+/* The weights of TILE_M queries in a stretch. */
+typedef struct word_weights {
+    int32_t pair[LATENT_KEYS / 2][TILE_M]; /* two words: of rows 2·i and 2·i + 1 */
+    float scale[TILE_M];
+} word_weights;
+
+/* Weights times the scales of their rows. A row without weight has no part, whatever its scale is. */
+static void weigh_rows(int64_t m, const float *weights, int64_t ld, const float *scale,
+                       word_weights *to)
+{
+    for (int64_t i = 0; i < TILE_M; i++) {
+        __m512 w[LATENT_KEYS / WIDE], most = _mm512_setzero_ps();
+        UNROLL
+        for (int j = 0; j < LATENT_KEYS / WIDE; j++) {
+            w[j] = i < m ? _mm512_loadu_ps(weights + i * ld + j * WIDE) : _mm512_setzero_ps();
+            __mmask16 some = _mm512_cmp_ps_mask(w[j], _mm512_setzero_ps(), _CMP_NEQ_UQ);
+            w[j] = _mm512_maskz_mul_ps(some, w[j], _mm512_loadu_ps(scale + j * WIDE));
+            most = _mm512_max_ps(most, _mm512_abs_ps(w[j]));
+        }
+        float factor;
+        to->scale[i] = scale_of(_mm512_reduce_max_ps(most), WEIGHT_MOST, &factor);
+        UNROLL
+        for (int j = 0; j < LATENT_KEYS / WIDE; j++) {
+            int16_t words[WIDE];
+            __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(w[j], _mm512_set1_ps(factor)));
+            _mm256_storeu_si256((__m256i *)words, _mm512_cvtsepi32_epi16(whole));
+            for (int k = 0; k < WIDE / 2; k++)
+                memcpy(&to->pair[j * WIDE / 2 + k][i], words + 2 * k, sizeof(int32_t));
+        }
+    }
+}
+
+/* 32 columns of TILE_M queries over n pairs of rows, of which m are wanted: y += scale·Σ, the first `columns` of them. */
+static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t *pairs, float *y,
+                     int64_t ldy, int64_t columns)
+{
+    __m512i sum[TILE_M][2];
+    UNROLL
+    for (int i = 0; i < TILE_M; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
+    for (int64_t j = 0; j < n; j++, pairs += 2 * STEP) {
+        const __m512i a = _mm512_load_si512(pairs), b = _mm512_load_si512(pairs + STEP);
+        UNROLL
+        for (int i = 0; i < TILE_M; i++) {
+            const __m512i two = _mm512_set1_epi32(w->pair[j][i]);
+            sum[i][0] = _mm512_dpwssd_epi32(sum[i][0], a, two);
+            sum[i][1] = _mm512_dpwssd_epi32(sum[i][1], b, two);
+        }
+    }
+    const __mmask16 low = lanes(columns), high = lanes(columns - WIDE);
+    UNROLL
+    for (int i = 0; i < TILE_M; i++) {
+        if (i >= m) break;
+        float *to = y + i * ldy;
+        const __m512 scale = _mm512_set1_ps(w->scale[i]);
+        _mm512_mask_storeu_ps(
+            to, low,
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i][0]), scale, _mm512_maskz_loadu_ps(low, to)));
+        _mm512_mask_storeu_ps(to + WIDE, high,
+                              _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i][1]), scale,
+                                              _mm512_maskz_loadu_ps(high, to + WIDE)));
+    }
+}
+
+static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
+                int64_t width, float *y, int64_t n_sums)
+{
+    enum { GROUPS = 2 }; /* tiles that meet a part of the panel while the first cache has it */
+    const word_panel from = panel_at(panel, width);
+    for (int64_t first = 0; first < m; first += GROUPS * TILE_M)
+        for (int64_t s = 0; s < stretches(n_sums); s++) {
+            int64_t end =
+                n_sums - s * BLOCK_STRETCH < BLOCK_STRETCH ? n_sums : (s + 1) * BLOCK_STRETCH;
+            word_weights w[GROUPS];
+            for (int g = 0; g < GROUPS; g++)
+                weigh_rows(m - first - g * TILE_M, weights + (first + g * TILE_M) * ld, ld,
+                           from.scale + s * LATENT_KEYS, &w[g]);
+            for (int64_t k = s * BLOCK_STRETCH; k < end; k += STEP)
+                for (int g = 0; g < GROUPS && first + g * TILE_M < m; g++)
+                    add_tile(m - first - g * TILE_M, &w[g], (n + 1) / 2,
+                             from.pairs + k * LATENT_KEYS, y + (first + g * TILE_M) * n_sums + k,
+                             n_sums, n_sums - k);
+        }
+}
+
+void latents_add_avx512(latent_kernels *latents)
+{
+    latents[DSMOE_F16] = (latent_kernels){load_f16, load_floats, pack, score, add};
+    latents[DSMOE_Q8_0] = (latent_kernels){load_q8_0, load_floats, pack, score, add};
+}

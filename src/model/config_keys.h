@@ -1,0 +1,42 @@
+/* config_keys.h - the keys of config.json as tables, and what tells the types of models apart: for reading, checking
+ * and naming configurations. */
+#ifndef DSMOE_MODEL_CONFIG_KEYS_H
+#define DSMOE_MODEL_CONFIG_KEYS_H
+
+#include "model/config.h"
+#include "model/keys.h"
+
+enum {
+    CONFIG_DIMENSION_MAX = 1 << 24, /* far above any model, far below where products overflow */
+    CONFIG_LAYERS_MAX = 1 << 16,
+};
+
+typedef struct config_table {
+    const config_key *keys;
+    int n_keys;
+} config_table;
+
+extern const config_table config_keys; /* of all models */
+extern const config_table
+    config_latent_keys; /* of V2 and V3, with the defaults that both have in common */
+extern const config_table config_yarn_keys; /* of rope_scaling with the type yarn */
+
+enum { CONFIG_TOPK_METHODS = 3 };
+
+/* A type of models, and what its configurations say if they say nothing. */
+typedef struct config_family {
+    const char *model_type, *architecture;
+    dsmoe_scoring_func scoring_func;           /* there is no other choice */
+    bool has_topk_method[CONFIG_TOPK_METHODS]; /* by dsmoe_topk_method */
+    dsmoe_topk_method topk_method;
+    int64_t q_lora_rank;
+    bool norm_topk_prob;
+} config_family;
+
+enum { CONFIG_FAMILIES = 3 };
+extern const config_family config_families[CONFIG_FAMILIES]; /* by dsmoe_model_type */
+
+extern const char *const config_topk_methods[CONFIG_TOPK_METHODS];
+extern const char *const config_scoring_funcs[2]; /* by dsmoe_scoring_func */
+
+#endif

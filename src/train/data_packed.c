@@ -1,0 +1,154 @@
+/* data_packed.c - documents of a cache as sequences. */
+#include "train/data_packed.h"
+
+#include <stdlib.h>
+
+#include "base/checked.h"
+
+static dsmoe_status no_memory(const data_cache *cache, dsmoe_error *error)
+{
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", cache->path);
+}
+
+/* The targets of an item are the tokens after its first one. */
+static uint32_t count_targets(const data_cache *cache, data_item item)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 1; i <= item.n; i++)
+        n += data_cache_is_learnt(cache, (int64_t)item.begin + i);
+    return n;
+}
+
+/* ---- items --------------------------------------------------------------------------------- */
+
+typedef struct builder {
+    data_packed *packed;
+    const data_packed_options *options;
+    size_t capacity;
+} builder;
+
+static dsmoe_status add_item(builder *b, data_item item, dsmoe_error *error)
+{
+    data_packed *p = b->packed;
+    if (p->n_items == b->capacity) {
+        size_t capacity = b->capacity ? 2 * b->capacity : 1024, size;
+        data_item *items =
+            checked_mul_size(capacity, sizeof *items, &size) ? realloc(p->items, size) : NULL;
+        if (!items) return no_memory(p->cache, error);
+        p->items = items;
+        b->capacity = capacity;
+    }
+    p->items[p->n_items++] = item;
+    return DSMOE_OK;
+}
+
+static dsmoe_status add_text(builder *b, uint32_t begin, uint32_t end, dsmoe_error *error)
+{
+    uint32_t length = (uint32_t)b->options->length;
+    while (end - begin > 1) {
+        uint32_t left = end - begin - 1, n = left < length ? left : length;
+        STATUS_TRY(add_item(b, (data_item){begin, n}, error));
+        begin += n;
+    }
+    return DSMOE_OK;
+}
+
+/* What is left of one that is cut may have nothing to learn. */
+static dsmoe_status add_conversation(builder *b, uint32_t begin, uint32_t end, dsmoe_error *error)
+{
+    uint32_t length = (uint32_t)b->options->length;
+    data_item item = {begin, end - begin - 1};
+    bool is_long = item.n > length;
+    if (is_long) item.n = length;
+    if (is_long && (b->options->drops || count_targets(b->packed->cache, item) == 0)) {
+        b->packed->n_dropped++;
+        return DSMOE_OK;
+    }
+    b->packed->n_cut += is_long;
+    return item.n > 0 ? add_item(b, item, error) : DSMOE_OK;
+}
+
+static dsmoe_status add_documents(builder *b, dsmoe_error *error)
+{
+    const data_cache *cache = b->packed->cache;
+    uint32_t begin = 0;
+    for (size_t i = 0; i < cache->n_cuts; i++) {
+        const data_document *d = &cache->documents[i];
+        if (begin >= b->options->first && d->end <= b->options->end)
+            STATUS_TRY((d->is_text ? add_text : add_conversation)(b, begin, d->end, error));
+        begin = d->end;
+    }
+    return DSMOE_OK;
+}
+
+/* ---- sequences ----------------------------------------------------------------------------- */
+
+static dsmoe_status pack(data_packed *p, bool alone, dsmoe_error *error)
+{
+    uint32_t *lengths = malloc((p->n_items + 1) * sizeof *lengths);
+    if (!lengths) return no_memory(p->cache, error);
+    for (size_t i = 0; i < p->n_items; i++) lengths[i] = p->items[i].n;
+    dsmoe_status status =
+        pack_items(lengths, p->n_items, (uint32_t)p->length, alone, &p->packing, error);
+    free(lengths);
+    return status;
+}
+
+static dsmoe_status count(data_packed *p, dsmoe_error *error)
+{
+    size_t n = p->packing.n_sequences;
+    p->n_targets = calloc(n + 1, sizeof *p->n_targets);
+    p->n_tokens = calloc(n + 1, sizeof *p->n_tokens);
+    if (!p->n_targets || !p->n_tokens) return no_memory(p->cache, error);
+    for (size_t s = 0; s < n; s++)
+        for (uint32_t i = p->packing.first[s]; i < p->packing.first[s + 1]; i++) {
+            data_item item = p->items[p->packing.items[i]];
+            p->n_tokens[s] += item.n;
+            p->n_targets[s] += count_targets(p->cache, item);
+        }
+    return DSMOE_OK;
+}
+
+dsmoe_status data_packed_make(const data_cache *cache, const data_packed_options *options,
+                              data_packed *packed, dsmoe_error *error)
+{
+    *packed = (data_packed){.cache = cache, .length = options->length};
+    builder b = {.packed = packed, .options = options};
+    dsmoe_status status = add_documents(&b, error);
+    if (status == DSMOE_OK) status = pack(packed, options->alone, error);
+    if (status == DSMOE_OK) status = count(packed, error);
+    if (status != DSMOE_OK) data_packed_free(packed);
+    return status;
+}
+
+void data_packed_free(data_packed *packed)
+{
+    free(packed->items);
+    packing_free(&packed->packing);
+    free(packed->n_targets);
+    free(packed->n_tokens);
+    *packed = (data_packed){0};
+}
+
+void data_packed_read(const data_packed *p, int64_t sequence, int32_t *tokens, int32_t *targets,
+                      int32_t *positions)
+{
+    const data_cache *cache = p->cache;
+    int64_t place = 0;
+    for (uint32_t i = p->packing.first[sequence]; i < p->packing.first[sequence + 1]; i++) {
+        data_item item = p->items[p->packing.items[i]];
+        for (uint32_t j = 0; j < item.n; j++, place++) {
+            size_t at = (size_t)item.begin + j;
+            tokens[place] = (int32_t)token_shard_token(&cache->tokens, at);
+            targets[place] = data_cache_is_learnt(cache, (int64_t)at + 1)
+                                 ? (int32_t)token_shard_token(&cache->tokens, at + 1)
+                                 : -1;
+            if (positions) positions[place] = (int32_t)j;
+        }
+    }
+    for (; place < p->length; place++) {
+        tokens[place] = 0;
+        targets[place] = -1;
+        if (positions) positions[place] = -1;
+    }
+}

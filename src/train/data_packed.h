@@ -1,0 +1,41 @@
+/* data_packed.h - documents of a cache as sequences, each of which holds several of them.
+ *
+ * A conversation of n tokens takes n - 1 places: its last token is a target only. One that takes more than a sequence
+ * has is cut after as many, or left out; a text is learnt in as many parts as it takes. */
+#ifndef DSMOE_TRAIN_DATA_PACKED_H
+#define DSMOE_TRAIN_DATA_PACKED_H
+
+#include "train/data_cache.h"
+#include "train/pack.h"
+
+/* Tokens begin … begin + n - 1; what follows each may be its target. */
+typedef struct data_item {
+    uint32_t begin, n;
+} data_item;
+
+typedef struct data_packed {
+    const data_cache *cache;
+    int64_t length; /* of a sequence */
+    data_item *items;
+    size_t n_items;
+    packing packing;
+    uint32_t *n_targets, *n_tokens; /* [packing.n_sequences] */
+    int64_t n_cut, n_dropped;       /* conversations that were too long */
+} data_packed;
+
+typedef struct data_packed_options {
+    int64_t first, end; /* tokens of the cache */
+    int64_t length;
+    bool drops; /* what is too long, rather than to cut it */
+    bool alone; /* each document has a sequence of its own */
+} data_packed_options;
+
+dsmoe_status data_packed_make(const data_cache *cache, const data_packed_options *options,
+                              data_packed *packed, dsmoe_error *error);
+void data_packed_free(data_packed *packed); /* allowed on zeros */
+
+/* The arrays of a sequence, [length] each, as dsmoe_batch has them; positions may be NULL. */
+void data_packed_read(const data_packed *packed, int64_t sequence, int32_t *tokens,
+                      int32_t *targets, int32_t *positions);
+
+#endif

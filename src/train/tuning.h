@@ -1,0 +1,44 @@
+/* tuning.h - which tensors of a base model are trained, whole or by low-rank additions; the others stay where they lie
+ * and in the type they have. */
+#ifndef DSMOE_TRAIN_TUNING_H
+#define DSMOE_TRAIN_TUNING_H
+
+#include "train/trainer.h"
+
+/* A tensor of the base in the order of the walk. */
+typedef struct base_slot {
+    matrix matrix;
+    float *vector;
+    int64_t shape[2];
+} base_slot;
+
+/* Whether the trainer's options can be: before anything of it is made. */
+dsmoe_status tuning_check(const dsmoe_config *config, const dsmoe_trainer_options *options,
+                          dsmoe_error *error);
+
+/* Finds the tensors of the base. */
+dsmoe_status tuning_open(dsmoe_trainer *trainer, dsmoe_error *error);
+void tuning_close(dsmoe_trainer *trainer);
+
+/* What of tensor `spec` is trained: so many parameters, of which their size, shape and part are filled in; none: it is
+ * frozen. */
+enum { TUNING_PARTS = 2 };
+int tuning_parts(const dsmoe_trainer *trainer, const weight_spec *spec,
+                 parameter parts[TUNING_PARTS]);
+/* The name that PEFT gives a part of a low-rank addition; free() it. NULL without memory. */
+char *tuning_name(const char *tensor, parameter_part part);
+
+/* Where the frozen tensor number `index` lies. */
+base_slot tuning_slot(const dsmoe_trainer *trainer, size_t index);
+
+/* The adapter's tables, once its numbers have a place (`weights` may be NULL: sizes alone are wanted), and those of
+ * its gradients: where(context, parameter) says it. */
+void tuning_place(dsmoe_trainer *trainer);
+void tuning_place_gradients(const dsmoe_trainer *trainer, low_rank_gradient *table,
+                            float *(*where)(const void *context, const parameter *p),
+                            const void *context);
+
+/* The first numbers of a parameter: A uniform, B zero. */
+void tuning_init(const parameter *p, uint64_t seed, float *numbers);
+
+#endif

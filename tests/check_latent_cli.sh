@@ -1,0 +1,89 @@
+#!/bin/sh
+# check_latent_cli.sh DSMOE DATA - every command with tiny models of V2's and V3's kind: attention over a latent, gates of
+# softmax and of sigmoids, in groups and not.
+. "$(dirname "$0")/cli_checks.sh"
+
+text=$scratch/text
+i=0
+while [ $i -lt 60 ]; do
+    echo "the red house number $i stands near the old green tree, and nobody knows why $i."
+    i=$((i + 1))
+done >"$text"
+tiny="--layers 2 --hidden 32 --heads 2 --moe 16 --ffn 48 --routed 8 --k 2 --kv-rank 24 --nope 8 --rope 8 --v-dim 12"
+
+for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
+    # ---- training from scratch, with exact resuming
+    q_rank=$([ $kind = tiny-v3 ] && echo 12 || echo 0)
+    [ $kind = tiny-v3 ] && sizes="$tiny --routed 16" || sizes=$tiny
+    work=$scratch/$kind
+    # shellcheck disable=SC2086
+    run 0 train --data "$text" --out "$work" --preset $kind $sizes --q-rank "$q_rank" --vocab-size 280 --seq 32 --batch 2 \
+        --steps 6 --lr 1e-3 --log-every 2 -t 1
+    says "2 layers of width 32" "saved"
+    for line in '"kv_lora_rank": 24,' '"qk_nope_head_dim": 8,' '"qk_rope_head_dim": 8,' '"v_head_dim": 12,'; do
+        grep -qF -- "$line" "$work/settings.json" || complain "no $line in settings.json"
+        grep -qF -- "$line" "$work/latest/config.json" || complain "no $line in config.json"
+    done
+    # shellcheck disable=SC2086
+    run 0 train --data "$text" --out "$work-part" --preset $kind $sizes --q-rank "$q_rank" --vocab-size 280 --seq 32 --batch 2 \
+        --steps 6 --lr 1e-3 --stop-after 3 --quiet -t 2
+    run 0 train --resume "$work-part" --quiet -t 1
+    cmp -s "$work/latest/model.safetensors" "$work-part/latest/model.safetensors" || complain "another model after --resume"
+    run 0 report "$work"
+    shows "$work/report.html"
+    [ -s "$work/report.html" ] || complain "no report"
+
+    # ---- looking at it
+    run 0 inspect -m "$work"
+    shows "2 heads of 8 + 8" "latent: keys and values of 12 from 24 numbers a token" "gate  "
+    case $kind in
+    *v2*) shows "softmax" "YaRN scaling by" "not compressed" ;;
+    tiny-v3) shows "sigmoid, choice corrected by a bias, experts of 4 of 8 groups, normalised, times 2.5" "queries from 12" ;;
+    moonlight) shows "sigmoid, choice corrected by a bias, normalised, times 2.446" ;;
+    esac
+    run 0 inspect -m "$work" --json
+    is_json
+    shows '"kv_lora_rank": 24' '"v_head_dim": 12'
+    run 0 inspect -m "$work" --routing "$text" --html "$scratch/routing.html" --force -t 1
+    run 0 plan --config "$work"
+    shows "6 x layers x heads x (nope + rope + v)"
+    run 0 plan --config "$work" --ranks 2 --network 1 --gflops 10 --json
+    is_json
+
+    # ---- files, both ways; types of 32 numbers fit the width, and others have stand-ins
+    run 0 convert "$work/latest" "$scratch/m.gguf" --force -t 1
+    run 0 convert "$scratch/m.gguf" "$scratch/back" -t 1
+    cmp -s "$work/latest/model.safetensors" "$scratch/back/model.safetensors" || complain "another model after GGUF"
+    rm -r "$scratch/back"
+    run 0 imatrix -m "$work" -f "$text" -o "$scratch/im.gguf" --force -t 1
+    run 0 quantize "$work" "$scratch/q8.gguf" --type q8_0 --force -t 1
+    run 0 quantize "$work" "$scratch/q4.gguf" --type q4_k_m --imatrix "$scratch/im.gguf" --force -t 1
+    run 0 eval -m "$scratch/q8.gguf" --against "$work" -f "$text" --json -t 1
+    is_json
+    run 0 eval -m "$work" -f "$text" --probes --json -t 1
+    is_json
+
+    # ---- writing: the folder, the file and the quantised file
+    run 0 generate -m "$work" -p "the red" -n 8 --temp 0 -t 1
+    cp "$out" "$scratch/greedy"
+    run 0 generate -m "$scratch/m.gguf" -p "the red" -n 8 --temp 0 -t 2
+    cmp -s "$out" "$scratch/greedy" || complain "another text from the GGUF file"
+    run 0 generate -m "$scratch/q4.gguf" -p "the red" -n 8 -s 1 -t 1
+    run 0 bench model -m "$scratch/q8.gguf" -p 16 -n 4 --seconds 0 --json -t 1
+    is_json
+    # shellcheck disable=SC2086
+    run 0 bench train --preset $kind $sizes --vocab-size 64 --batch 1 --seq 16 --seconds 0 --json -t 1
+    is_json
+    run 0 train --data "$text" --init "$scratch/m.gguf" --out "$work-tuned" --steps 2 --seq 16 --batch 1 --quiet -t 1
+done
+
+# ---- what is refused
+run 2 init --preset tiny --kv-rank 8 "$scratch/no"
+usage "latent attention" "model_type \"deepseek\""
+run 2 init --preset tiny-v3 --routed 12 "$scratch/no"
+usage "n_group 8 does not divide"
+run 2 init --preset tiny-v2 --rope 7 "$scratch/no"
+usage "qk_rope_head_dim 7 is odd" "--rope 7"
+run 2 init --preset tiny-v2 --kv-heads 2 "$scratch/no"
+usage "num_key_value_heads 2"
+exit $failed
