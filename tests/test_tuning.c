@@ -242,6 +242,8 @@ static void test_lora(void **state)
     check_lora(&usual, "layers.2.mlp.experts.1.down_proj,layers.2.self_attn.k_proj", false, 33);
     check_lora(&latent, all_targets, false, 34);
     check_lora(&v3, "attention,routed", false, 35);
+    usual.first_k_dense_replace = 0; /* then none is dense */
+    check_lora(&usual, all_targets, false, 37);
     usual.attention_bias = true;
     usual.tie_word_embeddings = true;
     check_lora(&usual, "q_proj,gate_proj", false, 36);
@@ -511,7 +513,7 @@ static void test_refused(void **state)
     bad.targets = "attention,lm_head";
     refuse(bad, &config, "\"lm_head\"");
     bad.targets = "";
-    refuse(bad, &config, "no targets");
+    refuse(bad, &config, "name no matrix");
     bad.targets = "gate";
     refuse(bad, &config, "\"gate\"");
     bad = good;

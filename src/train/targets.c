@@ -63,13 +63,20 @@ static bool is_name(word w, const weight_spec *spec)
     return !memcmp(end, w.at, w.length) && (end == spec->name || end[-1] == '.');
 }
 
+/* Which of the kinds a word is; N_KINDS: a name. */
+static int kind_of_word(word w)
+{
+    int kind = 0;
+    while (kind < N_KINDS && !is_kind(w, kinds[kind].word)) kind++;
+    return kind;
+}
+
 static bool word_matches(word w, const weight_spec *spec)
 {
     word module = module_of(spec);
+    int kind = kind_of_word(w);
     if (module.length == 0) return false;
-    for (int i = 0; i < N_KINDS; i++)
-        if (is_kind(w, kinds[i].word)) return kind_of(module) == i;
-    return is_name(w, spec);
+    return kind < N_KINDS ? kind_of(module) == kind : is_name(w, spec);
 }
 
 bool targets_match(const char *targets, const weight_spec *spec)
@@ -93,19 +100,22 @@ static dsmoe_status search_visit(void *context, const weight_spec *spec, dsmoe_e
     return DSMOE_OK;
 }
 
+/* A model may have nothing of a kind, such as dense layers; but a name that nothing has is a mistake. */
 dsmoe_status targets_check(const dsmoe_config *c, const char *targets, dsmoe_error *error)
 {
     search s = {.found = false};
-    int n = 0;
-    for (; targets && next_word(&targets, &s.word); n++) {
+    bool any = false;
+    while (targets && next_word(&targets, &s.word)) {
         s.found = false;
         weights_each(c, NULL, search_visit, &s, NULL);
-        if (!s.found)
+        any = any || s.found;
+        if (!s.found && kind_of_word(s.word) == N_KINDS)
             return status_fail(error, DSMOE_ERROR_ARGUMENT,
                                "no matrix of the model's layers is called \"%.*s\": targets are "
                                "attention, shared, dense, routed, or names such as q_proj",
                                (int)s.word.length, s.word.at);
     }
-    if (n > 0) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_ARGUMENT, "no targets of low-rank additions are given");
+    if (any) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                       "the targets of low-rank additions name no matrix of this model");
 }
