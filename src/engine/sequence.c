@@ -117,7 +117,7 @@ dsmoe_status dsmoe_sequence_begin_adapted(dsmoe_engine *engine, const int32_t *t
         before = engine->pool.states[page].id;
         share_page(s, page, before);
     }
-    memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
+    if (s->length > 0) memcpy(s->tokens, tokens, (size_t)s->length * sizeof *tokens);
     engine->n_reused += s->length;
     return DSMOE_OK;
 }
