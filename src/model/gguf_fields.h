@@ -5,7 +5,7 @@
 
 #include "formats/gguf.h"
 
-/* A key that begins with a point comes behind the name of the architecture. */
+/* A key that begins with a point comes after the name of the architecture. */
 typedef struct gguf_field {
     const char *key, *name; /* in the file, in config.json */
     size_t offset;          /* of the field in dsmoe_config: an int64_t or a double */

@@ -47,7 +47,7 @@ typedef struct group {
     } t;
     bool only_gradients; /* backward has been over its rows already */
     int64_t
-        n_terms; /* it and those behind it that add to the same gradients; 0: it is such a one */
+        n_terms; /* it and those after it that add to the same gradients; 0: it is such a one */
 } group;
 
 typedef struct slice {
@@ -100,7 +100,7 @@ void experts_hidden(const experts *e, const float *x);
 void experts_backward(const experts *e, const float *x, const float *dy, bool accumulate);
 
 /* Its two halves. First the rows, which leaves g, u and h for the weights. Then the gradients of the weights:
- * groups that have the same gradients and stand one behind the other are added up in that order. With `fold`
+ * groups that have the same gradients and stand one after the other are added up in that order. With `fold`
  * each sum is made from zero before it is added to what is there, so that it does not matter whether the
  * numbers come one after the other here, or each from a machine of its own. */
 void experts_backward_rows(const experts *e, const float *x, const float *dy);

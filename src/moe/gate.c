@@ -123,7 +123,7 @@ static void choose_topk(const float *keys, int64_t n, int64_t k, int32_t *idx, f
     }
 }
 
-/* Whether i comes behind j in the order by falling key, ties by rising index. */
+/* Whether i comes after j in the order by falling key, ties by rising index. */
 static bool comes_behind(const float *keys, int64_t i, int64_t j)
 {
     return keys[i] < keys[j] || (keys[i] == keys[j] && i > j);

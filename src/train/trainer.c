@@ -505,7 +505,8 @@ dsmoe_status trainer_update(dsmoe_trainer *t, double lr, dsmoe_update *update, d
     if (!t || t->n_batches == 0)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "an update needs a batch before it");
     if (!isfinite(lr) || lr < 0.0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g is no learning rate", lr);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "the learning rate must be a number from 0 on, not %g", lr);
     dsmoe_update done = {NAN, true};
     dsmoe_status status = DSMOE_OK;
     if (!t->poisoned) status = adamw_update(t, lr, t->norms, &done, error);
