@@ -31,8 +31,8 @@ static void write_conversations(const char *name, unsigned n)
     size_t at = 0;
     for (unsigned i = 0; i < n; i++) {
         static const char *const forms[] = {
-            "{\"messages\":[{\"role\":\"user\",\"content\":\"%u + %u\"},"
-            "{\"role\":\"assistant\",\"content\":\"%u\"}]}\n",
+            ("{\"messages\":[{\"role\":\"user\",\"content\":\"%u + %u\"},"
+             "{\"role\":\"assistant\",\"content\":\"%u\"}]}\n"),
             "{\"instruction\":\"How much is %u and %u?\",\"output\":\"It is %u.\"}\n",
             "{\"prompt\":\"%u + %u = \",\"completion\":\"%u\"}\n"};
         unsigned a = i * 7 % 50, b = i * 13 % 41;
