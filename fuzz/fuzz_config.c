@@ -20,7 +20,7 @@ static void try_config(const char *text, size_t size)
         return;
     }
     require(config_check(&config, NULL) == DSMOE_OK);
-    require(config.hidden_size % config.num_attention_heads == 0);
+    require(config.kv_lora_rank > 0 || config.hidden_size % config.num_attention_heads == 0);
     require(config.num_attention_heads % config.num_key_value_heads == 0);
     require(config.num_experts_per_tok <= config.n_routed_experts);
     require(config.moe_layer_freq >= 1 && config.rope_theta >= 1);
