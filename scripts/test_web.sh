@@ -10,7 +10,13 @@ trap 'exit 130' INT TERM
 
 mkdir "$scratch/tokenizer"
 cp tests/data/text_cli/tokenizer.json "$scratch/tokenizer"
-sed 's/^{/{ "chat_template": "{{ messages }}",/' tests/data/text_cli/tokenizer_config.json >"$scratch/tokenizer/tokenizer_config.json"
+template=$(tr -d '\n' <<'END' # the DeepSeek chat form, which the server recognises; as sed wants its backslashes
+{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ 'User: ' + message['content'] + '\\\\n\\\\n' }}
+{% elif message['role'] == 'assistant' %}{{ 'Assistant: ' + message['content'] + eos_token }}
+{% else %}{{ message['content'] + '\\\\n\\\\n' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}
+END
+)
+sed "s/^{/{ \"chat_template\": \"$template\",/" tests/data/text_cli/tokenizer_config.json >"$scratch/tokenizer/tokenizer_config.json"
 "$dsmoe" init --preset tiny --vocab-size 268 --hidden 64 --heads 2 --ffn 96 --moe 32 --routed 16 --k 3 --layers 4 \
     --dense-layers 1 --tokenizer "$scratch/tokenizer" --type q8_0 "$scratch/web.gguf" >/dev/null
 cd tests/web
