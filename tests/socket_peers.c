@@ -414,20 +414,28 @@ static void run_rank(int rank, int n, pair_list ends, board *shared,
     exit(exit_code); /* not _exit: the search for leaks is part of the test */
 }
 
+/* All that are left are stopped before the first is killed: none sees another die and ends by itself. */
+static void kill_late(int n, const pid_t pids[], const int ended[], socket_peers_end ends[])
+{
+    for (int i = 0; i < n; i++)
+        if (!ended[i] && !ends[i].was_late) kill(pids[i], SIGSTOP);
+    for (int i = 0; i < n; i++) {
+        if (ended[i] || ends[i].was_late) continue;
+        kill(pids[i], SIGKILL);
+        ends[i].was_late = true;
+    }
+}
+
 /* Waits for all; who takes too long is killed, and so is one that hangs when it is the last. */
 static void reap(int n, const pid_t pids[], const socket_peers_options *o, socket_peers_end ends[])
 {
     double until = clock_seconds() + (o->time_limit > 0 ? o->time_limit : 120);
     for (int left = n, ended[SOCKET_PEERS_MAX] = {0}; left > 0;) {
         bool is_alone = left == 1 && o->hangs_at_call > 0 && !ended[o->bad_rank];
-        bool is_late = clock_seconds() > until || is_alone;
+        if (clock_seconds() > until || is_alone) kill_late(n, pids, ended, ends);
         for (int i = 0; i < n; i++) {
             int how;
             if (ended[i]) continue;
-            if (is_late && !ends[i].was_late) {
-                kill(pids[i], SIGKILL);
-                ends[i].was_late = true;
-            }
             if (waitpid(pids[i], &how, WNOHANG) != pids[i]) continue;
             ends[i].exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : -1;
             ends[i].signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
