@@ -319,13 +319,7 @@ static void test_positions_of_init(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void touch(const char *file, const char *text)
-{
-    FILE *f = fopen(file, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
+static void touch(const char *file, const char *text) { write_to(file, text, strlen(text)); }
 
 static void test_folder_in_use(void **state)
 {
