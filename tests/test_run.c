@@ -435,7 +435,7 @@ static void test_small_memory(void **state)
     dsmoe_run_settings s = tiny_settings(directory, "large");
     *s.config = '\0';
     strcpy(s.preset, "16b");
-    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_MEMORY, "GB can be had here");
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_MEMORY, "GB is available here");
     assert_false(tiny_exists(run_folder("large")));
 }
 

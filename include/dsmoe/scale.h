@@ -35,7 +35,7 @@ typedef struct dsmoe_scale_options {
     double imbalance;
 } dsmoe_scale_options;
 
-/* A training step of n_units batches on n_ranks ranks, foretold. */
+/* A training step of n_units batches on n_ranks ranks, predicted. */
 typedef struct dsmoe_scale {
     dsmoe_trainer_memory memory;      /* of the rank that takes most */
     size_t most_memory, least_memory; /* all of it together; and of the rank that takes least */
