@@ -87,7 +87,7 @@ typedef struct dsmoe_dataset_options {
      * file as it is: an error if it is damaged, or was made with another vocab_size or held_out. */
     const char *const *paths;
     int n_paths;
-    /* Text to hold out, in the place of a share; held_out must be 0. */
+    /* Text to hold out instead of a share; held_out must be 0. */
     const char *const *eval_paths;
     int n_eval_paths;
     dsmoe_bad_bytes bad_bytes;

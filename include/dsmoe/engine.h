@@ -121,8 +121,8 @@ typedef struct dsmoe_turn {
     void *context;
     const int32_t *targets; /* [n_logits], may be NULL */
     float *loss;            /* [n_logits], with targets */
-    /* `visit` sees the last hidden states of those rows, after the final norm [hidden_size], in the place of
-     * logits, which are not computed. */
+    /* `visit` sees the last hidden states of those rows, after the final norm [hidden_size], instead of logits,
+     * which are not computed. */
     bool hidden;
     /* How it ended. A turn that fails leaves its sequence as it was before, and all other turns their
      * results: DSMOE_ERROR_NONFINITE, a score that is not a finite number; DSMOE_ERROR_MEMORY, no page is

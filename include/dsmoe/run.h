@@ -18,7 +18,7 @@ enum { DSMOE_MAX_DATA = 16 };
  *   latest, best                 links to checkpoints */
 typedef struct dsmoe_run_settings {
     char data[DSMOE_MAX_DATA][DSMOE_PATH];      /* "" after the last */
-    char eval_data[DSMOE_MAX_DATA][DSMOE_PATH]; /* held out, in the place of a share of the data */
+    char eval_data[DSMOE_MAX_DATA][DSMOE_PATH]; /* held out, instead of a share of the data */
     char out[DSMOE_PATH];
     char bad_bytes[16];         /* "replace", "keep", "skip" (dsmoe_bad_bytes) */
     char chat_form[32];         /* of conversations; "": the model's own */

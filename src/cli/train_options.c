@@ -101,7 +101,7 @@ static const char help[] =
     "\n"
     "looking at it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
-    "      --eval-data PATH       text that is held out in the place of that share; may be given several\n"
+    "      --eval-data PATH       text that is held out instead of that share; may be given several\n"
     "                             times\n"
     "      --eval-every N         steps between evaluations of it (100; 0: never)\n"
     "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
