@@ -41,10 +41,22 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     tiny-v3) shows "sigmoid, choice corrected by a bias, experts of 4 of 8 groups, normalised, times 2.5" "queries from 12" ;;
     moonlight) shows "sigmoid, choice corrected by a bias, normalised, times 2.446" ;;
     esac
+    case $kind in # gates with a bias: its range in each layer
+    *v2*) ! grep -q "bias of gates" "$out" || complain "a bias that the gates do not have" ;;
+    *) shows "bias of gates layer    lowest      mean   highest" ;;
+    esac
     run 0 inspect -m "$work" --json
     is_json
     shows '"kv_lora_rank": 24' '"v_head_dim": 12'
+    case $kind in *v2*) biased= ;; *) biased=yes ;; esac
+    [ -z "$biased" ] || shows '"gate_bias": [{"layer": 1, "low": -0.00'
     run 0 inspect -m "$work" --routing "$text" --html "$scratch/routing.html" --force -t 1
+    [ -z "$biased" ] || shows "bias of the gate: lowest, mean and highest"
+    grep -q "Bias of the gate -0.00" "$scratch/routing.html" && in_page=yes || in_page=
+    [ "$in_page" = "$biased" ] || complain "the page has the bias of a gate: '$in_page'"
+    run 0 inspect -m "$work" --routing "$text" --json -t 1
+    is_json
+    [ -z "$biased" ] || shows '"bias": {"low": -0.00' '"bias": 0.00'
     run 0 plan --config "$work"
     shows "6 x layers x heads x (nope + rope + v)"
     run 0 plan --config "$work" --ranks 2 --network 1 --gflops 10 --json
@@ -75,6 +87,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 bench train --preset $kind $sizes --vocab-size 64 --batch 1 --seq 16 --seconds 0 --json -t 1
     is_json
     run 0 train --data "$text" --init "$scratch/m.gguf" --out "$work-tuned" --steps 2 --seq 16 --batch 1 --quiet -t 1
+
 done
 
 # ---- what is refused
