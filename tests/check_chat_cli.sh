@@ -56,7 +56,7 @@ for name in *--*; do
 done
 cd "$OLDPWD" || exit 1
 
-# ---- commands that stand alone
+# ---- commands without an argument
 chat "hello
 /undo x
 /regen now
@@ -64,8 +64,8 @@ chat "hello
 /save $scratch/alone.json
 /quit really
 /quit"
-[ "$(grep -c "stands alone" "$err")" -eq 4 ] || complain "a word too many is ignored"
-says "what is 'now'?"
+[ "$(grep -c "takes no argument" "$err")" -eq 4 ] || complain "a word too many is ignored"
+says "takes no argument, but has 'now'"
 [ "$(roles "$scratch/alone.json")" = "user assistant " ] || complain "a word too many is ignored"
 
 # ---- a conversation that was loaded is replaced with --force

@@ -140,7 +140,7 @@ static const char moonlight[] =
     "\"scoring_func\": \"sigmoid\", \"topk_group\": 1, \"topk_method\": \"noaux_tc\","
     "\"vocab_size\": 163840," HEADS REST;
 
-/* Of its weights only those in bf16 can be read; the file of those in fp8 says so with a key more. The layer that foretells
+/* Of its weights only those in bf16 can be read; the file of those in fp8 says so with a key more. The layer that predicts
  * a token more (num_nextn_predict_layers) is not needed, and not used by the public code either. */
 #define V3_KEYS                                                                                    \
     "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\","            \

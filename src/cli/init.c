@@ -143,10 +143,11 @@ static int parse(init_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
         return cli_usage(
-            "init", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
+            "init",
+            "no model: name one with --preset (tiny, 2b, 16b, v2-lite …) or a file with --config");
     if (!c->folder)
         return cli_usage("init",
-                         "where should the model go? Name a new folder or a .gguf file at the end");
+                         "no place for the model: name a new folder or a .gguf file at the end");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
         if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
     if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))

@@ -333,7 +333,7 @@ int command_inspect(int argc, char **argv)
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
+    if (!options.model) return cli_usage("inspect", CLI_NO_MODEL);
     if (!options.routing &&
         (options.ids || options.html || options.layer >= 0 || options.experts.path))
         return cli_usage("inspect", "%s goes with --routing",
