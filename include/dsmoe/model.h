@@ -90,6 +90,8 @@ DSMOE_API size_t dsmoe_model_extra_count(const dsmoe_model *model);
 DSMOE_API const char *dsmoe_model_extra(const dsmoe_model *model, size_t index);
 /* Bytes of weights that decoding one token reads, the row of the embedding among them. */
 DSMOE_API size_t dsmoe_model_bytes_per_token(const dsmoe_model *model);
+/* [n_routed_experts]: the bias by which the gate of a layer corrects its choice; NULL where it has none ("noaux_tc"). */
+DSMOE_API const float *dsmoe_model_gate_bias(const dsmoe_model *model, int64_t layer);
 
 /* The paper's probes of what experts know, on a model that was trained without them. */
 typedef struct dsmoe_probe {

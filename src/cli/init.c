@@ -55,9 +55,9 @@ static const char help[] =
     "  dsmoe init --preset 16b --layers 4 --tokenizer deepseek-moe-16b-base four-layers\n"
     "  dsmoe init --preset 16b --type q4_k --tokenizer deepseek-moe-16b-base moe-16b.gguf\n";
 
-enum { N_TOKENIZER_FILES = 2 };
-static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
-                                                               "tokenizer_config.json"};
+enum { N_TOKENIZER_FILES = 3 };
+static const char *const tokenizer_files[N_TOKENIZER_FILES] = {
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
 
 typedef struct init_command {
     const char *preset, *config_path, *dtype_name, *tokenizer, *folder;
@@ -272,7 +272,7 @@ done:
     return exit_code;
 }
 
-/* Of a folder both files, else the one that is named. */
+/* Of a folder all files, else the one that is named. */
 static int copy_tokenizer(init_command *c)
 {
     if (!c->tokenizer) return CLI_OK;

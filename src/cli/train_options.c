@@ -218,8 +218,8 @@ static const option_rule rules[] = {
     {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
     {"--vocab-size", OPTION_EXCLUDES, "--init"},
     {"--init-std", OPTION_EXCLUDES, "--init"},
-    {"--experts", OPTION_EXCLUDES, "--expert-score"},
-    {"--experts", OPTION_EXCLUDES, "--expert-share"},
+    {"--expert-score", OPTION_EXCLUDES, "--experts"}, /* this way, as both have defaults */
+    {"--expert-share", OPTION_EXCLUDES, "--experts"},
     {"--layers", OPTION_EXCLUDES, "--init"},
     {"--hidden", OPTION_EXCLUDES, "--init"},
     {"--heads", OPTION_EXCLUDES, "--init"},
