@@ -243,6 +243,7 @@ static void test_accepted(void **state)
         {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
         {"n_shared_experts", "null"},
         {"head_dim", "64"}, /* newer files name the part that turns */
+        {"qk_head_dim", "24"},
         {"rope_interleave", "true"},
         {"layer_types", "[\"full_attention\", \"full_attention\", \"full_attention\","
                         " \"full_attention\"]"},
@@ -338,6 +339,8 @@ static void test_unsupported(void **state)
         assert_refused(type, "rope_interleave", "false", "not supported");
         assert_refused(type, "rope_interleave", "0", "true or false");
         assert_refused(type, "mlp_bias", "true", "not supported");
+        assert_refused(type, "qk_head_dim", "23", "plus qk_rope_head_dim is 24");
+        assert_refused(type, "qk_head_dim", "true", "an integer");
         assert_refused(type, "partial_rotary_factor", "0.5", "only 1");
         assert_refused(
             type, "partial_rotary_factor",

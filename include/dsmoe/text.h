@@ -10,7 +10,7 @@ extern "C" {
 
 /* A byte-level BPE tokenizer from tokenizer.json. Immutable; threads may share one. */
 typedef struct dsmoe_tokenizer dsmoe_tokenizer;
-/* `path` is a tokenizer.json, a folder that holds one and perhaps a tokenizer_config.json, or a
+/* `path` is a tokenizer.json, a folder that holds one and perhaps a tokenizer_config.json and a chat_template.jinja, or a
  * .gguf file. */
 DSMOE_API dsmoe_status dsmoe_tokenizer_open(const char *path, dsmoe_tokenizer **tokenizer,
                                             dsmoe_error *error);

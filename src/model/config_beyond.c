@@ -116,20 +116,24 @@ static dsmoe_status check_absent(const json_node *root, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* The width of a head follows from other keys. With latent attention head_dim is any of several. */
 static dsmoe_status check_head_dim(const json_node *root, const dsmoe_config *config,
                                    dsmoe_error *error)
 {
-    const json_node *head_dim = member(root, "head_dim");
-    if (!head_dim || config_is_latent(config)) return DSMOE_OK; /* its heads have several widths */
+    bool is_latent = config_is_latent(config);
+    const char *key = is_latent ? "qk_head_dim" : "head_dim";
+    const json_node *head_dim = member(root, key);
+    if (!head_dim) return DSMOE_OK;
     if (json_node_kind(head_dim) != JSON_KIND_INTEGER)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "head_dim must be an integer, not %s",
+        return status_fail(error, DSMOE_ERROR_CONFIG, "%s must be an integer, not %s", key,
                            json_kind_name(json_node_kind(head_dim)));
     int64_t expected = config_head_dim(config);
     if (json_node_integer(head_dim) == expected) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_CONFIG,
-                       "head_dim is %" PRId64 ", but hidden_size over num_attention_heads is"
-                       " %" PRId64,
-                       json_node_integer(head_dim), expected);
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s is %" PRId64 ", but %s is %" PRId64, key,
+                       json_node_integer(head_dim),
+                       is_latent ? "qk_nope_head_dim plus qk_rope_head_dim"
+                                 : "hidden_size over num_attention_heads",
+                       expected);
 }
 
 dsmoe_status config_check_bare_rope(const json_node *parameters, dsmoe_error *error)
