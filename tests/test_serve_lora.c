@@ -29,7 +29,8 @@ static void make_adapter(int number)
             (float)((double)(rng_bits((uint64_t)number + 1, 1, (uint64_t)i) >> 11) * 0x1p-52 - 1.0);
     for (size_t i = 0; i < n; i++)
         if (strstr(dsmoe_model_tensor(model, i).name, "_proj"))
-            of[i + 1] = (low_rank){numbers, numbers + i % 17, RANK, 1.0f};
+            of[i + 1] =
+                (low_rank){.a = numbers, .b = numbers + i % 17, .rank = RANK, .scale = 1.0f};
     adapter table = {of, (int64_t)n + 1, RANK};
     snprintf(folders[number], sizeof folders[number], "%s/adapter-%d", directory, number);
     if (peft_write_table(&table, model, folders[number], NULL, &error) ||

@@ -154,24 +154,25 @@ int64_t adapter_model_row(const dsmoe_model *model, const adapter_slot *slot, in
     return row - within + within % half * 2 + within / half; /* the reverse of gguf_source_row */
 }
 
-/* B with its rows as the model has them. */
-static const float *model_rows(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+/* B transposed, [rank, n_out], with its rows as the model has them: so products take it as it lies. */
+static const float *transposed(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
 {
     const adapter_slot *slot = item->slot;
-    if (!slot->place.permuted || !a->model->weights->rope_pairs) return item->b;
-    float *b = malloc((size_t)(slot->n_out * item->rank) * sizeof *b);
+    float *bt = malloc((size_t)(slot->n_out * item->rank) * sizeof *bt);
     float **own = realloc(a->own, (size_t)(a->n_own + 1) * sizeof *own);
     if (own) a->own = own;
-    if (!b || !own) {
-        free(b);
+    if (!bt || !own) {
+        free(bt);
         out_of_memory(a, error);
         return NULL;
     }
-    a->own[a->n_own++] = b;
-    for (int64_t row = 0; row < slot->n_out; row++)
-        memcpy(b + adapter_model_row(a->model, slot, row) * item->rank, item->b + row * item->rank,
-               (size_t)item->rank * sizeof *b);
-    return b;
+    a->own[a->n_own++] = bt;
+    for (int64_t row = 0; row < slot->n_out; row++) {
+        int64_t column = adapter_model_row(a->model, slot, row);
+        for (int64_t r = 0; r < item->rank; r++)
+            bt[r * slot->n_out + column] = item->b[row * item->rank + r];
+    }
+    return bt;
 }
 
 /* An addition of zeros is none: the model's own bits stay. */
@@ -180,9 +181,10 @@ static dsmoe_status enter_item(dsmoe_adapter *a, const adapter_item *item, dsmoe
     const adapter_slot *slot = item->slot;
     if (slot->id == 0 || item->scale == 0 || all_zero(item->b, slot->n_out * item->rank))
         return DSMOE_OK;
-    const float *b = model_rows(a, item, error);
-    if (!b) return DSMOE_ERROR_MEMORY;
-    a->of[slot->id] = (low_rank){item->a, b, item->rank, item->scale};
+    const float *bt = transposed(a, item, error);
+    if (!bt) return DSMOE_ERROR_MEMORY;
+    a->of[slot->id] = (low_rank){
+        .a = item->a, .rank = item->rank, .scale = item->scale, .bt = bt, .n_out = slot->n_out};
     if (item->rank > a->table.most_rank) a->table.most_rank = item->rank;
     return DSMOE_OK;
 }

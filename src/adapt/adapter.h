@@ -37,7 +37,7 @@ struct dsmoe_adapter {
     int64_t n_items, capacity;
     adapter table;
     low_rank *of; /* [1 + tensors of the model] */
-    float **own;  /* [n_own] rows of B in the model's order, where that is another one */
+    float **own;  /* [n_own] B of the table, transposed */
     int64_t n_own;
 };
 

@@ -240,17 +240,28 @@ static dsmoe_status declare(safetensors_writer *writer, const put_item *item, bo
                                       error);
 }
 
+/* Row `row` of B, wherever it lies. */
+static dsmoe_status write_b_row(safetensors_writer *writer, const low_rank *low, int64_t row,
+                                dsmoe_error *error)
+{
+    if (low->b)
+        return safetensors_writer_write(writer, low->b + row * low->rank,
+                                        (size_t)low->rank * sizeof(float), error);
+    for (int64_t r = 0; r < low->rank; r++)
+        STATUS_TRY(
+            safetensors_writer_write(writer, low->bt + r * low->n_out + row, sizeof(float), error));
+    return DSMOE_OK;
+}
+
 static dsmoe_status write_item(safetensors_writer *writer, const put_folder *f,
                                const put_item *item, dsmoe_error *error)
 {
     const adapter_slot *slot = item->slot;
-    size_t row_size = (size_t)item->low.rank * sizeof(float);
     STATUS_TRY(safetensors_writer_write(
         writer, item->low.a, (size_t)(item->low.rank * slot->n_in) * sizeof(float), error));
     for (int64_t row = 0; row < slot->n_out; row++) {
         int64_t from = item->as_model ? adapter_model_row(f->model, slot, row) : row;
-        STATUS_TRY(
-            safetensors_writer_write(writer, item->low.b + from * item->low.rank, row_size, error));
+        STATUS_TRY(write_b_row(writer, &item->low, from, error));
     }
     return DSMOE_OK;
 }
@@ -296,7 +307,8 @@ dsmoe_status peft_write(const dsmoe_adapter *a, const char *folder, const peft_w
     if (!items) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
     for (int64_t i = 0; i < a->n_items; i++) {
         const adapter_item *item = &a->items[i];
-        items[i] = (put_item){item->slot, {item->a, item->b, item->rank, item->scale}, false};
+        low_rank low = {.a = item->a, .b = item->b, .rank = item->rank, .scale = item->scale};
+        items[i] = (put_item){item->slot, low, false};
     }
     put_folder f = {.model = a->model, .items = items, .n_items = a->n_items};
     dsmoe_status status = write_folder(&f, folder, words, error);

@@ -71,6 +71,7 @@ void kernels_add_avx512(kernels *set)
     set->dtypes[DSMOE_Q4_K].widen = widen_q4_k_avx512;
     set->dtypes[DSMOE_Q5_K].widen = widen_q5_k_avx512;
     set->dtypes[DSMOE_Q6_K].widen = widen_q6_k_avx512;
+    set->words = &words_avx512;
     set->quantize = quantize_avx512;
     set->probe_fma = probe_fma;
     set->probe_read = probe_read;

@@ -36,6 +36,9 @@ typedef void widen_fn(int64_t n, const void *src, float *dst);
 widen_fn widen_q4_0_avx512, widen_q5_0_avx512, widen_q5_1_avx512, widen_q8_0_avx512;
 widen_fn widen_q4_k_avx512, widen_q5_k_avx512, widen_q6_k_avx512;
 
+/* Backward through block types. */
+extern const word_kernels words_avx512;
+
 void quantize_avx512(int64_t n, const float *x, int8_t *q, float *scale, int16_t *half_sum);
 
 #endif

@@ -68,24 +68,42 @@ void quantize_avx512(int64_t n, const float *x, int8_t *q, float *scale, int16_t
 
 /* ---- bytes of eight rows ------------------------------------------------------------------------- */
 
-/* Where the next blocks of the rows begin: the first row, and how far from it the others are. */
+/* Where the next blocks of the rows begin. */
 typedef struct eight {
-    const unsigned char *first;
-    __m512i apart;
+    const unsigned char *row[BLOCK_OCTET];
 } eight;
 
 INLINE eight eight_of(const unsigned char *const row[BLOCK_OCTET])
 {
-    int64_t apart[BLOCK_OCTET];
-    for (int i = 0; i < BLOCK_OCTET; i++)
-        apart[i] = (int64_t)((uintptr_t)row[i] - (uintptr_t)row[0]);
-    return (eight){row[0], _mm512_loadu_si512(apart)};
+    eight e;
+    memcpy(e.row, row, sizeof e.row);
+    return e;
 }
 
-/* Eight bytes of each row, `offset` after its beginning. */
+INLINE void advance(eight *e, int64_t bytes)
+{
+    UNROLL
+    for (int i = 0; i < BLOCK_OCTET; i++) e->row[i] += bytes;
+}
+
+INLINE __m128i two_rows(const unsigned char *low, const unsigned char *high)
+{
+    __m128 first = _mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)low));
+    return _mm_castps_si128(_mm_loadh_pi(first, (const __m64 *)high));
+}
+
+/* Eight bytes of each row, `offset` after its beginning: pairs of loads, which are several times as fast as a gather. */
 INLINE __m512i eight_bytes(eight e, int64_t offset)
 {
-    return _mm512_i64gather_epi64(e.apart, e.first + offset, 1);
+    __m256i half[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const unsigned char *const *row = e.row + 4 * i;
+        __m128i low = two_rows(row[0] + offset, row[1] + offset);
+        __m128i high = two_rows(row[2] + offset, row[3] + offset);
+        half[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+    }
+    return _mm512_inserti64x4(_mm512_castsi256_si512(half[0]), half[1], 1);
 }
 
 /* The first two bytes of each row in v. */
@@ -231,7 +249,7 @@ INLINE void interleave_blocks(const dsmoe_dtype type, const unsigned char *const
                 interleave_small(type, e, false, to, codes);
             else
                 interleave_small(type, e, true, to, codes);
-            e.first += n * bytes;
+            advance(&e, n * bytes);
             to += n * scale_bytes;
             codes += n * code_bytes;
         }
@@ -376,14 +394,14 @@ void interleave_q4_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t
 {
     eight e = eight_of(row);
     stretch_q4_k *to = octet;
-    for (; k > 0; k -= SUPER_BLOCK, e.first += sizeof(block_q4_k)) interleave_q4_k(e, to++);
+    for (; k > 0; k -= SUPER_BLOCK, advance(&e, sizeof(block_q4_k))) interleave_q4_k(e, to++);
 }
 
 void interleave_q5_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet)
 {
     eight e = eight_of(row);
     stretch_q5_k *to = octet;
-    for (; k > 0; k -= SUPER_BLOCK, e.first += sizeof(block_q5_k)) interleave_q5_k(e, to++);
+    for (; k > 0; k -= SUPER_BLOCK, advance(&e, sizeof(block_q5_k))) interleave_q5_k(e, to++);
 }
 
 void interleave_q6_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet)
@@ -391,6 +409,6 @@ void interleave_q6_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t
     eight e = eight_of(row);
     stretch_q6_k *to = octet;
     scales_q6_k *scales = (scales_q6_k *)(to + k / SUPER_BLOCK);
-    for (; k > 0; k -= SUPER_BLOCK, e.first += sizeof(block_q6_k))
+    for (; k > 0; k -= SUPER_BLOCK, advance(&e, sizeof(block_q6_k)))
         interleave_q6_k(e, to++, scales++);
 }

@@ -39,10 +39,16 @@ static size_t layout(const kernels *kn, int64_t max_k, gemm *g, float *at)
     int64_t tn_w = GEMM_ROWS * round_up(TN_HEIGHT, kn->tile_m);
     int64_t x = round_up(max64(nt_x, tn_x) + PACK_SLACK, PACK_SLACK);
     int64_t w = round_up(max64(nn_w, tn_w) + PACK_SLACK, PACK_SLACK);
+    int64_t words = kn->words ? SUM * GEMM_WIDE / 2 : 0;
     int64_t octet = BLOCK_OCTET * round_up(max_k, 2 * BLOCK); /* a type has 2 bytes at most */
     if (g)
-        *g = (gemm){.kernels = kn, .x_panel = at, .w_panel = at + x, .octet = (char *)(at + x + w)};
-    return (size_t)(x + w + octet / 2) * sizeof(float);
+        *g = (gemm){.kernels = kn,
+                    .x_panel = at,
+                    .w_panel = at + x,
+                    .words = (int16_t *)(at + x + w),
+                    .word_scale = at + x + w + words,
+                    .octet = (char *)(at + x + w + words + GEMM_WIDE)};
+    return (size_t)(x + w + words + GEMM_WIDE + octet / 2) * sizeof(float);
 }
 
 size_t gemm_scratch_size(const kernels *kn, int64_t max_k) { return layout(kn, max_k, NULL, NULL); }
@@ -281,10 +287,47 @@ static void pack_widened(const kernels *kn, matrix w, int64_t column, int64_t su
     }
 }
 
+static void nn_floats(const gemm *g, int64_t m, matrix w, int64_t column, int64_t sum, int64_t n,
+                      float *c, int64_t ldc, bool accumulate, ahead next)
+{
+    pack_widened(g->kernels, w, column, sum, n, g->w_panel);
+    run_tiles(g->kernels, g->x_panel, m, g->w_panel, n, sum, c, ldc, accumulate, next);
+}
+
+/* Columns [column, column + sum) of the rows of a, in the place of a packed panel. */
+static void load_words(const gemm *g, rows a, int64_t m, int64_t column, int64_t sum)
+{
+    word_row *to = (word_row *)g->x_panel;
+    for (int64_t i = 0; i < m; i++) {
+        const float *from = rows_at(a, i) + column;
+        float filled[SUM] = {0};
+        if (sum % BLOCK != 0) from = memcpy(filled, from, (size_t)sum * sizeof *from);
+        g->kernels->quantize_fine(round_up(sum, BLOCK), from, to[i].q, &to[i].scale);
+    }
+}
+
+static void nn_words(const gemm *g, int64_t m, matrix w, int64_t column, int64_t sum, int64_t n,
+                     float *c, int64_t ldc, bool accumulate, ahead next)
+{
+    const word_kernels *wk = g->kernels->words;
+    const word_row *a = (const word_row *)g->x_panel;
+    int64_t n_tiles = n / wk->tile_n * ceil_div(m, wk->tile_m), filled = round_up(sum, 4);
+    int64_t burst = ceil_div(ahead_patches(&next), max64(1, n_tiles));
+    wk->pack(g->kernels->dtypes[w.type].widen, w, column, sum, n, g->w_panel, g->words,
+             g->word_scale);
+    for (int64_t j = 0; j < n; j += wk->tile_n)
+        for (int64_t i = 0; i < m; i += wk->tile_m) {
+            ahead_ask(&next, burst);
+            wk->tile(filled, a + i, g->words + j * filled, g->word_scale + j, c + i * ldc + j, ldc,
+                     accumulate, (int)min64(wk->tile_m, m - i));
+        }
+}
+
 void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,
                     int64_t n, float *c, int64_t ldc, bool accumulate)
 {
     const kernels *kn = g->kernels;
+    bool in_words = kn->words && dtype_is_block(w.type);
     if (w.type == DSMOE_F32) {
         rows plain = {(const float *)w.data + column, w.stride / (int64_t)sizeof(float), NULL};
         gemm_nn(g, a, m, plain, k, n, c, ldc, accumulate);
@@ -292,7 +335,10 @@ void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, 
     }
     for (int64_t k0 = 0; k0 < k; k0 += SUM) {
         int64_t sum = min64(SUM, k - k0);
-        kn->pack_transposed(g->x_panel, rows_columns(a, k0), m, sum, kn->tile_m);
+        if (in_words)
+            load_words(g, a, m, k0, sum);
+        else
+            kn->pack_transposed(g->x_panel, rows_columns(a, k0), m, sum, kn->tile_m);
         for (int64_t j = 0; j < n; j += GEMM_WIDE) {
             int64_t columns = min64(GEMM_WIDE, n - j), left = n - j - columns;
             ahead next = {0};
@@ -300,9 +346,8 @@ void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, 
                 next = ahead_of(w, k0, sum, column + j + columns, min64(GEMM_WIDE, left));
             else if (k0 + sum < k)
                 next = ahead_of(w, k0 + sum, min64(SUM, k - k0 - sum), column, min64(GEMM_WIDE, n));
-            pack_widened(kn, matrix_from(w, k0), column + j, sum, columns, g->w_panel);
-            run_tiles(kn, g->x_panel, m, g->w_panel, columns, sum, c + j, ldc, accumulate || k0 > 0,
-                      next);
+            (in_words ? nn_words : nn_floats)(g, m, matrix_from(w, k0), column + j, sum, columns,
+                                              c + j, ldc, accumulate || k0 > 0, next);
         }
     }
 }

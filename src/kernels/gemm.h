@@ -30,8 +30,10 @@ typedef struct gemm {
     const kernels *kernels;
     float *x_panel; /* packed rows */
     float *w_panel; /* packed block of weights */
-    char *octet;    /* one that nobody keeps */
-    rows source;    /* what gemm_nt_load took, */
+    int16_t *words; /* that block in words, and the scales of its columns */
+    float *word_scale;
+    char *octet; /* one that nobody keeps */
+    rows source; /* what gemm_nt_load took, */
     int64_t m, k;
     const x_home *home; /* where somebody else has it in integers, or NULL, */
     int64_t home_row;   /* after so many rows */
@@ -63,7 +65,8 @@ void gemm_nn(const gemm *g, rows a, int64_t m, rows w, int64_t k, int64_t n, flo
              bool accumulate);
 
 /* The same for weights of any type, columns from `column` on, a multiple of GEMM_WIDE: they are widened block by block
- * for all rows of a. Block types end with a whole block. */
+ * for all rows of a. Block types end with a whole block; a and they are multiplied in words where the set has that, to
+ * a few parts in ten thousand of the sum's size. */
 enum { GEMM_WIDE = 256 };
 void gemm_nn_matrix(const gemm *g, rows a, int64_t m, matrix w, int64_t column, int64_t k,
                     int64_t n, float *c, int64_t ldc, bool accumulate);

@@ -71,7 +71,17 @@ static gemm ordered(const thread_scratch *thread)
 
 /* ---- T = scale·X·Aᵀ -------------------------------------------------------------------------- */
 
-enum { T_ROWS = 24 }; /* of a task: A has few rows, so there is little to gain from more */
+enum {
+    T_ROWS = 24, /* of a task: A has few rows, so there is little to gain from more */
+    T_ALONE = 4, /* up to so many rows of X a task has */
+    T_PART = 8,  /* rows of A, so that no thread waits for another one to read all of them */
+};
+
+/* Tasks that one block of rows is cut into, along the largest rank. */
+static int64_t parts_of_rank(const adapter_ranges *all, int64_t n_rows)
+{
+    return n_rows <= T_ALONE ? moe_parts(all->width, T_PART) : 1;
+}
 
 /* A gemm whose sums have the order of few rows: of T, whose columns are few. */
 static gemm few_ordered(const thread_scratch *thread)
@@ -87,16 +97,20 @@ static void t_task(void *context, int64_t task, int thread)
     const struct low_rank_item *item = work->items;
     while (item + 1 < work->items + work->n && task >= item[1].first_task) item++;
     const adapter_ranges *all = work->threads->adapters;
-    int64_t row = (task - item->first_task) * T_ROWS;
+    int64_t n_parts = parts_of_rank(all, item->n_rows), index = task - item->first_task;
+    int64_t row = index / n_parts * T_ROWS, part = index % n_parts;
     gemm g = few_ordered(&work->threads[thread]);
     range_walk w =
         walk_begin(all, item->weight, item->token, row, moe_min(T_ROWS, item->n_rows - row));
     while (walk_next(&w)) {
-        float *t = item->t + w.first * all->width + w.column;
+        int64_t first = n_parts > 1 ? part * T_PART : 0;
+        int64_t n = n_parts > 1 ? moe_min(T_PART, w.low->rank - first) : w.low->rank;
+        float *t = item->t + w.first * all->width + w.column + first;
+        if (n <= 0) continue;
         gemm_nt_load(&g, rows_from(item->x, w.first), w.n_rows, item->k);
-        gemm_nt(&g, matrix_f32(w.low->a, item->k), w.low->rank, t, all->width);
+        gemm_nt(&g, matrix_f32(w.low->a + first * item->k, item->k), n, t, all->width);
         for (int64_t r = 0; r < w.n_rows; r++)
-            g.kernels->scale(w.low->rank, w.range->scale * w.low->scale, t + r * all->width);
+            g.kernels->scale(n, w.range->scale * w.low->scale, t + r * all->width);
     }
 }
 
@@ -127,7 +141,8 @@ void low_rank_end(low_rank_work *work)
     int64_t n_tasks = 0;
     for (int i = 0; i < work->n; i++) {
         work->items[i].first_task = n_tasks;
-        n_tasks += moe_parts(work->items[i].n_rows, T_ROWS);
+        n_tasks += moe_parts(work->items[i].n_rows, T_ROWS) *
+                   parts_of_rank(work->threads->adapters, work->items[i].n_rows);
     }
     if (n_tasks > 0) threads_for(work->n_threads, n_tasks, t_task, work);
     work->n = 0;
@@ -135,17 +150,46 @@ void low_rank_end(low_rank_work *work)
 
 /* ---- Y += T·Bᵀ ------------------------------------------------------------------------------- */
 
+enum { FEW_ROWS = 4, NEAR_COLUMNS = 512 };
+
+/* A row with Bᵀ as it lies: each sum from zero, one term after the other, and then to y, as tiles have it. */
+static void add_row(const kernels *kn, const float *t, int64_t rank, const float *bt,
+                    int64_t stride, int64_t n, float *y)
+{
+    for (int64_t first = 0; first < n; first += NEAR_COLUMNS) {
+        int64_t here = moe_min(NEAR_COLUMNS, n - first);
+        float sum[NEAR_COLUMNS] = {0};
+        for (int64_t r = 0; r < rank; r++) kn->axpy(here, t[r], bt + r * stride + first, sum);
+        kn->axpy(here, 1.0f, sum, y + first);
+    }
+}
+
+static void add_transposed(const gemm *g, rows t, int64_t n_rows, const low_rank *low,
+                           int64_t first, int64_t n, float *y, int64_t ldy)
+{
+    const float *bt = low->bt + first;
+    if (n_rows > FEW_ROWS)
+        gemm_nn(g, t, n_rows, (rows){bt, low->n_out, NULL}, low->rank, n, y, ldy, true);
+    else
+        for (int64_t r = 0; r < n_rows; r++)
+            add_row(g->kernels, rows_at(t, r), low->rank, bt, low->n_out, n, y + r * ldy);
+}
+
 void low_rank_add(const thread_scratch *thread, const low_rank_part *part, float *y, int64_t ldy)
 {
     const adapter_ranges *all = thread->adapters;
     gemm g = ordered(thread);
     range_walk w = walk_begin(all, part->weight, part->token, part->row, part->n_rows);
     while (walk_next(&w)) {
-        const float *t = part->t + w.first * all->width + w.column;
-        const float *b = w.low->b + part->weight.home_row * w.low->rank;
-        gemm_nt_load(&g, (rows){t, all->width, NULL}, w.n_rows, w.low->rank);
-        gemm_nt_add(&g, matrix_f32(b, w.low->rank), part->n_columns,
-                    y + (w.first - part->row) * ldy, ldy);
+        rows t = {part->t + w.first * all->width + w.column, all->width, NULL};
+        float *to = y + (w.first - part->row) * ldy;
+        int64_t first = part->weight.home_row, rank = w.low->rank;
+        if (w.low->bt) {
+            add_transposed(&g, t, w.n_rows, w.low, first, part->n_columns, to, ldy);
+            continue;
+        }
+        gemm_nt_load(&g, t, w.n_rows, rank);
+        gemm_nt_add(&g, matrix_f32(w.low->b + first * rank, rank), part->n_columns, to, ldy);
     }
 }
 

@@ -22,6 +22,10 @@ typedef struct low_rank {
     const float *b; /* [out, rank] */
     int64_t rank;   /* 0: the tensor has none */
     float scale;    /* alpha/rank, or alpha/√rank */
+    /* [rank, n_out], B transposed, for an adapter that does not change: few rows take it as it lies. May be NULL; with it b
+     * may be. */
+    const float *bt;
+    int64_t n_out;
 } low_rank;
 
 /* Additions to the tensors of a model: that of a matrix m is of[m.id]. Rows of B lie as those of the tensor. */

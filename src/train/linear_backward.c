@@ -1,4 +1,4 @@
-/* linear_backward.c - products cut into tasks that write different outputs: rows of dx, and rows of
+/* linear_backward.c - products cut into tasks that write different outputs: rows and columns of dx, and rows of
  * the weights' gradients, whose sums over all tokens are never cut. */
 #include "train/linear_backward.h"
 
@@ -11,25 +11,29 @@ enum {
     MANY_OUT = 1024, /* from so many outputs on */
     MANY_PART = 384, /* a task takes so many rows of the gradient, */
     FEW_PART = 128,  /* and below so few, so that there is work for everybody */
-    ROWS_ALONE = 64, /* up to so many rows of dx one task takes */
+    ROWS_ALONE = 64, /* up to so many rows of dx one task takes, */
+    DX_PART = 1024,  /* and at most so many columns */
 };
 
-/* Blocks of rows in an even number, about equal. */
-static int64_t row_blocks(int64_t n_rows)
+/* Every block of rows packs the weights by itself. So where there are columns enough for everybody rows are cut as little
+ * as can be, else into an even number of about equal blocks. */
+static int64_t row_blocks(const linear_backward_job *j)
 {
-    return n_rows <= ROWS_ALONE ? 1 : 2 * moe_parts(n_rows, 2 * GEMM_ROWS);
+    if (j->n_in > DX_PART) return moe_parts(j->n_rows, GEMM_ROWS);
+    return j->n_rows <= ROWS_ALONE ? 1 : 2 * moe_parts(j->n_rows, 2 * GEMM_ROWS);
 }
 
 static void d_input_task(void *context, int64_t task, int thread)
 {
     const linear_backward_job *j = context;
-    int64_t n = row_blocks(j->n_rows);
-    int64_t first = j->n_rows * task / n, end = j->n_rows * (task + 1) / n;
+    int64_t n = row_blocks(j), parts = moe_parts(j->n_in, DX_PART), block = task / parts;
+    int64_t first = j->n_rows * block / n, end = j->n_rows * (block + 1) / n;
+    int64_t column = task % parts * DX_PART, columns = moe_min(DX_PART, j->n_in - column);
     for (int i = 0; i < j->n_layers; i++) {
         const linear_gradient *l = &j->layers[i];
         rows dy = {l->dy + first * l->n_out, l->n_out, NULL};
-        gemm_nn_matrix(&j->threads[thread].gemm, dy, end - first, l->weight, 0, l->n_out, j->n_in,
-                       j->dx + first * j->n_in, j->n_in, i > 0);
+        gemm_nn_matrix(&j->threads[thread].gemm, dy, end - first, l->weight, column, l->n_out,
+                       columns, j->dx + first * j->n_in + column, j->n_in, i > 0);
     }
 }
 
@@ -94,7 +98,8 @@ void linear_backward(const linear_backward_job *job)
     int64_t n_tasks = 0;
     for (int i = 0; i < job->n_layers; i++) n_tasks += n_parts(&job->layers[i]);
     assert(job->n_layers <= LINEAR_BACKWARD_MOST);
-    threads_for(job->n_threads, row_blocks(job->n_rows), d_input_task, (void *)job);
+    threads_for(job->n_threads, row_blocks(job) * moe_parts(job->n_in, DX_PART), d_input_task,
+                (void *)job);
     threads_for(job->n_threads, n_tasks, d_weight_task, (void *)job);
     if (job->low_rank) backward_low_rank(job);
 }

@@ -1,0 +1,205 @@
+/* test_block_backward.c - dy·w with every block type, of every set of kernels, against sums in double over the numbers
+ * that blocks stand for: sums of odd lengths, parts of the columns, rows alone and in company, the largest numbers. */
+#include "operands.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/gemm.h"
+#include "kernels/quantize.h"
+
+static const dsmoe_dtype types[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q5_0, DSMOE_Q5_1,
+                                    DSMOE_Q4_K, DSMOE_Q5_K, DSMOE_Q6_K};
+
+enum { COLUMNS = 512, FIRST = GEMM_WIDE };
+
+typedef struct weights {
+    matrix matrix;
+    int64_t k; /* rows, over which the sum runs */
+    unsigned char *rows;
+    float *numbers; /* [k, COLUMNS] what they stand for */
+} weights;
+
+/* Random rows, or all of the same number. */
+static weights weights_make(dsmoe_dtype type, int64_t k, float same)
+{
+    int64_t stride = dtype_bytes(type, COLUMNS);
+    weights w = {.k = k,
+                 .rows = malloc((size_t)(k * stride)),
+                 .numbers = malloc((size_t)(k * COLUMNS) * sizeof(float))};
+    assert_true(w.rows && w.numbers);
+    w.matrix = (matrix){.data = w.rows, .stride = stride, .type = type};
+    operand values = operand_make(k, COLUMNS, 0, false, (uint64_t)k);
+    for (int64_t i = 0; same != 0.0f && i < k * COLUMNS; i++) values.data.at[i] = same;
+    for (int64_t i = 0; i < k; i++)
+        quantize_row(type, COLUMNS, rows_at(values.rows, i), NULL, w.rows + i * stride);
+    kernels_scalar.dtypes[type].widen(k * COLUMNS, w.rows, w.numbers);
+    operand_free(&values);
+    return w;
+}
+
+static void weights_free(weights *w)
+{
+    free(w->rows);
+    free(w->numbers);
+}
+
+/* n columns from `column` on. */
+static void run(const kernels *set, rows a, int64_t m, const weights *w, int64_t column, int64_t n,
+                float *c, int64_t ldc, bool accumulate)
+{
+    size_t size = gemm_scratch_size(set, COLUMNS);
+    void *scratch = NULL;
+    assert_int_equal(posix_memalign(&scratch, 64, size), 0);
+    memset(scratch, 0xff, size); /* NaN, should it get into a sum */
+    gemm g = gemm_init(set, COLUMNS, scratch);
+    gemm_nn_matrix(&g, a, m, w->matrix, column, w->k, n, c, ldc, accumulate);
+    free(scratch);
+}
+
+/* ---- how exact ----------------------------------------------------------------------------------- */
+
+/* A sum, and how far a product may be from it: both sides in words, rounded to half a step of the largest of a stretch,
+ * or in float32. */
+typedef struct bound {
+    double sum, error;
+} bound;
+
+static bound bound_of(const kernels *set, const float *a, const weights *w, int64_t column)
+{
+    bound b = {0};
+    double magnitude = 0;
+    for (int64_t k0 = 0; k0 < w->k; k0 += BLOCK_STRETCH) {
+        int64_t end = w->k - k0 < BLOCK_STRETCH ? w->k : k0 + BLOCK_STRETCH;
+        double most_a = 0, most_w = 0;
+        for (int64_t k = k0; k < end; k++) {
+            most_a = fmax(most_a, fabsf(a[k]));
+            most_w = fmax(most_w, fabsf(w->numbers[k * COLUMNS + column]));
+        }
+        double half_a = most_a / FINE_X / 2 * 1.001, half_w = most_w / WORD_TOP / 2 * 1.001;
+        for (int64_t k = k0; k < end; k++) {
+            double x = a[k], y = w->numbers[k * COLUMNS + column];
+            b.sum += x * y;
+            magnitude += fabs(x * y);
+            b.error += fabs(x) * half_w + fabs(y) * half_a + half_a * half_w;
+        }
+    }
+    b.error = (set->words ? b.error : 0) + (4 + sqrt((double)w->k)) * FLT_EPSILON * magnitude;
+    return b;
+}
+
+/* Every element within its bound, and all together within 5e-4 of the size of the result. */
+static void check(const kernels *set, const weights *w, rows a, int64_t m, int64_t column,
+                  int64_t n, const float *c, int64_t ldc, double before)
+{
+    double wrong = 0, all = 0;
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            bound b = bound_of(set, rows_at(a, i), w, column + j);
+            double error = c[i * ldc + j] - before - b.sum;
+            if (!(fabs(error) <= b.error + 2 * FLT_EPSILON * fabs(before)))
+                fail_msg("%s of %s, m %d k %d: element %d,%d is off by %g, %g is allowed",
+                         dsmoe_dtype_name(w->matrix.type), set->name, (int)m, (int)w->k, (int)i,
+                         (int)j, error, b.error);
+            wrong += error * error;
+            all += b.sum * b.sum;
+        }
+    if (!(sqrt(wrong) <= 5e-4 * sqrt(all) + 1e-5 * before))
+        fail_msg("%s of %s, m %d k %d: off by %g of its size", dsmoe_dtype_name(w->matrix.type),
+                 set->name, (int)m, (int)w->k, sqrt(wrong / all));
+}
+
+static void shapes_of_set(const kernels *set)
+{
+    static const int64_t heights[] = {1, 2, 5, 14, 15, 33}, lengths[] = {1, 3, 31, 256, 301, 608};
+    for (size_t t = 0; t < COUNT(types); t++)
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+            weights w = weights_make(types[t], lengths[l], 0);
+            int64_t m = heights[l], rest = COLUMNS - FIRST;
+            operand a = operand_make(m, lengths[l], 5, true, 7);
+            result whole = result_make(m, COLUMNS), part = result_make(m, rest);
+            run(set, a.rows, m, &w, 0, COLUMNS, whole.data.at, whole.stride, false);
+            check(set, &w, a.rows, m, 0, COLUMNS, whole.data.at, whole.stride, 0);
+            result_fill(&part, 3.0f);
+            run(set, a.rows, m, &w, FIRST, rest, part.data.at, part.stride, true);
+            check(set, &w, a.rows, m, FIRST, rest, part.data.at, part.stride, 3);
+            result_free(&part);
+            result_free(&whole);
+            operand_free(&a);
+            weights_free(&w);
+        }
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    for_each_set(shapes_of_set);
+}
+
+/* ---- what a row depends on ----------------------------------------------------------------------- */
+
+/* All rows that one call may have, in groups of every size, each row with its own bits; one is not a number. */
+static void company_of_set(const kernels *set)
+{
+    enum { K = 300, ODD = 100 };
+    weights w = weights_make(DSMOE_Q4_K, K, 0);
+    operand a = operand_make(GEMM_ROWS, K, 0, false, 9);
+    a.data.at[ODD * K + 270] = NAN;
+    result together = result_make(GEMM_ROWS, COLUMNS), apart = result_make(GEMM_ROWS, COLUMNS);
+    run(set, a.rows, GEMM_ROWS, &w, 0, COLUMNS, together.data.at, together.stride, false);
+    for (int64_t first = 0, m = 1; first < GEMM_ROWS; first += m, m = m % 17 + 1) {
+        int64_t n = first + m > GEMM_ROWS ? GEMM_ROWS - first : m;
+        run(set, rows_from(a.rows, first), n, &w, 0, COLUMNS, apart.data.at + first * apart.stride,
+            apart.stride, false);
+    }
+    for (int64_t i = 0; i < GEMM_ROWS; i++) {
+        const float *here = together.data.at + i * together.stride;
+        for (int64_t j = 0; j < COLUMNS; j++) assert_true(!isnan(here[j]) == (i != ODD));
+        if (i != ODD)
+            assert_memory_equal(here, apart.data.at + i * apart.stride, COLUMNS * sizeof *here);
+    }
+    result_free(&apart);
+    result_free(&together);
+    operand_free(&a);
+    weights_free(&w);
+}
+
+static void test_company(void **state)
+{
+    (void)state;
+    for_each_set(company_of_set);
+}
+
+/* Sums of 32 bits must hold a whole stretch of the largest words, of either sign. */
+static void extremes_of_set(const kernels *set)
+{
+    enum { K = BLOCK_STRETCH };
+    float a[2 * K];
+    for (int i = 0; i < 2 * K; i++) a[i] = i < K ? 1.0f : -1.0f;
+    for (size_t t = 0; t < COUNT(types); t++) {
+        weights w = weights_make(types[t], K, 0.75f);
+        result c = result_make(2, COLUMNS);
+        run(set, (rows){a, K, NULL}, 2, &w, 0, COLUMNS, c.data.at, c.stride, false);
+        check(set, &w, (rows){a, K, NULL}, 2, 0, COLUMNS, c.data.at, c.stride, 0);
+        result_free(&c);
+        weights_free(&w);
+    }
+}
+
+static void test_extremes(void **state)
+{
+    (void)state;
+    for_each_set(extremes_of_set);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_extremes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
