@@ -21,7 +21,7 @@ add_library(fuzzed STATIC ${sources} ${requests} src/serve/client_events.c src/c
 target_link_libraries(fuzzed PRIVATE fuzz_options PUBLIC fuzz_kernels)
 
 foreach(name safetensors gguf index config tokenizer documents dialogue settings json_line imatrix
-  data_cache metrics request client_events adapter_config tasks)
+  data_cache metrics request client_events adapter_config tasks expert_choice)
   add_executable(fuzz_${name} fuzz/fuzz_${name}.c)
   target_link_libraries(fuzz_${name} PRIVATE fuzz_options fuzzed)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
