@@ -47,7 +47,7 @@ static void put_metadata(const made_keys *k, const dsmoe_config *c, const char *
     dsmoe_error error = {0};
     put_config(k, c);
     if (tokenizer) {
-        must(gguf_tokenizer_write(tokenizer, c->vocab_size, k->writer, &error), &error,
+        must(gguf_tokenizer_write(tokenizer, NULL, c->vocab_size, k->writer, &error), &error,
              "the tokenizer");
     } else {
         if (c->bos_token_id >= 0) made_keys_int(k, "tokenizer.ggml.bos_token_id", c->bos_token_id);

@@ -14,6 +14,7 @@
 #include "formats/json.h"
 #include "formats/whole_file.h"
 #include "text/chat_form.h"
+#include "text/tokenizer_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 enum { MAX_MESSAGES = 8, FIRST_ADDED = 100015 };
@@ -477,6 +478,89 @@ static void test_ends_and_leads(void **state)
     assert_int_equal(dsmoe_chat_form_end(plain, chat_form_named("chatml")), -1);
 }
 
+/* ---- templates of our own ---------------------------------------------------------------------------- */
+
+static char *template_of(const dsmoe_chat_form *form)
+{
+    byte_buffer text = {0};
+    assert_int_equal(chat_form_template(form, &text, NULL), DSMOE_OK);
+    assert_int_equal(byte_buffer_append(&text, "", 1, NULL), DSMOE_OK);
+    return text.bytes;
+}
+
+/* The texts in data/chat/templates.json were run by Jinja itself: they write all of rendered.json. */
+static void test_templates_of_forms(void **state)
+{
+    (void)state;
+    size_t length;
+    char *recorded = read_whole(TEST_DATA "/chat/templates.json", &length);
+    json_node *root;
+    assert_int_equal(json_node_parse(recorded, length, "templates.json", &root, NULL), DSMOE_OK);
+    for (size_t f = 0; f < n_chat_forms; f++) {
+        char *template = template_of(&chat_forms[f]);
+        assert_string_equal(template, string_of(root, chat_forms[f].name));
+        assert_string_equal(form_of(template), chat_forms[f].name);
+        free(template);
+    }
+    json_node_free(root);
+    free(recorded);
+}
+
+/* A config with the template of a form means what it did before, but for that. */
+static void check_set_form(const char *json, const char *config, const char *expected)
+{
+    const dsmoe_chat_form *form = chat_form_named("alpaca");
+    tokenizer_files files = {.text = {json, strlen(json), "tokenizer.json"}};
+    dsmoe_tokenizer *before, *after;
+    dsmoe_error error;
+    if (config) files.config = (tokenizer_text){config, strlen(config), "tokenizer_config.json"};
+    assert_int_equal(tokenizer_parse(&files.text, config ? &files.config : NULL, &before, NULL),
+                     DSMOE_OK);
+    for (int twice = 0; twice < 2; twice++)
+        if (tokenizer_files_set_form(&files, form, &error)) fail_msg("%s", error.message);
+    assert_int_equal(tokenizer_parse(&files.text, &files.config, &after, NULL), DSMOE_OK);
+    assert_ptr_equal(after->chat_form, form);
+    assert_int_equal(after->bos, before->bos);
+    assert_int_equal(after->eos, before->eos);
+    assert_int_equal(dsmoe_tokenizer_adds_bos(after), dsmoe_tokenizer_adds_bos(before));
+    if (expected) {
+        char text[4096], *template = template_of(form), quoted[2048], *to = quoted;
+        for (const char *at = template; *at; at++) {
+            if (*at == '\\' || *at == '"') *to++ = '\\';
+            *to++ = *at;
+        }
+        *to = '\0';
+        snprintf(text, sizeof text, expected, quoted);
+        assert_int_equal(files.config.length, strlen(text));
+        assert_memory_equal(files.config.bytes, text, strlen(text));
+        free(template);
+    }
+    dsmoe_tokenizer_free(before);
+    dsmoe_tokenizer_free(after);
+    tokenizer_files_close(&files);
+}
+
+static void test_form_is_recorded(void **state)
+{
+    (void)state;
+    size_t length;
+    char *json = read_whole(TEST_DATA "/tokenizer/tokenizer.json", &length);
+    char *config = read_whole(TEST_DATA "/tokenizer/tokenizer_config.json", &length);
+    check_set_form(json, NULL, NULL);
+    check_set_form(json, config, NULL);
+    check_set_form(json, "{}", "{\n  \"chat_template\": \"%s\"}\n");
+    check_set_form(json, " {\"add_bos_token\": true}",
+                   "{\n  \"chat_template\": \"%s\",\n  \"add_bos_token\": true}\n");
+    check_set_form(json,
+                   "{\"a\": {\"chat_template\": 1e30}, \"chat_template\": [{\"name\": \"x,\"}]}",
+                   "{\n  \"chat_template\": \"%s\",\n  \"a\": {\"chat_template\": 1e30}}\n");
+    tokenizer_files files = {.text = {json, strlen(json), "tokenizer.json"},
+                             .config = {"[]", 2, "tokenizer_config.json"}};
+    assert_int_equal(tokenizer_files_set_form(&files, chat_forms, NULL), DSMOE_ERROR_FORMAT);
+    free(json);
+    free(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +572,8 @@ int main(void)
         cmocka_unit_test(test_templates_are_recognised),
         cmocka_unit_test(test_form_of_a_model),
         cmocka_unit_test(test_ends_and_leads),
+        cmocka_unit_test(test_templates_of_forms),
+        cmocka_unit_test(test_form_is_recorded),
     };
     return cmocka_run_group_tests(tests, open_tokenizers, free_tokenizers);
 }

@@ -21,7 +21,7 @@ static void write_tokenizer(const char *from, int64_t vocab_size)
 {
     dsmoe_error error;
     gguf_writer *writer = begin_file();
-    must(gguf_tokenizer_write(from, vocab_size, writer, &error), &error);
+    must(gguf_tokenizer_write(from, NULL, vocab_size, writer, &error), &error);
     end_file(writer);
 }
 
@@ -183,10 +183,10 @@ static void test_other_cuts(void **state)
 
     dsmoe_error error;
     gguf_writer *writer = begin_file();
-    assert_int_equal(gguf_tokenizer_write(TEST_DATA "/text_cli", size - 1, writer, &error),
+    assert_int_equal(gguf_tokenizer_write(TEST_DATA "/text_cli", NULL, size - 1, writer, &error),
                      DSMOE_ERROR_CONFIG);
     assert_non_null(strstr(error.message, "text_cli"));
-    assert_int_equal(gguf_tokenizer_write("/nowhere", size, writer, &error), DSMOE_ERROR_IO);
+    assert_int_equal(gguf_tokenizer_write("/nowhere", NULL, size, writer, &error), DSMOE_ERROR_IO);
     gguf_writer_abandon(writer);
 }
 
@@ -276,7 +276,7 @@ static void test_texts(void **state)
     gguf_writer *writer;
     remove(copy);
     must(gguf_writer_create(copy, &writer, &error), &error);
-    must(gguf_tokenizer_write(path, MADE_TOKENS, writer, &error), &error);
+    must(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
     end_file(writer);
     dsmoe_tokenizer *second = open_tokenizer(copy);
     check_same(first, second);
@@ -342,7 +342,7 @@ static void check_name_is_kept(const char *name)
     snprintf(copy, sizeof copy, "%s.copy", path);
     remove(copy);
     must(gguf_writer_create(copy, &writer, &error), &error);
-    must(gguf_tokenizer_write(path, MADE_TOKENS, writer, &error), &error);
+    must(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
     end_file(writer);
     must(gguf_open(copy, &file, &error), &error);
     must(gguf_get_string(file, "tokenizer.ggml.pre", &pre, NULL, &error), &error);

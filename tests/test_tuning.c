@@ -433,6 +433,66 @@ static void test_zeros(void **state)
     made_model_free(&model);
 }
 
+/* Logits of a model after a prompt, and after one more token. */
+static float *logits_of(const dsmoe_model *model, const made_batch *batch, int64_t n)
+{
+    dsmoe_error error = {0};
+    dsmoe_engine *engine;
+    dsmoe_sequence *sequence;
+    const dsmoe_engine_options options = {.n_ctx = n, .n_threads = 2};
+    int64_t vocab_size = dsmoe_model_config(model)->vocab_size;
+    float *logits = malloc(2 * (size_t)vocab_size * sizeof *logits);
+    assert_non_null(logits);
+    must(dsmoe_engine_create(model, &options, &engine, &error), &error, "an engine");
+    must(dsmoe_sequence_create(engine, &sequence, &error), &error, "a sequence");
+    must(dsmoe_sequence_append(sequence, batch->tokens, n - 1, logits, &error), &error, "a prompt");
+    must(dsmoe_sequence_append(sequence, batch->tokens + n - 1, 1, logits + vocab_size, &error),
+         &error, "a token");
+    dsmoe_engine_free(engine);
+    return logits;
+}
+
+/* The same over quantised files, all matrices adapted: the logits are those of the base, and training sees the same loss
+ * whatever is adapted. */
+static void check_quantised_zeros(dsmoe_dtype type)
+{
+    enum { LENGTH = 40 };
+    dsmoe_config config = block_config();
+    made_model model = made_model_create(&config, "F32", 56);
+    made_gguf_options as_type = {.type = type, .has_type = true};
+    made_gguf_write(&model, made_file, &as_type);
+    tuned all = {0}, one = {0};
+    make_lora(&all, made_file, all_targets, 1, LENGTH);
+    make_lora(&one, made_file, "layers.2.self_attn.o_proj", 1, LENGTH);
+    made_batch batch = made_batch_create(&config, &all.options, 3);
+    float *base = logits_of(all.base, &batch, LENGTH);
+    const dsmoe_model *adapted = dsmoe_trainer_model(all.trainer);
+    float *zeros = logits_of(adapted, &batch, LENGTH);
+    size_t n = 2 * (size_t)config.vocab_size;
+    assert_same_bits(base, zeros, n, "zeros over a quantised model");
+    double of_all = run_batch(all.trainer, &batch).loss,
+           of_one = run_batch(one.trainer, &batch).loss;
+    assert_memory_equal(&of_all, &of_one, sizeof of_all);
+    free(zeros);
+    fill_b(all.trainer);
+    zeros = logits_of(adapted, &batch, LENGTH);
+    assert_true(memcmp(base, zeros, n * sizeof *base) != 0);
+    assert_true(run_batch(all.trainer, &batch).loss != of_all);
+    free(base);
+    free(zeros);
+    made_batch_free(&batch);
+    free_tuned(&all);
+    free_tuned(&one);
+    made_model_free(&model);
+}
+
+static void test_quantised_zeros(void **state)
+{
+    (void)state;
+    static const dsmoe_dtype types[] = {DSMOE_Q8_0, DSMOE_Q4_0, DSMOE_Q4_K, DSMOE_Q6_K};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) check_quantised_zeros(types[i]);
+}
+
 /* Ten steps with other threads, with layers that are made again, and with fewer kept. */
 static void test_same_bits(void **state)
 {
@@ -535,7 +595,7 @@ int main(void)
         cmocka_unit_test(test_lora),    cmocka_unit_test(test_experts),
         cmocka_unit_test(test_types),   cmocka_unit_test(test_rope_pairs),
         cmocka_unit_test(test_zeros),   cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_quantised_zeros),
     };
     return cmocka_run_group_tests(tests, made_gguf_set_up, made_gguf_tear_down);
 }

@@ -24,6 +24,7 @@ typedef struct dsmoe_run_settings {
     char chat_form[32];         /* of conversations; "": the model's own */
     char train_on[16];          /* of conversations: "answers", "all" */
     char too_long[16];          /* conversations: "cut", "drop" */
+    bool unpacked;              /* each conversation has a sequence of its own */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
@@ -112,7 +113,7 @@ typedef struct dsmoe_run_options {
     /* With resume: keys of the settings (as in settings.json) that the caller gives and that hold from
      * now on; the others are not looked at. What decides the model's shape and the order of the data
      * (out, tokenizer, config, preset, init, sizes, vocab_size, seq, init_std, seed, held_out, chat_form, train_on,
-     * too_long) cannot change: another value is refused. */
+     * too_long, unpacked) cannot change: another value is refused. */
     const char *const *given;
     int n_given;
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */

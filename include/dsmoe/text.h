@@ -70,6 +70,9 @@ typedef struct dsmoe_chat_form dsmoe_chat_form;
 DSMOE_API dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *name,
                                             const dsmoe_chat_form **form, dsmoe_error *error);
 DSMOE_API const char *dsmoe_chat_form_name(const dsmoe_chat_form *form);
+/* The form that the chat template of a folder (chat_template.jinja or tokenizer_config.json) is recognised as, say of an
+ * adapter, which has learnt conversations in it; NULL: it has none, or one that is not known. */
+DSMOE_API const dsmoe_chat_form *dsmoe_chat_form_recorded(const char *folder);
 /* What begins every answer but is not part of what is said: " ", or "". */
 DSMOE_API const char *dsmoe_chat_form_lead(const dsmoe_chat_form *form);
 /* The token that ends an answer; -1: the tokenizer has none. */

@@ -45,8 +45,14 @@ int lora_open(const char *command, lora_list *list, const dsmoe_model *model)
         if (dsmoe_adapter_open(path, model, &list->adapters[i], &error) != DSMOE_OK)
             return cli_failure(command, "--lora %s", error.message);
         list->n++;
+        if (!list->form) list->form = dsmoe_chat_form_recorded(path);
     }
     return CLI_OK;
+}
+
+const char *lora_form(const lora_list *list, const char *given)
+{
+    return given || !list->form ? given : dsmoe_chat_form_name(list->form);
 }
 
 void lora_close(lora_list *list)

@@ -11,6 +11,8 @@ typedef struct lora_list {
     dsmoe_adapter *adapters[DSMOE_ADAPTERS_MAX];
     double scales[DSMOE_ADAPTERS_MAX];
     int n;
+    const dsmoe_chat_form
+        *form; /* of the first adapter that has learnt conversations; NULL: none has */
 } lora_list;
 
 #define LORA_HELP                                                                                  \
@@ -21,6 +23,9 @@ typedef struct lora_list {
 option_row lora_row(lora_list *list);
 /* Opens what was given. On failure the message is printed and the exit code returned, else CLI_OK. */
 int lora_open(const char *command, lora_list *list, const dsmoe_model *model);
+/* The name of the form that conversations have: the given one, or that which the first adapter that says so has learnt;
+ * NULL: the model's own. */
+const char *lora_form(const lora_list *list, const char *given);
 /* After the engines that use them. */
 void lora_close(lora_list *list);
 /* What an engine is to be created with. */

@@ -235,19 +235,20 @@ static int load_and_serve(serve_options *o, server *s, dsmoe_model **model,
         if (error.status != DSMOE_ERROR_IO) return cli_failure("serve", "%s", error.message);
         cli_note("serve", "%s; only token ids can be sent", error.message);
     }
-    const dsmoe_chat_form *form = NULL;
-    if (*tokenizer && dsmoe_chat_form_find(*tokenizer, o->chat_form, &form, &error))
-        return cli_failure("serve", "%s%s", error.message, o->chat_form ? "" : " (--chat-form)");
     int code = lora_open("serve", &o->lora, *model);
     if (code != CLI_OK) return code;
+    const dsmoe_chat_form *form = NULL;
+    const char *name = lora_form(&o->lora, o->chat_form);
+    if (*tokenizer && dsmoe_chat_form_find(*tokenizer, name, &form, &error))
+        return cli_failure("serve", "%s%s", error.message, o->chat_form ? "" : " (--chat-form)");
     if (!preload_model(o->model, &n_signals)) return CLI_INTERRUPTED;
     int64_t n_ctx = o->n_ctx ? o->n_ctx : dsmoe_model_config(*model)->max_position_embeddings;
-    server_model served = {
-        .model = *model,
-        .tokenizer = *tokenizer,
-        .chat_form = form,
-        .converses = form && (o->chat_form || dsmoe_tokenizer_has_chat(*tokenizer)),
-        .sampling = runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
+    server_model served = {.model = *model,
+                           .tokenizer = *tokenizer,
+                           .chat_form = form,
+                           .converses = form && (name || dsmoe_tokenizer_has_chat(*tokenizer)),
+                           .sampling =
+                               runner_model_sampling(dsmoe_model_generation_config(*model), n_ctx)};
     lora_use(&o->lora, &served.adapters);
     if (server_give_model(s, &served, &error)) return kv_type_error("serve", o->model, &error);
     cli_warn_of_context("serve", dsmoe_model_config(*model), server_engine(s).n_ctx);

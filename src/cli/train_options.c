@@ -98,6 +98,7 @@ static const char help[] =
     "      --chat-form NAME       the frame around them (the model's own): deepseek, chatml, alpaca, ...\n"
     "      --train-on NAME        what is learnt: answers (default), or all\n"
     "      --too-long NAME        what is longer than --seq: cut it (default), or drop it\n"
+    "      --unpacked             each in a sequence of its own, rather than as many as fit\n"
     "\n"
     "looking at it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
@@ -147,6 +148,7 @@ static const option_row own_rows[] = {
     {"--chat-form", NULL, NAME(chat_form)},
     {"--train-on", NULL, NAME(train_on)},
     {"--too-long", NULL, NAME(too_long)},
+    {"--unpacked", NULL, OPTION_FLAG, SETTING(unpacked), 0, 0},
     {"--show-data", NULL, OPTION_INTEGER, &line.options.show_data, 1, MANY},
     {"--out", NULL, PATH(out)},
     {"--settings", NULL, OPTION_PATH, &line.settings_file, 0, 0},

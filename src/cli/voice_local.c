@@ -215,7 +215,8 @@ static void close_local(voice *v)
 static int find_form(local_voice *l)
 {
     dsmoe_error error;
-    if (dsmoe_chat_form_find(l->run.tokenizer, l->order->chat_form, &l->form, &error))
+    const char *name = lora_form(l->run.lora, l->order->chat_form);
+    if (dsmoe_chat_form_find(l->run.tokenizer, name, &l->form, &error))
         return cli_failure(l->base.command, "%s%s", error.message,
                            l->order->chat_form ? "" : " (--chat-form)");
     l->run.answer_end = dsmoe_chat_form_end(l->run.tokenizer, l->form);

@@ -25,10 +25,11 @@ typedef struct conversion {
     source source;
     imatrix *imatrix;
     bool has_tokenizer;
-    char *name;              /* general.name */
-    gguf_string generation;  /* generation_config.json, */
-    char *generation_memory; /* which lies here or in the source's metadata */
-    int64_t file_type;       /* -1: unknown */
+    const dsmoe_chat_form *form; /* that the change has learnt; NULL: the tokenizer's */
+    char *name;                  /* general.name */
+    gguf_string generation;      /* generation_config.json, */
+    char *generation_memory;     /* which lies here or in the source's metadata */
+    int64_t file_type;           /* -1: unknown */
 } conversion;
 
 static dsmoe_status out_of_memory(const conversion *c, dsmoe_error *error)
@@ -163,6 +164,19 @@ static dsmoe_status take_gguf(conversion *c, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* What was trained on conversations in another form than the base's goes on in that one. */
+static dsmoe_status take_form(conversion *c, dsmoe_error *error)
+{
+    const dsmoe_chat_form *learnt = dsmoe_chat_form_recorded(c->change), *has = NULL;
+    dsmoe_tokenizer *tokenizer = NULL;
+    if (!learnt || !c->has_tokenizer) return DSMOE_OK;
+    STATUS_TRY(dsmoe_tokenizer_open(c->from, &tokenizer, error));
+    bool same = dsmoe_chat_form_find(tokenizer, NULL, &has, NULL) == DSMOE_OK && has == learnt;
+    dsmoe_tokenizer_free(tokenizer);
+    if (!same) c->form = learnt;
+    return DSMOE_OK;
+}
+
 /* ---- the two directions ---------------------------------------------------------------------- */
 
 static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error *error)
@@ -173,6 +187,7 @@ static dsmoe_status write_gguf(conversion *c, const char *tokenizer, dsmoe_error
                            .mixture = c->mixture,
                            .name = c->name,
                            .tokenizer = tokenizer,
+                           .form = c->form,
                            .generation = c->generation.bytes,
                            .generation_length = c->generation.length,
                            .file_type = c->file_type,
@@ -193,6 +208,7 @@ static dsmoe_status write_folder(const conversion *c, dsmoe_error *error)
                              .as_is = c->mixture.as_is,
                              .type = c->mixture.type,
                              .tokenizer = c->has_tokenizer ? c->from : NULL,
+                             .form = c->form,
                              .generation = c->generation.bytes,
                              .generation_length = c->generation.length,
                              .shard_size = FOLDER_WRITER_SHARD_SIZE,
@@ -212,6 +228,7 @@ static dsmoe_status convert(conversion *c, dsmoe_error *error)
     if (c->change) {
         STATUS_TRY(merge_open(&c->merge, c->change, c->scale, c->model, error));
         source_change(&c->source, &c->merge);
+        STATUS_TRY(take_form(c, error));
     }
     if (!c->to_gguf) return write_folder(c, error);
     return write_gguf(c, c->has_tokenizer ? c->from : NULL, error);

@@ -174,7 +174,7 @@ dsmoe_status export_keys_write(const gguf_export *e, dsmoe_dtype most, gguf_writ
     put_architecture(c, &p);
     put_own(e, w);
     if (e->imatrix) put_imatrix(e->imatrix, w);
-    if (e->tokenizer) return gguf_tokenizer_write(e->tokenizer, c->vocab_size, w, error);
+    if (e->tokenizer) return gguf_tokenizer_write(e->tokenizer, e->form, c->vocab_size, w, error);
     put_ids_only(c, w);
     return DSMOE_OK;
 }

@@ -165,10 +165,12 @@ static dsmoe_status write_tokenizer(export_job *job, dsmoe_error *error)
     if (!e->tokenizer) return DSMOE_OK;
     tokenizer_files files;
     STATUS_TRY(tokenizer_files_open(&files, e->tokenizer, error));
+    dsmoe_status status = e->form ? tokenizer_files_set_form(&files, e->form, error) : DSMOE_OK;
     for (int i = 0; i < N_TOKENIZER_NAMES; i++) folder_writer_own(job->writer, tokenizer_names[i]);
     dsmoe_tokenizer *tokenizer = NULL; /* texts of a GGUF file may say anything */
-    dsmoe_status status =
-        tokenizer_parse(&files.text, files.config.bytes ? &files.config : NULL, &tokenizer, error);
+    if (status == DSMOE_OK)
+        status = tokenizer_parse(&files.text, files.config.bytes ? &files.config : NULL, &tokenizer,
+                                 error);
     dsmoe_tokenizer_free(tokenizer);
     if (status == DSMOE_OK) status = tokenizer_files_write(&files, e->folder, error);
     tokenizer_files_close(&files);

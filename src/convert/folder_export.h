@@ -6,11 +6,12 @@
 
 typedef struct folder_export {
     const char *folder;
-    const source *source;   /* of a model */
-    bool as_is;             /* matrices keep their types, which must be float types; */
-    dsmoe_dtype type;       /* otherwise all numbers have this float type */
-    const char *tokenizer;  /* what dsmoe_tokenizer_open takes; NULL: none */
-    const char *generation; /* generation_config.json; NULL: what the configuration tells */
+    const source *source;        /* of a model */
+    bool as_is;                  /* matrices keep their types, which must be float types; */
+    dsmoe_dtype type;            /* otherwise all numbers have this float type */
+    const char *tokenizer;       /* what dsmoe_tokenizer_open takes; NULL: none */
+    const dsmoe_chat_form *form; /* of conversations; NULL: the tokenizer's */
+    const char *generation;      /* generation_config.json; NULL: what the configuration tells */
     size_t generation_length;
     size_t shard_size;           /* most bytes of tensors in one file */
     dsmoe_type_changes *changes; /* as in dsmoe_convert_options; may be NULL */

@@ -10,9 +10,10 @@ typedef struct gguf_export {
     bool replace; /* what is there under that name */
     source *source;
     mixture mixture;
-    const char *name;       /* general.name */
-    const char *tokenizer;  /* what dsmoe_tokenizer_open takes; NULL: none */
-    const char *generation; /* generation_config.json; NULL: none */
+    const char *name;            /* general.name */
+    const char *tokenizer;       /* what dsmoe_tokenizer_open takes; NULL: none */
+    const dsmoe_chat_form *form; /* of conversations; NULL: the tokenizer's */
+    const char *generation;      /* generation_config.json; NULL: none */
     size_t generation_length;
     int64_t file_type;      /* general.file_type of the source, to be kept if types are; -1: none */
     const imatrix *imatrix; /* NULL: none */

@@ -61,6 +61,8 @@ const dsmoe_chat_form *chat_form_named(const char *name);
 /* The form that a chat_template is; *form is NULL if it is none that is known. */
 dsmoe_status chat_form_recognise(const char *text, size_t length, const dsmoe_chat_form **form,
                                  dsmoe_error *error);
+/* Appends a chat_template (Jinja) that writes conversations in that form. */
+dsmoe_status chat_form_template(const dsmoe_chat_form *form, byte_buffer *out, dsmoe_error *error);
 /* The rows of the table, in which chat_template.c looks. */
 extern const dsmoe_chat_form chat_forms[];
 extern const size_t n_chat_forms;

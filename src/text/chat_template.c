@@ -4,7 +4,8 @@
  * spelling: blanks outside of quotes are left out, quotes are single ones, a line end within quotes is \n, texts that are
  * joined are one, message.content is message['content'], and a text outside of tags is an expression of its own. A form is
  * recognised if its template writes all that the form's row lists, and nothing else. How the template gets there - the order
- * of its conditions, its blanks, its tools - may differ from the public file. */
+ * of its conditions, its blanks, its tools - may differ from the public file. A template of our own
+ * (chat_template_write.c) is recognised by its text. */
 #include <string.h>
 
 #include "text/chat_form.h"
@@ -218,12 +219,29 @@ static bool is_form(const outline *o, const dsmoe_chat_form *f)
     return true;
 }
 
+/* The form whose own template it is. */
+static dsmoe_status find_own(span text, const dsmoe_chat_form **form, dsmoe_error *error)
+{
+    dsmoe_status status = DSMOE_OK;
+    for (size_t i = 0; i < n_chat_forms && status == DSMOE_OK && !*form; i++) {
+        byte_buffer own = {0};
+        status = chat_form_template(&chat_forms[i], &own, error);
+        if (status == DSMOE_OK && own.length == text.length &&
+            !memcmp(own.bytes, text.at, text.length))
+            *form = &chat_forms[i];
+        byte_buffer_free(&own);
+    }
+    return status;
+}
+
 dsmoe_status chat_form_recognise(const char *text, size_t length, const dsmoe_chat_form **form,
                                  dsmoe_error *error)
 {
     *form = NULL;
     if (memchr(text, '\0', length)) return DSMOE_OK;
     if (length > 0 && text[length - 1] == '\n') length--; /* as the public library leaves it out */
+    STATUS_TRY(find_own((span){text, length}, form, error));
+    if (*form) return DSMOE_OK;
     outline o = {0};
     bool whole;
     dsmoe_status status = read_template(&o, (span){text, length}, &whole, error);

@@ -27,8 +27,9 @@ dsmoe_status gguf_tokenizer_text_make(const gguf *file, gguf_tokenizer_text *tex
 void gguf_tokenizer_text_free(gguf_tokenizer_text *text); /* allowed on a zeroed one */
 
 /* The keys tokenizer.* for a model of vocab_size from the tokenizer at `path`, which is what
- * dsmoe_tokenizer_open takes. Ids that it lacks become unused tokens "[PAD100015]". */
-dsmoe_status gguf_tokenizer_write(const char *path, int64_t vocab_size, gguf_writer *writer,
-                                  dsmoe_error *error);
+ * dsmoe_tokenizer_open takes; with `form`, conversations have that one and not its own. Ids that it lacks become unused
+ * tokens "[PAD100015]". */
+dsmoe_status gguf_tokenizer_write(const char *path, const dsmoe_chat_form *form, int64_t vocab_size,
+                                  gguf_writer *writer, dsmoe_error *error);
 
 #endif

@@ -289,15 +289,16 @@ static dsmoe_status write_texts(writing *w, const tokenizer_files *files, gguf_w
     return DSMOE_OK;
 }
 
-dsmoe_status gguf_tokenizer_write(const char *path, int64_t vocab_size, gguf_writer *writer,
-                                  dsmoe_error *error)
+dsmoe_status gguf_tokenizer_write(const char *path, const dsmoe_chat_form *form, int64_t vocab_size,
+                                  gguf_writer *writer, dsmoe_error *error)
 {
     tokenizer_files files;
     dsmoe_tokenizer *tokenizer = NULL;
     json_node *root = NULL, *config = NULL;
     STATUS_TRY(tokenizer_files_open(&files, path, error));
+    dsmoe_status status = form ? tokenizer_files_set_form(&files, form, error) : DSMOE_OK;
     const tokenizer_text *text = &files.text, *beside = files.config.bytes ? &files.config : NULL;
-    dsmoe_status status = tokenizer_parse(text, beside, &tokenizer, error);
+    if (status == DSMOE_OK) status = tokenizer_parse(text, beside, &tokenizer, error);
     if (status == DSMOE_OK)
         status = json_node_parse(text->bytes, text->length, text->source, &root, error);
     if (status == DSMOE_OK && beside)

@@ -1,5 +1,6 @@
 /* template_file.c - chat_template.jinja becomes the chat_template of the tokenizer_config.json beside it: whatever reads,
- * copies or writes the two texts of a tokenizer has the template with them. The other members stay as they are spelled. */
+ * copies or writes the two texts of a tokenizer has the template with them. The other members stay as they are spelled.
+ * The same for a template from elsewhere. */
 #include "text/template_file.h"
 
 #include <stdlib.h>
@@ -39,10 +40,10 @@ static const char *skip_member(const char *at)
 }
 
 /* `config` is an object, and ends with a NUL. */
-static void put_members(FILE *to, const char *config, const whole_file *file)
+static void put_members(FILE *to, const char *config, const char *template, size_t size)
 {
     fprintf(to, "{\n  %s: ", key);
-    json_write_text(to, file->bytes, file->size);
+    json_write_text(to, template, size);
     const char *at = skip_blanks(config) + 1;
     for (at = skip_blanks(at); *at != '}';) {
         const char *end = skip_member(at);
@@ -62,21 +63,21 @@ static bool is_object(const tokenizer_text *config)
     return is;
 }
 
-static dsmoe_status join(const char *path, const tokenizer_text *config, const whole_file *file,
-                         char **text, size_t *length, dsmoe_error *error)
+dsmoe_status template_put(const tokenizer_text *config, const char *template, size_t size,
+                          char **text, size_t *length, dsmoe_error *error)
 {
-    if (memchr(file->bytes, '\0', file->size))
-        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: is not text: it has a NUL byte", path);
+    *text = NULL;
+    if (!is_object(config)) return DSMOE_OK;
     char *copy = strndup(config->bytes, config->length);
     FILE *to = open_memstream(text, length);
-    if (copy && to) put_members(to, copy, file);
+    if (copy && to) put_members(to, copy, template, size);
     bool written = copy && to && !ferror(to);
     if (to && fclose(to) != 0) written = false;
     free(copy);
     if (written) return DSMOE_OK;
     if (to) free(*text);
     *text = NULL;
-    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", config->source);
 }
 
 dsmoe_status template_file_put(const char *path, const tokenizer_text *config, char **text,
@@ -84,9 +85,11 @@ dsmoe_status template_file_put(const char *path, const tokenizer_text *config, c
 {
     whole_file file;
     *text = NULL;
-    if (!is_object(config)) return DSMOE_OK;
     STATUS_TRY(whole_file_read(&file, path, TEMPLATE_MAX_SIZE, error));
-    dsmoe_status status = join(path, config, &file, text, length, error);
+    dsmoe_status status =
+        memchr(file.bytes, '\0', file.size)
+            ? status_fail(error, DSMOE_ERROR_FORMAT, "%s: is not text: it has a NUL byte", path)
+            : template_put(config, file.bytes, file.size, text, length, error);
     whole_file_free(&file);
     return status;
 }

@@ -11,4 +11,8 @@
 dsmoe_status template_file_put(const char *path, const tokenizer_text *config, char **text,
                                size_t *length, dsmoe_error *error);
 
+/* The same with a template that is at hand. */
+dsmoe_status template_put(const tokenizer_text *config, const char *template, size_t size,
+                          char **text, size_t *length, dsmoe_error *error);
+
 #endif

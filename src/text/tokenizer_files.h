@@ -12,13 +12,17 @@ typedef struct tokenizer_files {
     tokenizer_text config; /* tokenizer_config.json; bytes are NULL where there is none */
     whole_file file, config_file;
     gguf_tokenizer_text made; /* from a GGUF file */
-    char *with_template;      /* the text of config with that of a chat_template.jinja; or NULL */
+    char *with_template;      /* the text of config with another template than its own; or NULL */
     char *names[2];
 } tokenizer_files;
 
 /* `path` is what dsmoe_tokenizer_open takes. After a failure there is nothing to close. */
 dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error);
 void tokenizer_files_close(tokenizer_files *files);
+
+/* From now on the config says that conversations have that form; nothing else in it changes. */
+dsmoe_status tokenizer_files_set_form(tokenizer_files *files, const dsmoe_chat_form *form,
+                                      dsmoe_error *error);
 
 /* Both as files of a folder, which is there. */
 dsmoe_status tokenizer_files_write(const tokenizer_files *files, const char *folder,

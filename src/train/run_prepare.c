@@ -88,6 +88,26 @@ static dsmoe_status train_tokenizer(run *r, dsmoe_error *error)
     return status;
 }
 
+/* A model that learns conversations in a form that is named reads and writes them in it from then on. */
+static dsmoe_status record_form(const run *r, dsmoe_error *error)
+{
+    const char *name = r->settings.chat_form;
+    const dsmoe_chat_form *form, *own;
+    dsmoe_tokenizer *tokenizer;
+    if (!*name || !run_has(r, "tokenizer.json") || run_has_own_tokenizer(r)) return DSMOE_OK;
+    STATUS_TRY(dsmoe_tokenizer_open(r->folder, &tokenizer, error));
+    bool is_known = dsmoe_chat_form_find(tokenizer, name, &form, NULL) == DSMOE_OK;
+    bool has_it = dsmoe_chat_form_find(tokenizer, NULL, &own, NULL) == DSMOE_OK && own == form;
+    dsmoe_tokenizer_free(tokenizer);
+    if (!is_known || has_it) return DSMOE_OK; /* what is wrong the first conversation tells */
+    tokenizer_files files;
+    STATUS_TRY(tokenizer_files_open(&files, r->folder, error));
+    dsmoe_status status = tokenizer_files_set_form(&files, form, error);
+    if (status == DSMOE_OK) status = tokenizer_files_write(&files, r->folder, error);
+    tokenizer_files_close(&files);
+    return status;
+}
+
 /* Puts it into the folder. */
 static dsmoe_status make_tokenizer(run *r, dsmoe_error *error)
 {
@@ -134,6 +154,7 @@ static void compare_tokenizers(const run *r)
 static dsmoe_status prepare_tokenizer(run *r, dsmoe_error *error)
 {
     if (!r->options.resume) STATUS_TRY(make_tokenizer(r, error));
+    if (!r->options.resume) STATUS_TRY(record_form(r, error));
     if (!run_has(r, "tokenizer.json")) return DSMOE_OK;
     STATUS_TRY(dsmoe_tokenizer_open(r->folder, &r->tokenizer, error));
     if (!r->options.resume) compare_tokenizers(r);
@@ -300,7 +321,7 @@ static void tell_conversations(const run *r)
 /* What only conversations have was given by mistake where there are none. */
 static dsmoe_status check_conversations(const run *r, dsmoe_error *error)
 {
-    static const char *const keys[] = {"chat_form", "train_on", "too_long"};
+    static const char *const keys[] = {"chat_form", "train_on", "too_long", "unpacked"};
     if (r->data.is_packed) return DSMOE_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (run_is_given(r, keys[i]))
@@ -381,6 +402,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
         .chat_form = *s->chat_form ? s->chat_form : NULL,
         .learns_all = !strcmp(s->train_on, "all"),
         .drops_long = !strcmp(s->too_long, "drop"),
+        .packs_nothing = s->unpacked,
         .bad_bytes = settings_bad_bytes(s),
         .tokenizer = r->tokenizer,
         .cache = r->folder,

@@ -52,6 +52,7 @@ const setting settings_table[] = {
     TEXT(chat_form, FIXED),
     TEXT(train_on, FIXED),
     TEXT(too_long, FIXED),
+    FLAG(unpacked, FIXED),
     TEXT(out, FIXED),
     TEXT(tokenizer, FIXED),
     TEXT(config, FIXED),
