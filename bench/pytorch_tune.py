@@ -4,11 +4,13 @@
     pytorch_tune.py tests/data/lm/base lora    tests/data/tune/lora.safetensors
     pytorch_tune.py tests/data/lm/base experts tests/data/tune/experts.safetensors
     pytorch_tune.py tests/data/lm_v2/v2_lite lora tests/data/tune/latent_lora.safetensors
+    pytorch_tune.py tests/data/lm/base dpo     tests/data/tune/dpo.safetensors
 
 Takes a tiny model in the public layout (multi-head or latent attention, softmax gate), checks itself against
 the model's expected.safetensors, and then makes twenty optimizer steps: of low-rank adapters on every kind of
-matrix, or of some chosen experts, all else being frozen. The file that it writes has `input_ids`, `lr`, `loss`,
-`aux_loss` and `grad_norm` of each step, and of what is trained `init.NAME`, `grad.NAME` (of the first step) and
+matrix, or of some chosen experts, all else being frozen. With `dpo` the adapters learn preferences: rows of
+`input_ids` are in turn what was chosen and what was rejected, after the same first PROMPT tokens. The file that it
+writes has `input_ids`, `lr`, `loss`, `aux_loss` and `grad_norm` of each step (`accuracy` and `margin` too), and of what is trained `init.NAME`, `grad.NAME` (of the first step) and
 `final.NAME`; adapters under PEFT's names. Needs PyTorch (Debian: python3-torch).
 """
 import json
@@ -23,6 +25,7 @@ from torch.nn import functional as F
 RANK, ALPHA = 4, 6.0
 EXPERTS = {1: [0, 5, 7], 2: [3, 11]}
 STEPS, BATCH, LENGTH = 20, 4, 32
+PROMPT, BETA = 8, 0.5
 TYPES = {"F32": np.float32, "I64": np.int64, "I32": np.int32}
 
 
@@ -162,6 +165,22 @@ class Model:
         logits, aux = self.forward(ids)
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()), aux
 
+    def margins(self, ids):
+        """log p(chosen) - log p(rejected) of each pair of rows, the prompt apart."""
+        logits, aux = self.forward(ids)
+        logp = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0][:, PROMPT - 1 :].sum(1)
+        return logp[0::2] - logp[1::2], aux
+
+    def preferences(self, ids):
+        """DPO (arXiv 2305.18290), with the model without its adapters as the reference."""
+        adapters, self.adapters = self.adapters, {}
+        with torch.no_grad():
+            reference, _ = self.margins(ids)
+        self.adapters = adapters
+        margins, aux = self.margins(ids)
+        gain = BETA * (margins - reference)
+        return -F.logsigmoid(gain).mean(), aux, (gain > 0).float().mean(), gain.mean()
+
 
 def check(model, folder):
     expected = read_safetensors(folder + "/expected.safetensors")
@@ -204,22 +223,26 @@ def rate(step):
 
 
 def main():
-    if len(sys.argv) != 4 or sys.argv[2] not in ("lora", "experts"):
-        sys.exit("usage: pytorch_tune.py MODEL lora|experts OUT.safetensors")
+    if len(sys.argv) != 4 or sys.argv[2] not in ("lora", "experts", "dpo"):
+        sys.exit("usage: pytorch_tune.py MODEL lora|experts|dpo OUT.safetensors")
     folder, what, out = sys.argv[1:]
     torch.manual_seed(7)
     torch.set_num_threads(2)
     model = Model(folder)
     with torch.no_grad():
         check(model, folder)
-    trained = make_adapters(model) if what == "lora" else choose_experts(model)
+    trained = choose_experts(model) if what == "experts" else make_adapters(model)
     kept = {f"init.{name}": t.detach().clone() for name, t in trained.items()}
     ids = torch.randint(0, model.c["vocab_size"], (STEPS, BATCH, LENGTH))
     ids[1:] = ids[0]  # a repeated text, so that the loss falls
+    if what == "dpo":
+        ids[:, 1::2, :PROMPT] = ids[:, 0::2, :PROMPT]
     optimizer = torch.optim.AdamW(trained.values(), lr=0.0, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     series = {"loss": [], "aux_loss": [], "grad_norm": [], "lr": []}
+    if what == "dpo":
+        series.update({"accuracy": [], "margin": []})
     for step in range(STEPS):
-        loss, aux = model.losses(ids[step])
+        loss, aux, *more = (model.preferences if what == "dpo" else model.losses)(ids[step])
         (loss + aux).backward()
         if step == 0:
             kept.update({f"grad.{name}": t.grad.clone() for name, t in trained.items()})
@@ -228,12 +251,12 @@ def main():
             group["lr"] = rate(step)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        for key, value in zip(series, (loss, aux, norm, rate(step))):
+        for key, value in zip(series, (loss, aux, norm, rate(step), *more)):
             series[key].append(float(value))
     kept.update({f"final.{name}": t.detach() for name, t in trained.items()})
     kept.update({key: torch.tensor(values) for key, values in series.items()})
     kept["input_ids"] = ids.int()
-    write_safetensors(out, kept, {"rank": str(RANK), "alpha": str(ALPHA)} if what == "lora" else {
+    write_safetensors(out, kept, {"rank": str(RANK), "alpha": str(ALPHA)} if what != "experts" else {
         "experts": json.dumps({str(k): v for k, v in EXPERTS.items()})})
     print(f"loss {series['loss'][0]:.4f} -> {series['loss'][-1]:.4f} over {STEPS} steps, {len(trained)} tensors trained")
 

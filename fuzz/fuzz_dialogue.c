@@ -11,6 +11,7 @@
 static void require_same(const dialogue *a, const dialogue *b)
 {
     require(a->n_messages == b->n_messages && a->is_plain == b->is_plain);
+    require(a->n_chosen == b->n_chosen);
     for (size_t i = 0; i < a->n_messages; i++) {
         const dialogue_message *x = &a->messages[i], *y = &b->messages[i];
         require(x->length == y->length && x->is_answer == y->is_answer);
@@ -35,7 +36,8 @@ static void look(const dialogue_line *line)
         length += m->length;
     }
     require(length == line->length);
-    require(!c->is_plain || c->n_messages == 2);
+    require(c->n_chosen == 0 || c->n_chosen < c->n_messages);
+    require(!c->is_plain || c->n_messages == (c->n_chosen ? 4 : 2));
     dialogue *copy = data_conversation_copy(c);
     require(copy != NULL);
     require_same(c, copy);

@@ -33,7 +33,11 @@ says "talk.jsonl: line 1 is a conversation" martian
 run 1 train --data "$scratch/text" --config "$scratch/config.json" --vocab-size 270 --seq 16 --out "$scratch/no" \
     --train-on all
 says "--train-on has no effect: there is no conversation among the data"
-for line in '{"prompt":"a","chosen":"b","rejected":"c"}' '{"messages":[{"role":"tool","content":""}]}' '{"a":1}' '{'; do
+{ sed -n 1,3p "$scratch/talk.jsonl"; echo '{"prompt":"a","chosen":"b","rejected":"c"}'; } >"$scratch/bad.jsonl"
+# shellcheck disable=SC2086
+run 1 train $small --data "$scratch/bad.jsonl" --out "$scratch/no" --quiet
+one_message "bad.jsonl: line 4: a preference among other data"
+for line in '{"prompt":"a","chosen":"b"}' '{"messages":[{"role":"tool","content":""}]}' '{"a":1}' '{'; do
     { sed -n 1,3p "$scratch/talk.jsonl"; echo "$line"; } >"$scratch/bad.jsonl"
     # shellcheck disable=SC2086
     run 1 train $small --data "$scratch/bad.jsonl" --out "$scratch/no" --quiet

@@ -114,4 +114,30 @@ for model in "$base --lora $scratch/talk-lora" "$scratch/talk-all" "$scratch/tal
 done
 [ "$(length -m "$scratch/talk-all" --chat-form deepseek)" != "$alpaca" ] || complain "the form cannot be changed"
 
+# ---- preferences
+i=0
+while [ $i -lt 40 ]; do
+    echo "{\"prompt\":\"$i and $i are \",\"chosen\":\"$((2 * i))\",\"rejected\":\"none\"}"
+    i=$((i + 1))
+done >"$scratch/pairs.jsonl"
+pairs="--data $scratch/pairs.jsonl --init $base --steps 6 --batch 2 --seq 64 --eval-every 3 --sample-every 0 --log-every 1"
+# shellcheck disable=SC2086
+run 0 train $pairs --train lora --dpo-beta 0.5 --lr 0.01 --out "$scratch/preferred"
+says "38 preferences fill " "step 1/6  loss 0.6931  met 0.00  margin 0.000" "held-out loss" "(met "
+grep -q '"dpo_beta": 0.5' "$scratch/preferred/metrics.jsonl" || complain "beta is not in the log"
+grep -q '"accuracy":[0-9.]*,"margin":[0-9]' "$scratch/preferred/metrics.jsonl" || complain "no margin in the log"
+# shellcheck disable=SC2086
+run 0 train $pairs --train lora --out "$scratch/no" --show-data 1 --quiet
+shows "[[none"
+# shellcheck disable=SC2086
+run 1 train $pairs --out "$scratch/no" --quiet
+one_message "with --train lora only"
+# shellcheck disable=SC2086
+run 1 train $talk --train lora --out "$scratch/no" --dpo-beta 0.5
+one_message "--dpo-beta has no effect: there is no preference among the data"
+# shellcheck disable=SC2086
+run 2 train $pairs --train lora --out "$scratch/no" --dpo-beta 0
+usage --dpo-beta
+[ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
+
 exit $failed

@@ -118,7 +118,14 @@ static void put_eval(metrics *m, const made_run *run, int64_t step)
         sum += losses[k] / run->n_kinds;
     }
     if (run->n_kinds == 0) sum = 1.03 * true_loss(run, step);
-    assert_int_equal(metrics_put_eval(m, step, sum, kinds, losses, run->n_kinds, NULL), 0);
+    assert_int_equal(metrics_put_eval(m,
+                                      &(metrics_eval){.step = step,
+                                                      .loss = sum,
+                                                      .kinds = kinds,
+                                                      .losses = losses,
+                                                      .n_kinds = run->n_kinds},
+                                      NULL),
+                     0);
 }
 
 static void put_sample(metrics *m, const made_run *run, int64_t step)

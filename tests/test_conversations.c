@@ -74,7 +74,11 @@ static dsmoe_batch_losses run(dsmoe_trainer *t, const packed *p, double n_target
 {
     dsmoe_error error = {0};
     dsmoe_batch_losses losses;
-    const dsmoe_batch batch = {p->tokens, p->targets, p->positions, n_targets, n_tokens};
+    const dsmoe_batch batch = {.tokens = p->tokens,
+                               .targets = p->targets,
+                               .positions = p->positions,
+                               .n_targets = n_targets,
+                               .n_tokens = n_tokens};
     must(dsmoe_trainer_backward(t, &batch, &losses, &error), &error, "a batch");
     return losses;
 }
@@ -239,7 +243,11 @@ static void test_same_bits(void **state)
 static void assert_refused(dsmoe_trainer *t, const packed *p, const char *says)
 {
     dsmoe_error error = {0};
-    const dsmoe_batch batch = {p->tokens, p->targets, p->positions, p->n_targets, p->n_tokens};
+    const dsmoe_batch batch = {.tokens = p->tokens,
+                               .targets = p->targets,
+                               .positions = p->positions,
+                               .n_targets = p->n_targets,
+                               .n_tokens = p->n_tokens};
     assert_int_equal(dsmoe_trainer_backward(t, &batch, NULL, &error), DSMOE_ERROR_ARGUMENT);
     if (!strstr(error.message, says)) fail_msg("'%s' does not say '%s'", error.message, says);
 }

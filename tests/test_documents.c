@@ -553,6 +553,16 @@ static void test_conversations(void **state)
         {"{\"instruction\":\"i\",\"input\":\"n\",\"output\":\"o\",\"history\":null}",
          "{u: i\nn|a: o*}"},
         {"{\"text\":\"t\",\"prompt\":\"p\",\"instruction\":\"i\"}", "[t]"},
+        {"{\"prompt\":\"p\",\"chosen\":\"c\",\"rejected\":\"r\"}", "plain{u: p|a: c*|u: p|a: r*}"},
+        {"{\"prompt\":[{\"role\":\"assistant\",\"content\":\"p\"}],"
+         "\"chosen\":[{\"role\":\"assistant\",\"content\":\"c\"}],"
+         "\"rejected\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"r\"}]}",
+         "{a: p|a: c*|a: p|u: q|a: r*}"},
+        {"{\"prompt\":\"u\",\"chosen\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\","
+         "\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"c\"}],"
+         "\"rejected\":[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"assistant\",\"content\":\"x\"},"
+         "{\"role\":\"assistant\",\"content\":\"r\"}]}",
+         "{u: u|a: x|a: c*|u: u|a: x|a: r*}"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         write_text("c.jsonl", cases[i].line);
@@ -592,7 +602,18 @@ static void test_broken_lines(void **state)
         {"{\"instruction\":\"a\",\"output\":\"b\",\"text\":\"c\"}",
          "\"text\" and \"instruction\" in one line"},
         {"{\"messages\":[],\"conversations\":[]}", "\"messages\" and \"conversations\" in one"},
-        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}", "preferences is not supported"},
+        {"{\"chosen\":\"b\",\"rejected\":\"c\"}", "are strings, and there is no \"prompt\""},
+        {"{\"prompt\":\"a\",\"chosen\":[],\"rejected\":\"c\"}",
+         "must both be strings or both be lists"},
+        {"{\"prompt\":\"a\",\"chosen\":null,\"rejected\":null}",
+         "must both be strings or both be lists"},
+        {"{\"prompt\":[],\"chosen\":[{\"role\":\"user\",\"content\":\"a\"}],\"rejected\":[]}",
+         "\"rejected\" is empty"},
+        {"{\"chosen\":[{\"role\":\"user\",\"content\":\"a\"}],\"rejected\":[{\"role\":\"user\","
+         "\"content\":\"b\"}]}",
+         "no beginning in common"},
+        {"{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\",\"completion\":\"d\"}",
+         "\"prompt\" and \"chosen\" in one line"},
         {"{\"prompt\":\"a\",\"completion\":[]}", "must both be strings or both be lists"},
         {"{\"prompt\":null,\"completion\":\"\"}", "must both be strings or both be lists"},
         {"{\"messages\":null}", "\"messages\" is null"},

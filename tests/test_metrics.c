@@ -185,8 +185,19 @@ static void test_text(void **state)
         metrics_put_sample(m, 1, "\"</b>\n", "half \xe2\x82, \xff, whole \xe2\x82\xac", NULL),
         DSMOE_OK);
     assert_int_equal(metrics_put_skip(m, 2, "why\tnot", NULL), DSMOE_OK);
-    assert_int_equal(metrics_put_eval(m, 3, 2.5, kinds, losses, 3, NULL), DSMOE_OK);
-    assert_int_equal(metrics_put_eval(m, 4, INFINITY, NULL, NULL, 0, NULL), DSMOE_OK);
+    assert_int_equal(
+        metrics_put_eval(
+            m,
+            &(metrics_eval){.step = 3, .loss = 2.5, .kinds = kinds, .losses = losses, .n_kinds = 3},
+            NULL),
+        DSMOE_OK);
+    assert_int_equal(
+        metrics_put_eval(
+            m,
+            &(metrics_eval){
+                .step = 4, .loss = INFINITY, .kinds = NULL, .losses = NULL, .n_kinds = 0},
+            NULL),
+        DSMOE_OK);
     metrics_close(m);
     json_node *line = read_line(0);
     assert_string_equal(text_of(line, "prompt"), "\"</b>\n");
@@ -220,7 +231,11 @@ static void test_resume(void **state)
     metrics *m = open_metrics(0);
     assert_int_equal(metrics_put_line(m, "start", put_extra, &zero, NULL), DSMOE_OK);
     for (int64_t step = 1; step <= 5; step++) put_step(m, step, 3);
-    assert_int_equal(metrics_put_eval(m, 3, 2.5, NULL, NULL, 0, NULL), DSMOE_OK);
+    assert_int_equal(
+        metrics_put_eval(
+            m, &(metrics_eval){.step = 3, .loss = 2.5, .kinds = NULL, .losses = NULL, .n_kinds = 0},
+            NULL),
+        DSMOE_OK);
     metrics_close(m);
     FILE *file = fopen(in_directory("metrics.jsonl"), "a");
     assert_non_null(file);
@@ -348,7 +363,13 @@ static void test_event_scalars(void **state)
     const double losses[] = {0.25};
     metrics *m = open_metrics(0);
     put_step(m, 300, 2.5);
-    assert_int_equal(metrics_put_eval(m, 301, 1.25, kinds, losses, 1, NULL), DSMOE_OK);
+    assert_int_equal(
+        metrics_put_eval(
+            m,
+            &(metrics_eval){
+                .step = 301, .loss = 1.25, .kinds = kinds, .losses = losses, .n_kinds = 1},
+            NULL),
+        DSMOE_OK);
     metrics_close(m);
     char names[8][300];
     assert_int_equal(event_files(names), 1);

@@ -408,7 +408,7 @@ static void test_damage(void **state)
     unsigned char *bytes = read_data("data.cache", &size);
     data_cache cache;
     assert_int_equal(data_cache_parse(bytes, size, "c", &cache, NULL), DSMOE_OK);
-    assert_true(cache.n_cuts == 1 && !cache.documents[0].is_text);
+    assert_true(cache.n_cuts == 1 && cache.documents[0].what == DATA_CONVERSATION);
     data_cache_close(&cache);
     for (size_t i = 0; i < size; i++) {
         bytes[i] ^= 0x11;

@@ -1,5 +1,5 @@
 /* test_tune_reference.c - fine-tuning beside PyTorch: the gradients of adapters and of chosen experts, and twenty
- * optimizer steps. bench/pytorch_tune.py made the expected numbers, from the formulas. */
+ * optimizer steps; of preferences too. bench/pytorch_tune.py made the expected numbers, from the formulas. */
 #include "support.h"
 
 #include <math.h>
@@ -10,6 +10,8 @@
 #include "formats/safetensors.h"
 
 enum { N_STEPS = 20, N_SEQUENCES = 4, LENGTH = 32, N_TOKENS = N_SEQUENCES * LENGTH };
+enum { PROMPT = 8 }; /* of preferences */
+static const double beta = 0.5;
 
 typedef struct reference {
     safetensors *file;
@@ -22,7 +24,9 @@ static void must(dsmoe_status status, const dsmoe_error *error)
     if (status != DSMOE_OK) fail_msg("%s", error->message);
 }
 
-static reference reference_open(const char *name, const char *base, dsmoe_tuning *tuning)
+/* With preferences a sequence holds the two rows of a pair. */
+static reference reference_open(const char *name, const char *base, dsmoe_tuning *tuning,
+                                bool has_pairs)
 {
     char path[256];
     dsmoe_error error;
@@ -33,8 +37,8 @@ static reference reference_open(const char *name, const char *base, dsmoe_tuning
     must(dsmoe_model_open(path, &r.base, &error), &error);
     tuning->base = r.base;
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
-    options.n_sequences = N_SEQUENCES;
-    options.sequence_length = LENGTH;
+    options.n_sequences = has_pairs ? N_SEQUENCES / 2 : N_SEQUENCES;
+    options.sequence_length = has_pairs ? 2 * LENGTH : LENGTH;
     options.n_threads = 2;
     options.tuning = tuning;
     must(dsmoe_trainer_create(dsmoe_model_config(r.base), &options, &r.trainer, &error), &error);
@@ -121,24 +125,44 @@ static void read_batch(const reference *r, int64_t step, int32_t *tokens, int32_
     for (int64_t i = 0; i < N_TOKENS; i++) targets[i] = (i + 1) % LENGTH ? tokens[i + 1] : -1;
 }
 
-/* AdamW divides by the size of a gradient: what differs in its last digit grows from step to step. */
-static void check(const char *name, const char *base, dsmoe_tuning tuning)
+/* What follows the prompts alone is learnt. */
+static void make_pairs(int32_t *targets, int32_t *positions)
 {
-    reference r = reference_open(name, base, &tuning);
-    int32_t tokens[N_TOKENS], targets[N_TOKENS];
+    for (int64_t i = 0; i < N_TOKENS; i++) {
+        positions[i] = (int32_t)(i % LENGTH);
+        if (positions[i] + 1 < PROMPT) targets[i] = -1;
+    }
+}
+
+static void check_pairs(const reference *r, int64_t step, const dsmoe_batch_losses *losses)
+{
+    assert_true(fabs(losses->accuracy - expected_number(r, "accuracy", step)) < 1e-6);
+    assert_true(fabs(losses->margin - expected_number(r, "margin", step)) < 1e-4);
+}
+
+/* AdamW divides by the size of a gradient: what differs in its last digit grows from step to step. */
+static void check(const char *name, const char *base, dsmoe_tuning tuning, bool has_pairs)
+{
+    reference r = reference_open(name, base, &tuning, has_pairs);
+    int32_t tokens[N_TOKENS], targets[N_TOKENS], positions[N_TOKENS];
     take_first_weights(&r);
     for (int64_t step = 0; step < N_STEPS; step++) {
         dsmoe_error error;
         dsmoe_batch_losses losses;
         dsmoe_update update;
-        const dsmoe_batch batch = {.tokens = tokens, .targets = targets};
+        const dsmoe_batch batch = {.tokens = tokens,
+                                   .targets = targets,
+                                   .positions = has_pairs ? positions : NULL,
+                                   .beta = has_pairs ? beta : 0};
         read_batch(&r, step, tokens, targets);
+        if (has_pairs) make_pairs(targets, positions);
         must(dsmoe_trainer_backward(r.trainer, &batch, &losses, &error), &error);
         if (step == 0) compare(&r, "grad", dsmoe_trainer_gradient, 1e-5);
         must(dsmoe_trainer_update(r.trainer, expected_number(&r, "lr", step), &update, &error),
              &error);
         assert_true(fabs(losses.loss - expected_number(&r, "loss", step)) < 2e-5);
         assert_true(fabs(losses.aux_loss - expected_number(&r, "aux_loss", step)) < 1e-6);
+        if (has_pairs) check_pairs(&r, step, &losses);
         double norm = expected_number(&r, "grad_norm", step);
         assert_true(fabs(update.grad_norm - norm) < 1e-4 * norm);
     }
@@ -152,13 +176,13 @@ static const dsmoe_tuning lora = {
 static void test_lora(void **state)
 {
     (void)state;
-    check("lora", "lm/base", lora);
+    check("lora", "lm/base", lora, false);
 }
 
 static void test_latent_lora(void **state)
 {
     (void)state;
-    check("latent_lora", "lm_v2/v2_lite", lora);
+    check("latent_lora", "lm_v2/v2_lite", lora, false);
 }
 
 static void test_experts(void **state)
@@ -166,7 +190,13 @@ static void test_experts(void **state)
     (void)state;
     unsigned char chosen[3][12] = {[1] = {[0] = 1, [5] = 1, [7] = 1}, [2] = {[3] = 1, [11] = 1}};
     check("experts", "lm/base",
-          (dsmoe_tuning){.train = DSMOE_TRAIN_EXPERTS, .experts = &chosen[0][0]});
+          (dsmoe_tuning){.train = DSMOE_TRAIN_EXPERTS, .experts = &chosen[0][0]}, false);
+}
+
+static void test_preferences(void **state)
+{
+    (void)state;
+    check("dpo", "lm/base", lora, true);
 }
 
 int main(void)
@@ -175,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_lora),
         cmocka_unit_test(test_latent_lora),
         cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_preferences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,9 @@ typedef struct dsmoe_dataset_info {
     int n_kinds;      /* kinds of text: the entries of the folders given, or the files themselves */
     /* Where there are conversations: */
     bool is_packed;
+    /* They are preferences: each counts as one conversation, but has two held-out sequences, what was chosen and then
+     * what was rejected. */
+    bool has_pairs;
     int64_t n_conversations; /* in the training sequences, parts of texts included */
     /* Of the training sequences: without padding, and to be learnt. */
     int64_t n_packed_tokens, n_targets;
@@ -140,7 +143,7 @@ DSMOE_API const char *dsmoe_dataset_kind_name(const dsmoe_dataset *dataset, int 
  * beyond INT64_MAX. */
 DSMOE_API int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t n,
                                       int32_t *tokens, int32_t *targets, int32_t *positions);
-/* How many targets and tokens, padding apart, those sequences have. */
+/* How many targets (or preferences, where info.has_pairs) and tokens, padding apart, those sequences have. */
 DSMOE_API void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
                                    int64_t *n_targets, int64_t *n_tokens);
 /* The same for the held-out sequences from `first` on, in a fixed random order; `kinds` (may be NULL)

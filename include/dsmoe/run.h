@@ -25,6 +25,7 @@ typedef struct dsmoe_run_settings {
     char train_on[16];          /* of conversations: "answers", "all" */
     char too_long[16];          /* conversations: "cut", "drop" */
     bool unpacked;              /* each conversation has a sequence of its own */
+    double dpo_beta;            /* of preferences: see dsmoe_batch */
     char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
@@ -105,6 +106,8 @@ typedef struct dsmoe_run_event {
     double tokens_per_s, seconds_left; /* of the last few steps */
     int64_t n_skipped;
     double held_out_loss, best_loss;
+    /* Of preferences, as in dsmoe_batch_losses: means as `loss`, or of what is held out. */
+    double accuracy, margin;
     const dsmoe_run_sequence *sequence;
 } dsmoe_run_event;
 

@@ -118,7 +118,11 @@ DSMOE_API dsmoe_status dsmoe_trainer_load(dsmoe_trainer *trainer, const dsmoe_mo
 DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 
 typedef struct dsmoe_batch_losses {
-    double loss;                      /* mean -log probability of the targets: see dsmoe_batch */
+    /* The mean -log probability of the targets, or the loss of preferences: see dsmoe_batch. */
+    double loss;
+    /* Of preferences, means over the pairs: 1 where what was chosen has gained on what was rejected, else 0; and beta
+     * times by how much, in nats. */
+    double accuracy, margin;
     double aux_loss, device_loss;     /* balance losses, the sum over all layers */
     const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
 } dsmoe_batch_losses;
@@ -130,15 +134,21 @@ typedef struct dsmoe_batch_losses {
  * depend on which conversations share a sequence. Padding reaches no loss and no expert's load.
  *
  * The objective of a step of several batches is the sum over its targets over their number: its update takes the
- * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch. */
+ * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch.
+ *
+ * With `beta` it learns from preferences (DPO, arXiv 2305.18290), by low-rank additions only: the conversations of each
+ * sequence are pairs, what was chosen and then what was rejected, and the loss is the mean over the pairs of
+ * -log σ(beta·((log p(chosen) - log p(rejected)) - (log q(chosen) - log q(rejected)))), with log p the sum over the targets
+ * and q the base without the additions. */
 typedef struct dsmoe_batch {
     const int32_t *tokens;
     const int32_t *targets; /* what should come next; -1: does not count */
     /* Of each token in its conversation: 0, 1, 2 … up to the next 0; -1: padding, with any token and no target.
      * NULL: each sequence is one conversation. */
     const int32_t *positions;
-    /* Of a batch of the step, the mean, padding apart; 0: those of this one. */
+    /* Of a batch of the step, the mean, padding apart; 0: those of this one. With beta n_targets are pairs. */
     double n_targets, n_tokens;
+    double beta; /* not 0: preferences */
 } dsmoe_batch;
 /* Forward and backward of one batch. The first one after an update writes the gradients of loss + balance losses,
  * the next ones add theirs, each computed from zero. `losses` may be NULL. DSMOE_ERROR_NONFINITE if the

@@ -100,6 +100,9 @@ static const char help[] =
     "      --too-long NAME        what is longer than --seq: cut it (default), or drop it\n"
     "      --unpacked             each in a sequence of its own, rather than as many as fit\n"
     "\n"
+    "preferences (\"prompt\", \"chosen\" and \"rejected\"; with --train lora):\n"
+    "      --dpo-beta X           how much a change of the model counts in the loss of DPO (0.1)\n"
+    "\n"
     "looking at it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
     "      --eval-data PATH       text that is held out instead of that share; may be given several\n"
@@ -149,6 +152,7 @@ static const option_row own_rows[] = {
     {"--train-on", NULL, NAME(train_on)},
     {"--too-long", NULL, NAME(too_long)},
     {"--unpacked", NULL, OPTION_FLAG, SETTING(unpacked), 0, 0},
+    {"--dpo-beta", NULL, OPTION_NUMBER, SETTING(dpo_beta), 1e-6, 1000},
     {"--show-data", NULL, OPTION_INTEGER, &line.options.show_data, 1, MANY},
     {"--out", NULL, PATH(out)},
     {"--settings", NULL, OPTION_PATH, &line.settings_file, 0, 0},

@@ -53,22 +53,25 @@ static void describe_duration(double seconds, char *out, size_t size)
 /* With words if they have room, else in short. */
 static void describe_step(const dsmoe_run_event *e, int width, char line[LINE_BYTES])
 {
-    char left[32] = "?", device[40] = "", skipped[40] = "";
+    char left[32] = "?", device[40] = "", skipped[40] = "", pairs[64] = "";
     if (e->seconds_left >= 0) describe_duration(e->seconds_left, left, sizeof left);
     if (e->device_loss != 0) snprintf(device, sizeof device, " + %.4f", e->device_loss);
     if (e->n_skipped > 0) snprintf(skipped, sizeof skipped, "  skipped %" PRId64, e->n_skipped);
+    if (e->data && e->data->has_pairs)
+        snprintf(pairs, sizeof pairs, "  met %.2f  margin %.3f", e->accuracy, e->margin);
     int length =
         snprintf(line, LINE_BYTES,
-                 "step %" PRId64 "/%" PRId64 "  loss %.4f  balance %.4f%s  lr %.2e  norm %.2f  "
+                 "step %" PRId64 "/%" PRId64 "  loss %.4f%s  balance %.4f%s  lr %.2e  norm %.2f  "
                  "%.0f tokens/s  %s left  imbalance %.2f%s",
-                 e->step, e->n_steps, e->loss, e->aux_loss, device, e->lr, e->grad_norm,
+                 e->step, e->n_steps, e->loss, pairs, e->aux_loss, device, e->lr, e->grad_norm,
                  e->tokens_per_s, left, e->imbalance, skipped);
     if (length <= width) return;
     if (e->n_skipped > 0) snprintf(skipped, sizeof skipped, " skip %" PRId64, e->n_skipped);
+    if (*pairs) snprintf(pairs, sizeof pairs, " met %.2f", e->accuracy);
     snprintf(line, LINE_BYTES,
              "%" PRId64 "/%" PRId64
-             " loss %.3f bal %.3f lr %.1e norm %.1f imb %.1f %.0f tok/s %s%s",
-             e->step, e->n_steps, e->loss, e->aux_loss + e->device_loss, e->lr, e->grad_norm,
+             " loss %.3f%s bal %.3f lr %.1e norm %.1f imb %.1f %.0f tok/s %s%s",
+             e->step, e->n_steps, e->loss, pairs, e->aux_loss + e->device_loss, e->lr, e->grad_norm,
              e->imbalance, e->tokens_per_s, left, skipped);
 }
 
@@ -140,9 +143,9 @@ static void show_packing(const dsmoe_dataset_info *d)
 {
     char conversations[TABLE_CELL], targets[TABLE_CELL];
     double places = (double)d->n_train * (double)d->sequence_length;
-    fprintf(stderr,
-            "        %s conversations fill %.1f %% of these, %s of their tokens are targets\n",
+    fprintf(stderr, "        %s %s fill %.1f %% of these, %s of their tokens are targets\n",
             number_group(d->n_conversations, conversations),
+            d->has_pairs ? "preferences" : "conversations",
             100.0 * (double)d->n_packed_tokens / places, number_group(d->n_targets, targets));
 }
 
@@ -193,8 +196,11 @@ static void show_start(train_view *v, const dsmoe_run_event *e)
 
 static void show_eval(const dsmoe_run_event *e)
 {
-    fprintf(stderr, "step %" PRId64 ": held-out loss %.4f (perplexity %.2f)", e->step,
-            e->held_out_loss, exp(e->held_out_loss));
+    fprintf(stderr, "step %" PRId64 ": held-out loss %.4f ", e->step, e->held_out_loss);
+    if (e->data && e->data->has_pairs)
+        fprintf(stderr, "(met %.2f, margin %.3f)", e->accuracy, e->margin);
+    else
+        fprintf(stderr, "(perplexity %.2f)", exp(e->held_out_loss));
     if (!isnan(e->best_loss)) fprintf(stderr, ", best checkpoint %.4f", e->best_loss);
     fputc('\n', stderr);
 }

@@ -282,14 +282,74 @@ static dsmoe_status read_prompt(builder *b, const json_node *line, dsmoe_error *
     return add_answer(b, texts[1], error);
 }
 
-static dsmoe_status refuse_preferences(builder *b, const json_node *line, dsmoe_error *error)
+/* ---- preferences ---------------------------------------------------------------------------- */
+
+static const char *const sides[] = {"chosen", "rejected"};
+
+static bool are_both(const json_node *const nodes[2], json_kind kind)
 {
-    (void)b;
-    (void)line;
-    return status_fail(
-        error, DSMOE_ERROR_FORMAT,
-        "\"chosen\" and \"rejected\": training on preferences is not supported; give "
-        "what was chosen as \"messages\", or as \"prompt\" and \"completion\"");
+    return json_node_kind(nodes[0]) == kind && json_node_kind(nodes[1]) == kind;
+}
+
+/* Both after the same prompt, as texts. */
+static dsmoe_status read_plain_pair(builder *b, const json_node *line, dsmoe_error *error)
+{
+    string prompt, answer;
+    STATUS_TRY(read_string(line, "prompt", &prompt, error));
+    if (!prompt.text)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "\"chosen\" and \"rejected\" are strings, and there is no \"prompt\"");
+    b->c->is_plain = true;
+    for (int i = 0; i < 2; i++) {
+        STATUS_TRY(read_string(line, sides[i], &answer, error));
+        STATUS_TRY(add_user(b, prompt, error));
+        STATUS_TRY(add_answer(b, answer, error));
+        if (i == 0) b->c->n_chosen = b->c->n_messages;
+    }
+    return DSMOE_OK;
+}
+
+/* What both begin with is not to be learnt. Returns how many messages that are. */
+static size_t mark_common(dialogue *c)
+{
+    dialogue_message *chosen = c->messages, *rejected = c->messages + c->n_chosen;
+    size_t n = 0, n_rejected = c->n_messages - c->n_chosen;
+    for (; n < c->n_chosen && n < n_rejected; n++) {
+        const dialogue_message *x = &chosen[n], *y = &rejected[n];
+        if (strcmp(x->role, y->role) || strcmp(x->text, y->text)) break;
+        chosen[n].is_answer = rejected[n].is_answer = false;
+    }
+    return n;
+}
+
+static dsmoe_status read_pair_of_lists(builder *b, const json_node *line, dsmoe_error *error)
+{
+    const json_node *prompt = member(line, "prompt");
+    bool has_list = prompt && json_node_kind(prompt) == JSON_KIND_ARRAY;
+    for (int i = 0; i < 2; i++) {
+        if (has_list) STATUS_TRY(read_messages(b, line, "prompt", &openai, false, error));
+        STATUS_TRY(read_messages(b, line, sides[i], &openai, true, error));
+        if (i == 0) b->c->n_chosen = b->c->n_messages;
+    }
+    if (b->c->n_chosen == 0 || b->c->n_chosen == b->c->n_messages)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "\"%s\" is empty",
+                           sides[b->c->n_chosen == 0 ? 0 : 1]);
+    if (has_list || mark_common(b->c) > 0) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "\"chosen\" and \"rejected\" have no beginning in common: give what comes "
+                       "before them as \"prompt\", a list of messages");
+}
+
+static dsmoe_status read_preference(builder *b, const json_node *line, dsmoe_error *error)
+{
+    const json_node *both[2] = {member(line, sides[0]), member(line, sides[1])};
+    if (both[0] && both[1] && are_both(both, JSON_KIND_STRING))
+        return read_plain_pair(b, line, error);
+    if (both[0] && both[1] && are_both(both, JSON_KIND_ARRAY))
+        return read_pair_of_lists(b, line, error);
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "\"chosen\" and \"rejected\" must both be strings or both be lists of "
+                       "messages");
 }
 
 /* ---- which one ----------------------------------------------------------------------------- */
@@ -303,7 +363,7 @@ static const struct form {
     {{"messages"}, read_list_form},
     {{"conversations"}, read_sharegpt},
     {{"instruction", "output"}, read_instruction},
-    {{"chosen", "rejected"}, refuse_preferences},
+    {{"chosen", "rejected"}, read_preference},
 };
 enum { N_FORMS = sizeof forms / sizeof *forms };
 
@@ -328,7 +388,8 @@ static dsmoe_status find_form(const json_node *line, const struct form **found, 
     if (*found) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
                        "none of \"text\", \"messages\", \"conversations\", \"prompt\" and "
-                       "\"completion\", \"instruction\" and \"output\" in it");
+                       "\"completion\", \"instruction\" and \"output\", \"chosen\" and "
+                       "\"rejected\" in it");
 }
 
 dsmoe_status dialogue_read(const json_node *node, dialogue_line *line, dsmoe_error *error)

@@ -5,7 +5,8 @@
  *   messages        {"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]}
  *   conversations   {"conversations": [{"from": "human", "value": "…"}, {"from": "gpt", "value": "…"}]}
  *   instruction     {"instruction": "…", "output": "…"}, with "input", "system" and "history" if need be
- *   preferences     {"chosen": …, "rejected": …}: refused, as nothing learns from them yet
+ *   preferences     {"prompt": "…", "chosen": "…", "rejected": "…"}, or lists of messages in place of the strings; without
+ *                   a prompt, or with a string for one, two lists are whole conversations, whose common beginning it is
  *
  * The keys tell them apart; others are passed over. A line that is complete in two forms is refused, as only its
  * author knows which one is meant. null is the same as no value where none is needed. */
@@ -25,6 +26,9 @@ typedef struct dialogue {
     dialogue_message *messages;
     size_t n_messages;
     bool is_plain; /* a prompt and a completion, two texts without a frame around them */
+    /* Of a preference: so many messages are the prompt and what was chosen; the others are the prompt once more and what
+     * was rejected. 0: it is none. */
+    size_t n_chosen;
     char **joined; /* texts that are not in the line as they are */
     size_t n_joined;
 } dialogue;

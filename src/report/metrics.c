@@ -223,6 +223,10 @@ static void put_step(FILE *text, const void *context)
     put_member(text, "imbalance", s->imbalance);
     fprintf(text, ",\"skipped\":%" PRId64 ",\"time\":%lld.%03ld", s->skipped, (long long)now.tv_sec,
             now.tv_nsec / 1000000);
+    if (s->has_pairs) {
+        put_member(text, "accuracy", s->accuracy);
+        put_member(text, "margin", s->margin);
+    }
     if (!s->has_ranks) return;
     put_member(text, "computing", s->computing);
     put_member(text, "sending", s->sending);
@@ -234,6 +238,8 @@ dsmoe_status metrics_put_step(metrics *m, const metrics_step *s, dsmoe_error *er
     STATUS_TRY(metrics_put_line(m, "step", put_step, s, error));
     events_begin(m->events, s->step);
     events_scalar(m->events, "loss/train", s->loss);
+    if (s->has_pairs) events_scalar(m->events, "preferences/accuracy", s->accuracy);
+    if (s->has_pairs) events_scalar(m->events, "preferences/margin", s->margin);
     events_scalar(m->events, "learning_rate", s->lr);
     events_scalar(m->events, "grad_norm", s->grad_norm);
     events_scalar(m->events, "tokens_per_s", s->tokens_per_s);
@@ -389,14 +395,6 @@ dsmoe_status metrics_put_routing(metrics *m, int64_t step, const char *const *ki
 
 /* ---- held-out loss, samples, skipped steps ------------------------------------------------- */
 
-typedef struct eval_line {
-    int64_t step;
-    double loss;
-    const char *const *kinds;
-    const double *losses;
-    int n_kinds;
-} eval_line;
-
 /* A kind whose name came before would make the line one that JSON readers refuse. */
 static bool is_repeated(const char *const *names, int index)
 {
@@ -407,10 +405,14 @@ static bool is_repeated(const char *const *names, int index)
 
 static void put_eval(FILE *text, const void *context)
 {
-    const eval_line *line = context;
+    const metrics_eval *line = context;
     put_step_number(text, line->step);
     fputs(",\"loss\":", text);
     put_number(text, line->loss);
+    if (line->has_pairs) {
+        put_member(text, "accuracy", line->accuracy);
+        put_member(text, "margin", line->margin);
+    }
     if (line->n_kinds == 0) return;
     fputs(",\"kinds\":{", text);
     for (int k = 0; k < line->n_kinds; k++) {
@@ -423,18 +425,18 @@ static void put_eval(FILE *text, const void *context)
     fputc('}', text);
 }
 
-dsmoe_status metrics_put_eval(metrics *m, int64_t step, double loss, const char *const *kinds,
-                              const double *losses, int n_kinds, dsmoe_error *error)
+dsmoe_status metrics_put_eval(metrics *m, const metrics_eval *e, dsmoe_error *error)
 {
-    eval_line line = {step, loss, kinds, losses, n_kinds};
-    STATUS_TRY(metrics_put_line(m, "eval", put_eval, &line, error));
-    events_begin(m->events, step);
-    events_scalar(m->events, "loss/held_out", loss);
-    for (int k = 0; k < n_kinds; k++) {
+    STATUS_TRY(metrics_put_line(m, "eval", put_eval, e, error));
+    events_begin(m->events, e->step);
+    events_scalar(m->events, "loss/held_out", e->loss);
+    if (e->has_pairs) events_scalar(m->events, "preferences/held_out_accuracy", e->accuracy);
+    if (e->has_pairs) events_scalar(m->events, "preferences/held_out_margin", e->margin);
+    for (int k = 0; k < e->n_kinds; k++) {
         char cut[128];
-        snprintf(cut, sizeof cut, "loss_by_kind/%s", kinds[k]);
+        snprintf(cut, sizeof cut, "loss_by_kind/%s", e->kinds[k]);
         char *tag = whole_text(cut);
-        if (tag) events_scalar(m->events, tag, losses[k]);
+        if (tag) events_scalar(m->events, tag, e->losses[k]);
         free(tag);
     }
     return events_end(m->events, error);

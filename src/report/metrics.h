@@ -7,11 +7,11 @@
  *   change   step, settings {"key": [before, after], …}: what a resumed run does differently from here on
  *   step     step, tokens (so far), loss, aux_loss, aux_loss_layers [..], device_loss (means since the
  *            last such line), lr, grad_norm, tokens_per_s, imbalance, skipped (so far), time;
- *            of several ranks also seconds: computing, sending, waiting
+ *            of several ranks also seconds: computing, sending, waiting; of preferences also accuracy and margin
  *   load     step, load [layer][expert]: tokens that chose it since the last such line, over the mean
  *   bias     step, low [layer], high [layer]: the lowest and the highest correction bias of each layer's
  *            experts; of gates that have one (topk_method noaux_tc)
- *   eval     step, loss, kinds {"name": loss, …} (may be absent)
+ *   eval     step, loss, kinds {"name": loss, …} (may be absent); of preferences also accuracy and margin
  *   sample   step, prompt, text
  *   skip     step, reason
  *   routing  step, kinds ["name", …], load [layer][kind][expert]: share of the kind's choices
@@ -43,7 +43,9 @@ typedef struct metrics_step {
     double loss, aux_loss, device_loss, lr, grad_norm, tokens_per_s, imbalance;
     const dsmoe_layer_losses *layers; /* [n_layers] */
     int64_t n_layers;
-    bool has_ranks; /* then also seconds since the last such line that rank 0 was */
+    bool has_pairs;          /* of preferences: then also */
+    double accuracy, margin; /* as in dsmoe_batch_losses */
+    bool has_ranks;          /* then also seconds since the last such line that rank 0 was */
     double computing, sending, waiting;
 } metrics_step;
 
@@ -58,9 +60,16 @@ typedef struct metrics_range {
 /* ranges [n_layers]: of the biases of each layer's experts. */
 dsmoe_status metrics_put_bias(metrics *m, int64_t step, const metrics_range *ranges,
                               int64_t n_layers, dsmoe_error *error);
-/* kinds: names and losses, n_kinds may be 0. */
-dsmoe_status metrics_put_eval(metrics *m, int64_t step, double loss, const char *const *kinds,
-                              const double *losses, int n_kinds, dsmoe_error *error);
+typedef struct metrics_eval {
+    int64_t step;
+    double loss;
+    const char *const *kinds; /* names and losses; n_kinds may be 0 */
+    const double *losses;
+    int n_kinds;
+    bool has_pairs; /* of preferences: then also */
+    double accuracy, margin;
+} metrics_eval;
+dsmoe_status metrics_put_eval(metrics *m, const metrics_eval *eval, dsmoe_error *error);
 dsmoe_status metrics_put_sample(metrics *m, int64_t step, const char *prompt, const char *text,
                                 dsmoe_error *error);
 dsmoe_status metrics_put_skip(metrics *m, int64_t step, const char *reason, dsmoe_error *error);

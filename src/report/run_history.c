@@ -105,7 +105,9 @@ static void read_step(reading *r, const json_node *line)
                 {"lr", RUN_LR},
                 {"grad_norm", RUN_GRAD_NORM},
                 {"tokens_per_s", RUN_TOKENS_PER_S},
-                {"imbalance", RUN_IMBALANCE}};
+                {"imbalance", RUN_IMBALANCE},
+                {"accuracy", RUN_ACCURACY},
+                {"margin", RUN_MARGIN}};
     run_history *run = r->run;
     double step = line_number(line, "step"), now = line_number(line, "time");
     if (!(step >= 0)) return;

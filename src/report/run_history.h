@@ -17,6 +17,8 @@ typedef enum run_number {
     RUN_GRAD_NORM,
     RUN_TOKENS_PER_S,
     RUN_IMBALANCE,
+    RUN_ACCURACY, /* of preferences */
+    RUN_MARGIN,
     RUN_COMPUTING, /* shares of the time; of several ranks only */
     RUN_SENDING,
     RUN_WAITING,

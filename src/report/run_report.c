@@ -309,6 +309,12 @@ static void put_times(FILE *html, const run_history *run)
 static void put_charts(FILE *html, const run_history *run)
 {
     fputs("<div class=\"grid2\">\n", html);
+    put_single(html, run, RUN_ACCURACY, "Preferences met",
+               "The share of pairs in which what was chosen has gained on what was rejected.",
+               "share of the pairs", 0);
+    put_single(html, run, RUN_MARGIN, "Margin of preferences",
+               "How much what was chosen has gained on what was rejected: beta times nats.",
+               "margin", NAN);
     put_single(html, run, RUN_GRAD_NORM, "Gradient norm", "Before it is clipped.", "norm", 0);
     put_single(html, run, RUN_LR, "Learning rate", "As the schedule has it.", "learning rate", 0);
     put_balance(html, run);

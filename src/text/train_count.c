@@ -128,12 +128,20 @@ static dsmoe_status add_text(counter *c, const char *text, size_t length, dsmoe_
     return DSMOE_OK;
 }
 
+/* The prompt of a preference stands there twice, before what was chosen and what was rejected. */
+static bool is_repeated(const dialogue *c, size_t i)
+{
+    return c->n_chosen > 0 && i >= c->n_chosen && i - c->n_chosen < c->n_chosen &&
+           !strcmp(c->messages[i].text, c->messages[i - c->n_chosen].text);
+}
+
 static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
 {
     if (d->text) return add_text(context, d->text, d->length, error);
     if (!d->conversation) return DSMOE_OK; /* tokens of another tokenizer */
     for (size_t i = 0; i < d->conversation->n_messages; i++) {
         const dialogue_message *m = &d->conversation->messages[i];
+        if (is_repeated(d->conversation, i)) continue;
         STATUS_TRY(add_text(context, m->text, m->length, error));
     }
     return DSMOE_OK;

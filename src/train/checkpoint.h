@@ -43,7 +43,8 @@ typedef struct checkpoint_state {
     /* Steps since the last line of the log that were not skipped, and their means. */
     int64_t interval_n;
     double interval_loss, interval_aux_loss, interval_device_loss;
-    char kernels[CHECKPOINT_KERNELS]; /* that computed it: others give other bits */
+    double interval_accuracy, interval_margin; /* of preferences */
+    char kernels[CHECKPOINT_KERNELS];          /* that computed it: others give other bits */
     uint64_t
         base_hash; /* of the frozen model, where a part of one is trained (base_hash.h); else 0 */
 } checkpoint_state;

@@ -31,6 +31,8 @@ const state_field state_fields[] = {
     {FIELD(interval_loss), STATE_BITS},
     {FIELD(interval_aux_loss), STATE_BITS},
     {FIELD(interval_device_loss), STATE_BITS},
+    {FIELD(interval_accuracy), STATE_BITS_OR_NONE},
+    {FIELD(interval_margin), STATE_BITS_OR_NONE},
 };
 #undef FIELD
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;

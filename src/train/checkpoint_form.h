@@ -43,6 +43,7 @@ extern const char *const checkpoint_rows[N_ROWS];
 typedef enum state_kind {
     STATE_INTEGER, /* decimal */
     STATE_BITS,    /* an unsigned number or a double, as 16 hexadecimal digits: exact anywhere */
+    STATE_BITS_OR_NONE, /* the same, and not there if it is 0 */
 } state_kind;
 typedef struct state_field {
     const char *key;

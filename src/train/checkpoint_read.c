@@ -125,9 +125,10 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
     for (int i = 0; i < (r->is_before ? n_state_fields_before : n_state_fields); i++) {
         const state_field *f = &state_fields[i];
         char *field = (char *)state + f->offset;
-        if (f->kind == STATE_BITS) {
-            uint64_t bits;
-            STATUS_TRY(get_bits(r, f->key, &bits, error));
+        if (f->kind != STATE_INTEGER) {
+            uint64_t bits = 0;
+            bool is_there = f->kind == STATE_BITS || safetensors_metadata(r->file, f->key) != NULL;
+            if (is_there) STATUS_TRY(get_bits(r, f->key, &bits, error));
             memcpy(field, &bits, sizeof bits);
         } else {
             STATUS_TRY(get_integer(r, f->key, (int64_t *)field, error));
@@ -137,6 +138,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
         state->logged_loss = state->loss;
         state->interval_n = 0;
         state->interval_loss = state->interval_aux_loss = state->interval_device_loss = 0;
+        state->interval_accuracy = state->interval_margin = 0;
     }
     bool possible = state->step >= 0 && state->n_updates >= 0 && state->n_skipped >= 0 &&
                     state->sequences >= 0 && state->best_step <= state->step &&

@@ -162,9 +162,10 @@ static dsmoe_status put_state(value_stream *s, const checkpoint_state *state, ds
     for (int i = 0; i < n_state_fields; i++) {
         const state_field *f = &state_fields[i];
         const char *field = (const char *)state + f->offset;
-        if (f->kind == STATE_BITS) {
+        if (f->kind != STATE_INTEGER) {
             uint64_t bits;
             memcpy(&bits, field, sizeof bits);
+            if (bits == 0 && f->kind == STATE_BITS_OR_NONE) continue;
             STATUS_TRY(put_bits(s, f->key, bits, error));
             continue;
         }

@@ -5,6 +5,7 @@
  * the file does not depend on threads or batches; memory is that of a batch, whatever the files' sizes. */
 #include "train/data_build.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +91,12 @@ size_t data_piece_length(const char *text, size_t length)
 
 /* ---- a batch ------------------------------------------------------------------------------- */
 
+typedef struct piece_ids {
+    int32_t *ids;
+    size_t n;
+    char *learnt; /* [n] of a conversation */
+} piece_ids;
+
 typedef struct piece {
     const char *text;
     size_t length;
@@ -98,9 +105,8 @@ typedef struct piece {
     bool is_rest;           /* of a document whose beginning is trained on */
     dialogue *conversation; /* in place of a text */
     size_t line;            /* of the file */
-    int32_t *ids;
-    size_t n_ids;
-    char *learnt; /* of a conversation: [n_ids] */
+    piece_ids own;          /* its tokens: of a preference, with what was chosen, */
+    piece_ids rejected;     /* and with what was rejected */
     dsmoe_status status;
     dsmoe_error error;
 } piece;
@@ -110,7 +116,8 @@ typedef struct builder {
     data_cache_writer writer;
     int32_t eos; /* -1: none */
     data_chat chat;
-    char *text; /* of the batch */
+    bool has_pairs, has_others; /* preferences, and what cannot be learnt with them */
+    char *text;                 /* of the batch */
     size_t text_length, text_capacity;
     piece *pieces; /* [MAX_PIECES] */
     size_t n_pieces;
@@ -166,31 +173,66 @@ static dsmoe_status write_tokens(builder *b, const int32_t *tokens, size_t n, ds
     return data_cache_append(&b->writer, tokens, n, b->written->kind, error);
 }
 
+static bool has_answer(const piece_ids *p)
+{
+    bool has = false;
+    for (size_t i = 0; i < p->n; i++) has = has || p->learnt[i];
+    return has;
+}
+
+/* Of two answers that are the same none is better. */
+static bool has_lesson(const piece *p)
+{
+    const piece_ids *a = &p->own, *b = &p->rejected;
+    if (!p->conversation->n_chosen) return has_answer(a);
+    bool same = a->n == b->n && !memcmp(a->ids, b->ids, a->n * sizeof *a->ids);
+    return has_answer(a) && has_answer(b) && !same;
+}
+
+static dsmoe_status write_half(builder *b, const piece *p, const piece_ids *half, data_what what,
+                               dsmoe_error *error)
+{
+    STATUS_TRY(check_tokens(b, half->ids, half->n, error));
+    b->n_written += half->n;
+    return data_cache_append_conversation(&b->writer, what, half->ids, half->learnt, half->n,
+                                          p->source->kind, error);
+}
+
 static dsmoe_status write_conversation(builder *b, const piece *p, dsmoe_error *error)
 {
-    bool has_answer = false;
-    for (size_t i = 0; i < p->n_ids; i++) has_answer = has_answer || p->learnt[i];
     b->done += (double)p->length;
-    if (!has_answer) {
+    if (!has_lesson(p)) {
         b->writer.n_unanswered++;
         return DSMOE_OK;
     }
-    STATUS_TRY(check_tokens(b, p->ids, p->n_ids, error));
-    b->n_written += p->n_ids;
     b->writer.n_bytes += (int64_t)p->length;
     b->writer.n_documents++;
-    return data_cache_append_conversation(&b->writer, p->ids, p->learnt, p->n_ids, p->source->kind,
-                                          error);
+    if (!p->conversation->n_chosen) return write_half(b, p, &p->own, DATA_CONVERSATION, error);
+    STATUS_TRY(write_half(b, p, &p->own, DATA_CHOSEN, error));
+    return write_half(b, p, &p->rejected, DATA_REJECTED, error);
+}
+
+static dsmoe_status encode_dialogue(const builder *b, const dialogue *c, piece_ids *out,
+                                    dsmoe_error *error)
+{
+    id_buffer ids = {0};
+    byte_buffer learnt = {0};
+    dsmoe_status status = data_conversation_encode(&b->chat, c, &ids, &learnt, error);
+    *out = (piece_ids){ids.ids, ids.count, learnt.bytes};
+    return status;
 }
 
 static void encode_conversation(const builder *b, piece *p)
 {
-    id_buffer ids = {0};
-    byte_buffer learnt = {0};
-    p->status = data_conversation_encode(&b->chat, p->conversation, &ids, &learnt, &p->error);
-    p->ids = ids.ids;
-    p->n_ids = ids.count;
-    p->learnt = learnt.bytes;
+    dialogue first = *p->conversation, second = first;
+    if (first.n_chosen) {
+        first.n_messages = first.n_chosen;
+        second.messages += first.n_chosen;
+        second.n_messages -= first.n_chosen;
+    }
+    p->status = encode_dialogue(b, &first, &p->own, &p->error);
+    if (p->status == DSMOE_OK && first.n_chosen)
+        p->status = encode_dialogue(b, &second, &p->rejected, &p->error);
 }
 
 static void encode_piece(void *context, int64_t task, int thread)
@@ -204,7 +246,7 @@ static void encode_piece(void *context, int64_t task, int thread)
     }
     p->status =
         dsmoe_tokenizer_encode(b->options->tokenizer, p->text, p->length,
-                               p->begins ? DSMOE_ENCODE_BOS : 0, &p->ids, &p->n_ids, &p->error);
+                               p->begins ? DSMOE_ENCODE_BOS : 0, &p->own.ids, &p->own.n, &p->error);
 }
 
 static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
@@ -216,13 +258,19 @@ static dsmoe_status write_piece(builder *b, const piece *p, dsmoe_error *error)
     if (p->status != DSMOE_OK)
         return status_fail(error, p->status, "%s: %s", p->source->path, p->error.message);
     if (p->conversation) return write_conversation(b, p, error);
-    STATUS_TRY(write_tokens(b, p->ids, p->n_ids, error));
+    STATUS_TRY(write_tokens(b, p->own.ids, p->own.n, error));
     if (p->ends && b->eos >= 0) STATUS_TRY(write_tokens(b, &b->eos, 1, error));
     if (p->ends) STATUS_TRY(data_cache_end_text(&b->writer, error));
     b->done += (double)p->length;
     b->writer.n_bytes += (int64_t)p->length;
     b->writer.n_documents += p->ends && !p->is_rest;
     return DSMOE_OK;
+}
+
+static void free_ids(piece_ids *p)
+{
+    free(p->ids);
+    free(p->learnt);
 }
 
 /* Encodes and writes what is in the batch, and empties it. */
@@ -233,8 +281,8 @@ static dsmoe_status flush(builder *b, dsmoe_error *error)
     dsmoe_status status = DSMOE_OK;
     for (size_t i = 0; i < b->n_pieces; i++) {
         if (status == DSMOE_OK) status = write_piece(b, &b->pieces[i], error);
-        free(b->pieces[i].ids);
-        free(b->pieces[i].learnt);
+        free_ids(&b->pieces[i].own);
+        free_ids(&b->pieces[i].rejected);
         free(b->pieces[i].conversation);
     }
     b->n_pieces = b->text_length = 0;
@@ -314,9 +362,23 @@ static dsmoe_status add_shard(builder *b, const document *d, dsmoe_error *error)
     return report(b, error);
 }
 
+/* Preferences have a loss of their own. */
+static dsmoe_status check_company(builder *b, const document *d, dsmoe_error *error)
+{
+    bool is_pair = d->conversation && d->conversation->n_chosen;
+    *(is_pair ? &b->has_pairs : &b->has_others) = true;
+    if (!b->has_pairs || !b->has_others) return DSMOE_OK;
+    char line[32] = "";
+    if (d->line) snprintf(line, sizeof line, "line %zu: ", d->line);
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: %s%s: preferences can only be learnt by themselves", b->source->path,
+                       line, is_pair ? "a preference among other data" : "no preference");
+}
+
 static dsmoe_status add_document(void *context, const document *d, dsmoe_error *error)
 {
     builder *b = context;
+    STATUS_TRY(check_company(b, d, error));
     if (d->tokens) return add_shard(b, d, error);
     if (!b->options->tokenizer)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,

@@ -3,7 +3,7 @@
  *   header   1024 bytes: the public fields, zeros up to OWN_FIELDS, the fields below as 64-bit numbers,
  *            zeros, and in the last eight bytes the hash of all that lies before them
  *   tokens   2 or 4 bytes each
- *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, is_text) and a bit for each token, if there
+ *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, what) and a bit for each token, if there
  *            are conversations; then n_kinds names with a NUL after each
  *
  * Text alone has the signature of files before there were conversations, and is such a file. */
@@ -93,6 +93,20 @@ static bool read_ranges(data_cache *cache, const unsigned char *list, size_t n_r
     return before == cache->tokens.n_tokens;
 }
 
+/* Preferences have both halves, and nothing beside them. */
+static bool has_whole_pairs(const data_cache *cache)
+{
+    const data_document *d = cache->documents;
+    size_t n = cache->n_cuts, n_halves = 0;
+    for (size_t i = 0; i < n; i++) {
+        n_halves += d[i].what >= DATA_CHOSEN;
+        bool is_chosen = i % 2 == 0;
+        if (d[i].what >= DATA_CHOSEN && d[i].what != (is_chosen ? DATA_CHOSEN : DATA_REJECTED))
+            return false;
+    }
+    return n_halves == 0 || (n_halves == n && n % 2 == 0);
+}
+
 /* Documents and what is to be learnt; one of them ends where what is held out begins. */
 static bool read_documents(data_cache *cache, const unsigned char *list, size_t n)
 {
@@ -106,11 +120,11 @@ static bool read_documents(data_cache *cache, const unsigned char *list, size_t 
     bool parts = cache->n_train == 0;
     for (size_t i = 0; i < n; i++) {
         const data_document *d = &cache->documents[i];
-        if (d->end <= before || d->is_text > 1) return false;
+        if (d->end <= before || d->what > DATA_REJECTED) return false;
         before = d->end;
-        parts = parts || d->end == cache->n_train;
+        parts = parts || (d->end == cache->n_train && d->what != DATA_CHOSEN);
     }
-    return parts && before == cache->tokens.n_tokens;
+    return has_whole_pairs(cache) && parts && before == cache->tokens.n_tokens;
 }
 
 static bool read_kinds(data_cache *cache, const unsigned char *names, size_t size, uint64_t n_kinds)
@@ -277,7 +291,7 @@ dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size
 
 /* ---- conversations --------------------------------------------------------------------------- */
 
-static dsmoe_status end_document(data_cache_writer *w, bool is_text, dsmoe_error *error)
+static dsmoe_status end_document(data_cache_writer *w, data_what what, dsmoe_error *error)
 {
     if (w->n_cuts == w->cut_capacity) {
         size_t capacity = w->cut_capacity ? 2 * w->cut_capacity : 256;
@@ -286,7 +300,7 @@ static dsmoe_status end_document(data_cache_writer *w, bool is_text, dsmoe_error
         w->documents = documents;
         w->cut_capacity = capacity;
     }
-    w->documents[w->n_cuts++] = (data_document){(uint32_t)w->n_tokens, is_text};
+    w->documents[w->n_cuts++] = (data_document){(uint32_t)w->n_tokens, what};
     return DSMOE_OK;
 }
 
@@ -307,12 +321,12 @@ static dsmoe_status extend_learnt(data_cache_writer *w, dsmoe_error *error)
 dsmoe_status data_cache_end_text(data_cache_writer *w, dsmoe_error *error)
 {
     size_t before = w->n_cuts ? w->documents[w->n_cuts - 1].end : 0;
-    return w->n_tokens > before ? end_document(w, true, error) : DSMOE_OK;
+    return w->n_tokens > before ? end_document(w, DATA_TEXT, error) : DSMOE_OK;
 }
 
-dsmoe_status data_cache_append_conversation(data_cache_writer *w, const int32_t *tokens,
-                                            const char *learnt, size_t n, int kind,
-                                            dsmoe_error *error)
+dsmoe_status data_cache_append_conversation(data_cache_writer *w, data_what what,
+                                            const int32_t *tokens, const char *learnt, size_t n,
+                                            int kind, dsmoe_error *error)
 {
     size_t first = w->n_tokens;
     if (n == 0) return DSMOE_OK;
@@ -321,7 +335,7 @@ dsmoe_status data_cache_append_conversation(data_cache_writer *w, const int32_t 
     STATUS_TRY(extend_learnt(w, error));
     for (size_t i = 0; i < n; i++)
         if (!learnt[i]) w->learnt[(first + i) / 8] &= (unsigned char)~(1u << (first + i) % 8);
-    return end_document(w, false, error);
+    return end_document(w, what, error);
 }
 
 /* The last bits belong to no token. */

@@ -20,9 +20,13 @@ typedef struct data_range {
     uint32_t end, kind;
 } data_range;
 
+/* What a document is. A text may be parted. Preferences have no other documents beside them; what was rejected comes
+ * right after what was chosen. */
+typedef enum data_what { DATA_CONVERSATION, DATA_TEXT, DATA_CHOSEN, DATA_REJECTED } data_what;
+
 /* Tokens from the end of the document before up to `end` are one. */
 typedef struct data_document {
-    uint32_t end, is_text; /* 0: a conversation, which is not to be parted */
+    uint32_t end, what;
 } data_document;
 
 typedef struct data_cache {
@@ -94,10 +98,15 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
 /* Tokens below vocab_size of one kind of text. */
 dsmoe_status data_cache_append(data_cache_writer *w, const int32_t *tokens, size_t n, int kind,
                                dsmoe_error *error);
-/* A conversation, of whose tokens those with learnt[i] are to be learnt. */
-dsmoe_status data_cache_append_conversation(data_cache_writer *w, const int32_t *tokens,
-                                            const char *learnt, size_t n, int kind,
-                                            dsmoe_error *error);
+/* A conversation (or half a preference), of whose tokens those with learnt[i] are to be learnt. */
+dsmoe_status data_cache_append_conversation(data_cache_writer *w, data_what what,
+                                            const int32_t *tokens, const char *learnt, size_t n,
+                                            int kind, dsmoe_error *error);
+/* Whether the documents are preferences. */
+static inline bool data_cache_has_pairs(const data_cache *cache)
+{
+    return cache->documents && cache->documents[0].what >= DATA_CHOSEN;
+}
 /* What was appended since the last document is one of text. */
 dsmoe_status data_cache_end_text(data_cache_writer *w, dsmoe_error *error);
 /* On failure nothing is left but the file that was there before. */

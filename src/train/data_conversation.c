@@ -91,7 +91,8 @@ dialogue *data_conversation_copy(const dialogue *c)
     if (!copy) return NULL;
     *copy = (dialogue){.messages = (dialogue_message *)(copy + 1),
                        .n_messages = c->n_messages,
-                       .is_plain = c->is_plain};
+                       .is_plain = c->is_plain,
+                       .n_chosen = c->n_chosen};
     char *text = (char *)(copy->messages + c->n_messages);
     for (size_t i = 0; i < c->n_messages; i++) {
         copy->messages[i] = c->messages[i];

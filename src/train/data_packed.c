@@ -10,13 +10,18 @@ static dsmoe_status no_memory(const data_cache *cache, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", cache->path);
 }
 
-/* The targets of an item are the tokens after its first one. */
+/* The targets of n tokens are those after the first one. */
+static uint32_t count_range(const data_cache *cache, uint32_t begin, uint32_t n)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 1; i <= n; i++) count += data_cache_is_learnt(cache, (int64_t)begin + i);
+    return count;
+}
+
 static uint32_t count_targets(const data_cache *cache, data_item item)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 1; i <= item.n; i++)
-        n += data_cache_is_learnt(cache, (int64_t)item.begin + i);
-    return n;
+    return count_range(cache, item.begin, item.n) +
+           count_range(cache, item.other_begin, item.other_n);
 }
 
 /* ---- items --------------------------------------------------------------------------------- */
@@ -47,7 +52,7 @@ static dsmoe_status add_text(builder *b, uint32_t begin, uint32_t end, dsmoe_err
     uint32_t length = (uint32_t)b->options->length;
     while (end - begin > 1) {
         uint32_t left = end - begin - 1, n = left < length ? left : length;
-        STATUS_TRY(add_item(b, (data_item){begin, n}, error));
+        STATUS_TRY(add_item(b, (data_item){.begin = begin, .n = n}, error));
         begin += n;
     }
     return DSMOE_OK;
@@ -57,7 +62,7 @@ static dsmoe_status add_text(builder *b, uint32_t begin, uint32_t end, dsmoe_err
 static dsmoe_status add_conversation(builder *b, uint32_t begin, uint32_t end, dsmoe_error *error)
 {
     uint32_t length = (uint32_t)b->options->length;
-    data_item item = {begin, end - begin - 1};
+    data_item item = {.begin = begin, .n = end - begin - 1};
     bool is_long = item.n > length;
     if (is_long) item.n = length;
     if (is_long && (b->options->drops || count_targets(b->packed->cache, item) == 0)) {
@@ -68,6 +73,54 @@ static dsmoe_status add_conversation(builder *b, uint32_t begin, uint32_t end, d
     return item.n > 0 ? add_item(b, item, error) : DSMOE_OK;
 }
 
+/* Whether room is left for both halves: the longer one gives way first. False if one would be left without an answer. */
+static bool fit_pair(const builder *b, data_item *item)
+{
+    uint32_t length = (uint32_t)b->options->length, half = length / 2;
+    if (item->n > half && item->other_n > half) {
+        item->n = half;
+        item->other_n = length - half < item->other_n ? length - half : item->other_n;
+    } else if (item->n > half) {
+        item->n = length - item->other_n;
+    } else {
+        item->other_n = length - item->n;
+    }
+    const data_cache *cache = b->packed->cache;
+    return count_range(cache, item->begin, item->n) > 0 &&
+           count_range(cache, item->other_begin, item->other_n) > 0;
+}
+
+static dsmoe_status add_pair(builder *b, data_item item, dsmoe_error *error)
+{
+    bool is_long = (uint64_t)item.n + item.other_n > (uint64_t)b->options->length;
+    if (is_long && (b->options->drops || !fit_pair(b, &item))) {
+        b->packed->n_dropped++;
+        return DSMOE_OK;
+    }
+    b->packed->n_cut += is_long;
+    if (!b->options->apart) return add_item(b, item, error);
+    STATUS_TRY(add_item(b, (data_item){.begin = item.begin, .n = item.n}, error));
+    return add_item(b, (data_item){.begin = item.other_begin, .n = item.other_n}, error);
+}
+
+static dsmoe_status add_document(builder *b, const data_document *d, uint32_t begin,
+                                 dsmoe_error *error)
+{
+    switch ((data_what)d->what) {
+    case DATA_TEXT: return add_text(b, begin, d->end, error);
+    case DATA_CONVERSATION: return add_conversation(b, begin, d->end, error);
+    case DATA_CHOSEN:
+        return add_pair(b,
+                        (data_item){.begin = begin,
+                                    .n = d->end - begin - 1,
+                                    .other_begin = d->end,
+                                    .other_n = d[1].end - d->end - 1},
+                        error);
+    case DATA_REJECTED: break; /* came with what was chosen */
+    }
+    return DSMOE_OK;
+}
+
 static dsmoe_status add_documents(builder *b, dsmoe_error *error)
 {
     const data_cache *cache = b->packed->cache;
@@ -75,7 +128,7 @@ static dsmoe_status add_documents(builder *b, dsmoe_error *error)
     for (size_t i = 0; i < cache->n_cuts; i++) {
         const data_document *d = &cache->documents[i];
         if (begin >= b->options->first && d->end <= b->options->end)
-            STATUS_TRY((d->is_text ? add_text : add_conversation)(b, begin, d->end, error));
+            STATUS_TRY(add_document(b, d, begin, error));
         begin = d->end;
     }
     return DSMOE_OK;
@@ -87,7 +140,7 @@ static dsmoe_status pack(data_packed *p, bool alone, dsmoe_error *error)
 {
     uint32_t *lengths = malloc((p->n_items + 1) * sizeof *lengths);
     if (!lengths) return no_memory(p->cache, error);
-    for (size_t i = 0; i < p->n_items; i++) lengths[i] = p->items[i].n;
+    for (size_t i = 0; i < p->n_items; i++) lengths[i] = p->items[i].n + p->items[i].other_n;
     dsmoe_status status =
         pack_items(lengths, p->n_items, (uint32_t)p->length, alone, &p->packing, error);
     free(lengths);
@@ -103,7 +156,7 @@ static dsmoe_status count(data_packed *p, dsmoe_error *error)
     for (size_t s = 0; s < n; s++)
         for (uint32_t i = p->packing.first[s]; i < p->packing.first[s + 1]; i++) {
             data_item item = p->items[p->packing.items[i]];
-            p->n_tokens[s] += item.n;
+            p->n_tokens[s] += item.n + item.other_n;
             p->n_targets[s] += count_targets(p->cache, item);
         }
     return DSMOE_OK;
@@ -130,21 +183,30 @@ void data_packed_free(data_packed *packed)
     *packed = (data_packed){0};
 }
 
+/* Some tokens and what follows them, from a place of the sequence on; returns the place after. */
+static int64_t read_range(const data_packed *p, uint32_t begin, uint32_t n, int64_t place,
+                          int32_t *tokens, int32_t *targets, int32_t *positions)
+{
+    const data_cache *cache = p->cache;
+    for (uint32_t j = 0; j < n; j++, place++) {
+        size_t at = (size_t)begin + j;
+        tokens[place] = (int32_t)token_shard_token(&cache->tokens, at);
+        targets[place] = data_cache_is_learnt(cache, (int64_t)at + 1)
+                             ? (int32_t)token_shard_token(&cache->tokens, at + 1)
+                             : -1;
+        if (positions) positions[place] = (int32_t)j;
+    }
+    return place;
+}
+
 void data_packed_read(const data_packed *p, int64_t sequence, int32_t *tokens, int32_t *targets,
                       int32_t *positions)
 {
-    const data_cache *cache = p->cache;
     int64_t place = 0;
     for (uint32_t i = p->packing.first[sequence]; i < p->packing.first[sequence + 1]; i++) {
         data_item item = p->items[p->packing.items[i]];
-        for (uint32_t j = 0; j < item.n; j++, place++) {
-            size_t at = (size_t)item.begin + j;
-            tokens[place] = (int32_t)token_shard_token(&cache->tokens, at);
-            targets[place] = data_cache_is_learnt(cache, (int64_t)at + 1)
-                                 ? (int32_t)token_shard_token(&cache->tokens, at + 1)
-                                 : -1;
-            if (positions) positions[place] = (int32_t)j;
-        }
+        place = read_range(p, item.begin, item.n, place, tokens, targets, positions);
+        place = read_range(p, item.other_begin, item.other_n, place, tokens, targets, positions);
     }
     for (; place < p->length; place++) {
         tokens[place] = 0;

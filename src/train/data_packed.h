@@ -1,16 +1,19 @@
 /* data_packed.h - documents of a cache as sequences, each of which holds several of them.
  *
  * A conversation of n tokens takes n - 1 places: its last token is a target only. One that takes more than a sequence
- * has is cut after as many, or left out; a text is learnt in as many parts as it takes. */
+ * has is cut after as many, or left out; a text is learnt in as many parts as it takes. A preference takes the places of
+ * both its conversations; if these are too many, the longer one is cut first. */
 #ifndef DSMOE_TRAIN_DATA_PACKED_H
 #define DSMOE_TRAIN_DATA_PACKED_H
 
 #include "train/data_cache.h"
 #include "train/pack.h"
 
-/* Tokens begin … begin + n - 1; what follows each may be its target. */
+/* Tokens begin … begin + n - 1; what follows each may be its target. Of a preference, what was chosen, and then in the same
+ * sequence what was rejected. */
 typedef struct data_item {
     uint32_t begin, n;
+    uint32_t other_begin, other_n; /* 0: it is none, or its halves are apart */
 } data_item;
 
 typedef struct data_packed {
@@ -28,6 +31,8 @@ typedef struct data_packed_options {
     int64_t length;
     bool drops; /* what is too long, rather than to cut it */
     bool alone; /* each document has a sequence of its own */
+    /* The halves of a preference are sequences of their own, one after the other; with `alone`. */
+    bool apart;
 } data_packed_options;
 
 dsmoe_status data_packed_make(const data_cache *cache, const data_packed_options *options,

@@ -161,9 +161,10 @@ static dsmoe_status pack(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe
     STATUS_TRY(data_packed_make(&d->cache, &options, &d->train, error));
     options.first = d->cache.n_train;
     options.end = info->n_tokens;
-    options.alone = true;
+    options.alone = options.apart = true;
     STATUS_TRY(data_packed_make(&d->cache, &options, &d->held_out, error));
     info->is_packed = true;
+    info->has_pairs = data_cache_has_pairs(&d->cache);
     info->n_train = (int64_t)d->train.packing.n_sequences;
     info->n_held_out = (int64_t)d->held_out.packing.n_sequences;
     info->n_conversations = (int64_t)d->train.n_items;
@@ -331,6 +332,11 @@ int64_t dsmoe_dataset_train(const dsmoe_dataset *dataset, int64_t first, int64_t
     return n;
 }
 
+static int64_t count_items(const data_packed *p, int64_t sequence)
+{
+    return p->packing.first[sequence + 1] - p->packing.first[sequence];
+}
+
 void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n, int64_t *n_targets,
                          int64_t *n_tokens)
 {
@@ -339,9 +345,18 @@ void dsmoe_dataset_count(const dsmoe_dataset *dataset, int64_t first, int64_t n,
     if (!dataset->info.is_packed) *n_targets = *n_tokens = n * dataset->info.sequence_length;
     for (int64_t i = 0; dataset->info.is_packed && i < n; i++) {
         int64_t sequence = find_sequence(dataset, first + i);
-        *n_targets += dataset->train.n_targets[sequence];
+        *n_targets += dataset->info.has_pairs ? count_items(&dataset->train, sequence)
+                                              : dataset->train.n_targets[sequence];
         *n_tokens += dataset->train.n_tokens[sequence];
     }
+}
+
+/* Which of the held-out sequences comes at a place; the halves of a preference stay together. */
+static int64_t find_held_out(const dsmoe_dataset *d, int64_t place)
+{
+    int64_t n = d->info.n_held_out;
+    if (!d->info.has_pairs) return data_order_at(n, held_out_seed, 0, place);
+    return 2 * data_order_at(n / 2, held_out_seed, 0, place / 2) + place % 2;
 }
 
 static int64_t first_token(const dsmoe_dataset *d, int64_t sequence)
@@ -359,7 +374,7 @@ int64_t dsmoe_dataset_held_out(const dsmoe_dataset *dataset, int64_t first, int6
     if (first < 0 || n < 0 || first >= info->n_held_out) return 0;
     if (n > info->n_held_out - first) n = info->n_held_out - first;
     for (int64_t i = 0; i < n; i++) {
-        int64_t sequence = data_order_at(info->n_held_out, held_out_seed, 0, first + i);
+        int64_t sequence = find_held_out(dataset, first + i);
         int64_t begin = first_token(dataset, sequence), at = i * length;
         int32_t *own = positions ? positions + at : NULL;
         if (info->is_packed)

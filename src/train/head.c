@@ -53,7 +53,8 @@ typedef struct row_job {
     head_space space;
     const int32_t *targets;
     int64_t first;
-    float share; /* of one target in the mean */
+    float share;  /* of one target in the mean */
+    bool is_back; /* the gradient is wanted */
 } row_job;
 
 /* Logits of one token become their gradient: (softmax - one at the target) · share. */
@@ -71,11 +72,73 @@ static void row_task(void *context, int64_t row, int thread)
         memset(logits, 0, (size_t)n * sizeof *logits);
         return;
     }
+    float share = j->head->shares ? j->head->shares[j->first + row] : j->share;
     float wanted = logits[target], max = -INFINITY, sum = 0.0f;
     kn->softmax_part(n, logits, &max, &sum);
     *loss = (double)max - wanted + log((double)sum);
-    kn->scale(n, j->share / sum, logits);
-    logits[target] -= j->share;
+    if (!j->is_back) return;
+    kn->scale(n, share / sum, logits);
+    logits[target] -= share;
+}
+
+/* Logits of a stretch, and what becomes of them. */
+static void run_rows(row_job *j, const float *x, int64_t first, int64_t n)
+{
+    const head_job *job = j->head;
+    const product forward = {{x + first * job->hidden_size, job->hidden_size, NULL},
+                             n,
+                             job->hidden_size,
+                             job->weight,
+                             NULL,
+                             job->vocab_size,
+                             j->space.logits};
+    linear_run(&forward, 1, j->space.threads, job->n_threads);
+    j->first = first;
+    threads_for(job->n_threads, n, row_task, j);
+}
+
+/* A stretch without targets, such as a long prompt or padding, has no loss and no gradient. */
+static bool is_idle(const row_job *j, int64_t first, int64_t n)
+{
+    for (int64_t i = first; i < first + n; i++)
+        if (j->targets[i] >= 0) return false;
+    memset(j->space.losses + first, 0, (size_t)n * sizeof *j->space.losses);
+    return true;
+}
+
+static row_job begin(const head_job *job, const int32_t *targets, void *workspace)
+{
+    arena a = arena_over(workspace);
+    return (row_job){.head = job, .space = space_place(&a, job), .targets = targets};
+}
+
+const double *head_losses(const head_job *job, const float *x, const int32_t *targets,
+                          void *workspace)
+{
+    int64_t stretch = stretch_of(job);
+    row_job rows_of = begin(job, targets, workspace);
+    for (int64_t first = 0; first < job->n_tokens; first += stretch) {
+        int64_t n = moe_min(stretch, job->n_tokens - first);
+        if (!is_idle(&rows_of, first, n)) run_rows(&rows_of, x, first, n);
+    }
+    return rows_of.space.losses;
+}
+
+/* The way back of a stretch whose logits have become their gradient. `is_first`: of those that have one. */
+static void run_back(const row_job *j, const float *x, int64_t n, bool is_first, float *dx,
+                     float *d_weight)
+{
+    const head_job *job = j->head;
+    const linear_gradient back = {job->weight, job->vocab_size, j->space.logits, d_weight, NULL};
+    linear_backward(&(linear_backward_job){.n_rows = n,
+                                           .n_in = job->hidden_size,
+                                           .x = x + j->first * job->hidden_size,
+                                           .layers = &back,
+                                           .n_layers = 1,
+                                           .dx = dx + j->first * job->hidden_size,
+                                           .accumulate = !is_first,
+                                           .threads = j->space.threads,
+                                           .n_threads = job->n_threads});
 }
 
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
@@ -84,31 +147,22 @@ double head_loss(const head_job *job, const float *x, const int32_t *targets, fl
     int64_t n_targets = 0, hidden = job->hidden_size, stretch = stretch_of(job);
     for (int64_t i = 0; i < job->n_tokens; i++) n_targets += targets[i] >= 0;
     double divisor = job->n_targets > 0 ? job->n_targets : (double)n_targets;
-    arena a = arena_over(workspace);
-    row_job rows_of = {.head = job,
-                       .space = space_place(&a, job),
-                       .targets = targets,
-                       .share = n_targets ? 1.0f / (float)divisor : 0.0f};
+    row_job rows_of = begin(job, targets, workspace);
+    rows_of.share = n_targets ? 1.0f / (float)divisor : 0.0f;
+    rows_of.is_back = true;
+    bool is_first = true;
     for (int64_t first = 0; first < job->n_tokens; first += stretch) {
         int64_t n = moe_min(stretch, job->n_tokens - first);
-        const float *in = x + first * hidden;
-        const product forward = {{in, hidden, NULL},  n, hidden, job->weight, NULL, job->vocab_size,
-                                 rows_of.space.logits};
-        linear_run(&forward, 1, rows_of.space.threads, job->n_threads);
-        rows_of.first = first;
-        threads_for(job->n_threads, n, row_task, &rows_of);
-        const linear_gradient back = {job->weight, job->vocab_size, rows_of.space.logits, d_weight,
-                                      NULL};
-        linear_backward(&(linear_backward_job){.n_rows = n,
-                                               .n_in = hidden,
-                                               .x = in,
-                                               .layers = &back,
-                                               .n_layers = 1,
-                                               .dx = dx + first * hidden,
-                                               .accumulate = first > 0,
-                                               .threads = rows_of.space.threads,
-                                               .n_threads = job->n_threads});
+        if (is_idle(&rows_of, first, n)) {
+            memset(dx + first * hidden, 0, (size_t)(n * hidden) * sizeof *dx);
+            continue;
+        }
+        run_rows(&rows_of, x, first, n);
+        run_back(&rows_of, x, n, is_first, dx, d_weight);
+        is_first = false;
     }
+    if (is_first && d_weight)
+        memset(d_weight, 0, (size_t)(job->vocab_size * hidden) * sizeof *d_weight);
     double sum = 0.0;
     for (int64_t i = 0; i < job->n_tokens; i++) sum += rows_of.space.losses[i];
     return n_targets ? sum / divisor : 0.0;

@@ -10,6 +10,8 @@ typedef struct head_job {
     int64_t n_tokens, hidden_size, vocab_size;
     matrix weight;    /* [vocab_size, hidden_size] */
     double n_targets; /* what the sum over the targets is divided by; 0: their number */
+    /* [n_tokens] what the gradient of each target is multiplied with in the place of 1 / n_targets; may be NULL. */
+    const float *shares;
     int n_threads;
 } head_job;
 
@@ -20,5 +22,9 @@ size_t head_size(const head_job *job); /* bytes of workspace */
  * is no target. */
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
                  float *d_weight, void *workspace);
+
+/* Forward alone: the -log probability of each target, 0 where there is none; [n_tokens] in the workspace. */
+const double *head_losses(const head_job *job, const float *x, const int32_t *targets,
+                          void *workspace);
 
 #endif

@@ -28,6 +28,8 @@ static void add_losses(run *r, const dsmoe_batch_losses *batch)
 {
     double share = 1.0 / (double)r->settings.accumulate;
     r->losses.loss += share * batch->loss;
+    r->losses.accuracy += share * batch->accuracy;
+    r->losses.margin += share * batch->margin;
     r->losses.aux_loss += share * batch->aux_loss;
     r->losses.device_loss += share * batch->device_loss;
     for (int64_t i = 0; i < r->plan.n_moe_layers; i++) {
@@ -36,7 +38,7 @@ static void add_losses(run *r, const dsmoe_batch_losses *batch)
     }
 }
 
-/* The arrays of a batch, with what the sums over its targets and tokens are divided by: the step's number of them, over
+/* The arrays of a batch, with what the sums over its targets (or preferences) and tokens are divided by: the step's number of them, over
  * its number of batches. All batches of plain text have the same. */
 static dsmoe_batch describe_batch(const run *r)
 {
@@ -48,6 +50,7 @@ static dsmoe_batch describe_batch(const run *r)
                         &n_tokens);
     batch.n_targets = (double)n_targets / (double)s->accumulate;
     batch.n_tokens = (double)n_tokens / (double)s->accumulate;
+    if (r->data.has_pairs) batch.beta = s->dpo_beta;
     return batch;
 }
 
@@ -175,6 +178,8 @@ static dsmoe_status save(run *r, bool is_due_now, dsmoe_error *error)
     s->interval_loss = r->interval.loss;
     s->interval_aux_loss = r->interval.aux_loss;
     s->interval_device_loss = r->interval.device_loss;
+    s->interval_accuracy = r->interval.accuracy;
+    s->interval_margin = r->interval.margin;
     strncpy(s->kernels, dsmoe_kernels_name(), sizeof s->kernels - 1);
     run_log_result(r, metrics_sync(r->metrics, &reason),
                    &reason); /* no older than the checkpoint */
@@ -216,6 +221,8 @@ static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
     }
     if (isnan(r->held_out_loss)) return DSMOE_OK;
     dsmoe_run_event event = run_event(r, DSMOE_RUN_EVAL);
+    event.accuracy = r->held_out.accuracy;
+    event.margin = r->held_out.margin;
     run_emit(r, &event);
     return DSMOE_OK;
 }
@@ -334,6 +341,7 @@ static void close_run(run *r)
     free(r->positions);
     free(r->layer_losses);
     free(r->interval.layers);
+    free(r->held_out.reference);
     if (r->lock >= 0) close(r->lock);
     free(r);
 }

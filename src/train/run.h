@@ -34,8 +34,16 @@ typedef struct run_clock {
 typedef struct run_interval {
     int64_t n;
     double loss, aux_loss, device_loss;
+    double accuracy, margin;    /* of preferences */
     dsmoe_layer_losses *layers; /* [n_moe_layers] */
 } run_interval;
+
+/* What is held out of preferences. */
+typedef struct run_preferences {
+    double *reference; /* [n] log p(chosen) - log p(rejected) of the base, once it is known */
+    int64_t n;
+    double accuracy, margin; /* as in dsmoe_batch_losses */
+} run_preferences;
 
 /* A part of a model is trained. */
 typedef struct run_tuning {
@@ -76,6 +84,7 @@ typedef struct run {
     int64_t saved_step;               /* of the last checkpoint; -1: there is none */
     char checkpoint[CHECKPOINT_PATH]; /* the last one; "": there is none */
     double held_out_loss;             /* of the model as it is; NaN: not measured */
+    run_preferences held_out;         /* of it too */
     bool is_measured;                 /* the last checkpoint; its loss may be no finite number */
     char report[CHECKPOINT_PATH];
     double reported, report_seconds; /* when the last one was made, and how long that took */

@@ -47,6 +47,8 @@ dsmoe_run_event run_event(const run *r, dsmoe_run_event_kind kind)
         .n_skipped = r->state.n_skipped,
         .held_out_loss = r->held_out_loss,
         .best_loss = r->state.best_loss,
+        .accuracy = r->interval.accuracy,
+        .margin = r->interval.margin,
     };
 }
 
@@ -139,7 +141,7 @@ static void put_data(FILE *text, const run *r)
     put_integer(text, "n_held_out", d->n_held_out);
     put_integer(text, "sequence_length", d->sequence_length);
     if (d->is_packed) {
-        put_integer(text, "n_conversations", d->n_conversations);
+        put_integer(text, d->has_pairs ? "n_preferences" : "n_conversations", d->n_conversations);
         put_integer(text, "n_packed_tokens", d->n_packed_tokens);
         put_integer(text, "n_targets", d->n_targets);
         put_integer(text, "n_cut", d->n_cut);
@@ -202,6 +204,8 @@ static void add_to_interval(run *r)
     move_mean(&v->loss, r->losses.loss, n);
     move_mean(&v->aux_loss, r->losses.aux_loss, n);
     move_mean(&v->device_loss, r->losses.device_loss, n);
+    move_mean(&v->accuracy, r->losses.accuracy, n);
+    move_mean(&v->margin, r->losses.margin, n);
     for (int64_t i = 0; i < r->plan.n_moe_layers; i++) {
         const dsmoe_layer_losses *step = &r->layer_losses[i];
         v->layers[i].aux_loss += (step->aux_loss - v->layers[i].aux_loss) / (float)n;
@@ -296,6 +300,9 @@ static void put_step(run *r, const dsmoe_run_event *event)
         .imbalance = event->imbalance,
         .layers = r->interval.layers,
         .n_layers = r->plan.n_moe_layers,
+        .has_pairs = r->data.has_pairs,
+        .accuracy = event->accuracy,
+        .margin = event->margin,
         .has_ranks = r->peers != NULL,
         .computing = t.attention + t.experts + t.router + t.head + t.optimizer + t.rest,
         .sending = t.sending,

@@ -322,11 +322,23 @@ static void tell_conversations(const run *r)
 static dsmoe_status check_conversations(const run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {"chat_form", "train_on", "too_long", "unpacked"};
-    if (r->data.is_packed) return DSMOE_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    for (size_t i = 0; !r->data.is_packed && i < sizeof keys / sizeof *keys; i++)
         if (run_is_given(r, keys[i]))
             return refuse_idle(r, keys[i], "there is no conversation among the data", error);
+    if (!r->data.has_pairs && run_is_given(r, "dpo_beta"))
+        return refuse_idle(r, "dpo_beta", "there is no preference among the data", error);
     return DSMOE_OK;
+}
+
+/* Preferences are compared with what the model was: the base, which additions leave as it is. */
+static dsmoe_status check_preferences(const run *r, dsmoe_error *error)
+{
+    if (!r->data.has_pairs || settings_train(&r->settings) == DSMOE_TRAIN_LORA) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_CONFIG,
+        "preferences (\"chosen\" and \"rejected\") are learnt with %s lora only, as they "
+        "are compared with the model without its additions",
+        run_setting_name(r, "train"));
 }
 
 /* Whether there is a file at a path or below it, hidden ones apart: the place where a disk was mounted has
@@ -426,6 +438,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     r->data = dsmoe_dataset_get_info(r->dataset);
     tell_files(r);
     tell_conversations(r);
+    STATUS_TRY(check_preferences(r, error));
     return check_conversations(r, error);
 }
 

@@ -111,6 +111,8 @@ static void recall_interval(run *r)
     r->interval.loss = r->state.interval_loss;
     r->interval.aux_loss = r->state.interval_aux_loss;
     r->interval.device_loss = r->state.interval_device_loss;
+    r->interval.accuracy = r->state.interval_accuracy;
+    r->interval.margin = r->state.interval_margin;
     checkpoint_read_interval(r->checkpoint, r->interval.layers, r->plan.n_moe_layers);
 }
 

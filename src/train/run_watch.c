@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "text/buffer.h"
 #include "text/unicode.h"
+#include "train/preference.h"
 #include "train/run.h"
 #include "train/team.h"
 
@@ -68,7 +69,8 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
         for (int64_t i = 0; i < e->n; i++) {
-            double weight = r->data.is_packed ? (double)e->n_targets[i] : 1; /* else all the same */
+            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* else all the same */
+            double weight = by_targets ? (double)e->n_targets[i] : 1;
             if (e->kinds[i] != kind) continue;
             sum += weight * e->losses[i];
             n += weight;
@@ -97,8 +99,15 @@ static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error
     const run *r = e->run;
     seen_kinds seen;
     find_seen(e, &seen);
-    STATUS_TRY(metrics_put_eval(r->metrics, r->state.step, loss, seen.names, seen.losses,
-                                r->data.n_kinds > 1 ? seen.n : 0, error));
+    const metrics_eval line = {.step = r->state.step,
+                               .loss = loss,
+                               .kinds = seen.names,
+                               .losses = seen.losses,
+                               .n_kinds = r->data.n_kinds > 1 ? seen.n : 0,
+                               .has_pairs = r->data.has_pairs,
+                               .accuracy = r->held_out.accuracy,
+                               .margin = r->held_out.margin};
+    STATUS_TRY(metrics_put_eval(r->metrics, &line, error));
     if (!e->counts) return DSMOE_OK;
     close_up(e, &seen);
     return metrics_put_routing(r->metrics, r->state.step, seen.names, seen.n, e->counts,
@@ -112,20 +121,72 @@ static bool show_evaluation(void *context, double done, double total)
     return run_show_progress(&progress, done, total);
 }
 
+static dsmoe_held_out_options held_out_options(evaluation *e, bool counts)
+{
+    return (dsmoe_held_out_options){.n = e->n,
+                                    .n_threads = e->run->options.n_threads,
+                                    .losses = e->losses,
+                                    .n_targets = e->n_targets,
+                                    .watch = counts && e->counts ? count_choices : NULL,
+                                    .progress = show_evaluation,
+                                    .context = e};
+}
+
+/* log p(chosen) - log p(rejected) of a pair of sequences. */
+static double margin_of(const evaluation *e, int64_t pair)
+{
+    int64_t i = 2 * pair;
+    return e->losses[i + 1] * (double)e->n_targets[i + 1] - e->losses[i] * (double)e->n_targets[i];
+}
+
+/* What preferences are compared with, which stays the same. */
+static dsmoe_status refer(evaluation *e, dsmoe_error *error)
+{
+    run *r = e->run;
+    run_preferences *p = &r->held_out;
+    double loss;
+    if (!r->data.has_pairs || p->n == e->n / 2) return DSMOE_OK;
+    free(p->reference);
+    p->n = 0;
+    p->reference = malloc((size_t)(e->n / 2) * sizeof *p->reference);
+    if (!p->reference)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", r->folder);
+    const dsmoe_held_out_options options = held_out_options(e, false);
+    STATUS_TRY(dsmoe_held_out_loss(r->tuning.base, r->dataset, &options, &loss, error));
+    for (int64_t i = 0; i < e->n / 2; i++) p->reference[i] = margin_of(e, i);
+    p->n = e->n / 2;
+    return DSMOE_OK;
+}
+
+/* The loss of preferences, in the place of that of their tokens. */
+static double compare(const evaluation *e)
+{
+    run *r = e->run;
+    run_preferences *p = &r->held_out;
+    double sum = 0, slope;
+    p->accuracy = p->margin = 0;
+    for (int64_t i = 0; i < p->n; i++) {
+        double margin = margin_of(e, i) - p->reference[i];
+        double loss = preference_loss(r->settings.dpo_beta, margin, &slope);
+        sum += loss;
+        p->accuracy += (margin > 0) / (double)p->n;
+        p->margin += r->settings.dpo_beta * margin / (double)p->n;
+        e->losses[2 * i] = e->losses[2 * i + 1] = loss;
+    }
+    return sum / (double)p->n;
+}
+
 static dsmoe_status measure(evaluation *e, bool *measured, dsmoe_error *error)
 {
     run *r = e->run;
-    dsmoe_held_out_options options = {.n = e->n,
-                                      .n_threads = r->options.n_threads,
-                                      .losses = e->losses,
-                                      .n_targets = e->n_targets,
-                                      .watch = e->counts ? count_choices : NULL,
-                                      .progress = show_evaluation,
-                                      .context = e};
+    const dsmoe_held_out_options options = held_out_options(e, true);
     double loss = NAN;
     STATUS_TRY(team_begin_serving(r->trainer, error));
-    dsmoe_status status =
-        dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss, error);
+    dsmoe_status status = refer(e, error);
+    if (status == DSMOE_OK)
+        status = dsmoe_held_out_loss(dsmoe_trainer_model(r->trainer), r->dataset, &options, &loss,
+                                     error);
+    if (status == DSMOE_OK && r->data.has_pairs) loss = compare(e);
     STATUS_TRY(team_end_serving(r->trainer, error));
     *measured = status == DSMOE_OK || status == DSMOE_ERROR_NONFINITE;
     if (status == DSMOE_ERROR_STOPPED) return DSMOE_OK; /* told to end */
@@ -143,6 +204,7 @@ dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error
     *measured = false;
     evaluation e = {.run = r, .n = r->settings.eval_sequences};
     if (e.n == 0 || e.n > r->data.n_held_out) e.n = r->data.n_held_out;
+    if (r->data.has_pairs) e.n += e.n % 2;
     dsmoe_status status = prepare(&e, with_routing, error);
     if (status == DSMOE_OK) status = measure(&e, measured, error);
     free(e.kinds);

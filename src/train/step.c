@@ -137,6 +137,11 @@ step_space *step_place(arena *a, const dsmoe_trainer *t, size_t *activations)
         *rows_of_hidden[i] = arena_take(a, n * hidden, sizeof(float));
     float **angles[] = {&s.cos, &s.sin, &s.sin_back};
     for (int i = 0; i < 3; i++) *angles[i] = arena_take(a, length * half, sizeof(float));
+    if (trainer_low_rank(t)) {
+        s.reference = arena_take(a, n / 2 + 1, sizeof *s.reference);
+        s.margins = arena_take(a, n / 2 + 1, sizeof *s.margins);
+        s.shares = arena_take(a, n, sizeof *s.shares);
+    }
     s.phase_size = phase_size(t, &s.attention, n);
     s.phase = arena_take(a, 1, s.phase_size);
     a->overflow = a->overflow || s.phase_size == 0;
@@ -346,24 +351,61 @@ static void embed_back(dsmoe_trainer *t, const int32_t *tokens)
         t->kernels->axpy(hidden, 1.0f, t->space->dx + i * hidden, gradient + tokens[i] * hidden);
 }
 
-double step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
+/* What the head sees. */
+static void finish_layers(dsmoe_trainer *t)
+{
+    step_space *s = t->space;
+    norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
+                     t->weight_slots->norm, s->normed);
+}
+
+static preference_places places_of(const dsmoe_trainer *t, const dsmoe_batch *batch)
+{
+    return (preference_places){batch->positions, t->options.n_sequences,
+                               t->options.sequence_length};
+}
+
+/* The margins of a batch of preferences, from what the head sees. */
+static void find_margins(dsmoe_trainer *t, const dsmoe_batch *batch, double *margins)
+{
+    const head_job head = head_of(t);
+    const preference_places places = places_of(t, batch);
+    preference_margins(
+        &places, head_losses(&head, t->space->normed, batch->targets, t->space->phase), margins);
+}
+
+/* The losses of a batch of preferences; what each token counts in them is left in s->shares. */
+static preference_sums compare(dsmoe_trainer *t, const dsmoe_batch *batch)
+{
+    step_space *s = t->space;
+    const preference_places places = places_of(t, batch);
+    double n = batch->n_targets > 0 ? batch->n_targets : (double)preference_count(&places);
+    find_margins(t, batch, s->margins);
+    return preference_learn(&places, batch->beta, n > 0 ? n : 1, s->margins, s->reference,
+                            s->shares);
+}
+
+preference_sums step_predict(dsmoe_trainer *t, const dsmoe_batch *batch)
 {
     step_space *s = t->space;
     const model_weights *gradients = t->fold.into->slots;
-    const float *weight = t->weight_slots->norm;
     head_job head = head_of(t);
-    head.n_targets = batch->n_targets;
-    double loss, last = trainer_start_lap(t);
-    norm_add_forward(&s->norm, s->layers[t->config.num_hidden_layers - 1].middle, s->y, s->x_last,
-                     weight, s->normed);
+    preference_sums sums = {0};
+    bool compares = batch->beta > 0;
+    double last = trainer_start_lap(t);
+    finish_layers(t);
     lap(t, &t->times.rest, &last);
-    loss = head_loss(&head, s->normed, batch->targets, s->d_normed,
-                     (float *)gradients->lm_head.data, s->phase);
+    if (compares) sums = compare(t, batch);
+    head.n_targets = batch->n_targets;
+    head.shares = compares ? s->shares : NULL;
+    double loss = head_loss(&head, s->normed, batch->targets, s->d_normed,
+                            (float *)gradients->lm_head.data, s->phase);
+    if (!compares) sums.loss = loss;
     lap(t, &t->times.head, &last);
     memset(s->dx, 0, (size_t)(s->n_tokens * t->config.hidden_size) * sizeof *s->dx);
-    norm_backward(&s->norm, s->x_last, weight, s->d_normed, s->dx, gradients->norm);
+    norm_backward(&s->norm, s->x_last, t->weight_slots->norm, s->d_normed, s->dx, gradients->norm);
     lap(t, &t->times.rest, &last);
-    return loss;
+    return sums;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -420,6 +462,20 @@ dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_erro
         load += t->config.n_routed_experts;
     }
     return arrival_finish(t, error); /* what the head needs */
+}
+
+dsmoe_status step_refer(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
+{
+    t->low.range.scale = 0.0f;
+    dsmoe_status status = step_forward(t, batch, error);
+    t->low.range.scale = 1.0f;
+    if (status != DSMOE_OK) return status;
+    double last = trainer_start_lap(t);
+    finish_layers(t);
+    lap(t, &t->times.rest, &last);
+    find_margins(t, batch, t->space->reference);
+    lap(t, &t->times.head, &last);
+    return DSMOE_OK;
 }
 
 /* The same on the way back. What forward kept of a layer may have to be made again. */

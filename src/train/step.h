@@ -6,6 +6,7 @@
 #include "moe/train.h"
 #include "train/attention.h"
 #include "train/norm.h"
+#include "train/preference.h"
 #include "train/trainer.h"
 
 /* What one layer keeps from forward to backward. */
@@ -29,7 +30,10 @@ struct step_space {
     float *normed, *y;
     float *dx, *d_normed;
     float *cos, *sin, *sin_back; /* [sequence_length, config_rope_dim / 2] */
-    void *phase;                 /* memory of one part of the work, free for the next */
+    double *reference,
+        *margins;  /* [n_tokens / 2 + 1] of the pairs of a batch of preferences, and */
+    float *shares; /* [n_tokens] of its tokens: see preference.h; NULL without additions */
+    void *phase;   /* memory of one part of the work, free for the next */
     size_t phase_size;
 };
 
@@ -42,8 +46,10 @@ void step_begin(dsmoe_trainer *trainer);
 /* Forward up to the last layer. DSMOE_ERROR_NONFINITE if a router's scores are not finite numbers. The batch may be
  * NULL: a rank without one, which runs its experts for others. It is to stay until backward. */
 dsmoe_status step_forward(dsmoe_trainer *trainer, const dsmoe_batch *batch, dsmoe_error *error);
-/* The head: the loss, which may be NaN, and the gradient by the last layer's output. */
-double step_predict(dsmoe_trainer *trainer, const dsmoe_batch *batch);
+/* Of preferences, before that: forward without the additions, for what they are compared with. */
+dsmoe_status step_refer(dsmoe_trainer *trainer, const dsmoe_batch *batch, dsmoe_error *error);
+/* The head: the losses, which may be NaN, and the gradient by the last layer's output. */
+preference_sums step_predict(dsmoe_trainer *trainer, const dsmoe_batch *batch);
 /* The rest of the way back. */
 dsmoe_status step_backward(dsmoe_trainer *trainer, const dsmoe_batch *batch, dsmoe_error *error);
 

@@ -26,6 +26,7 @@ typedef struct order {
     int64_t n_updates; /* so far */
     int32_t has_positions;
     double n_targets, n_tokens; /* of a unit, the mean */
+    double beta;
 } order;
 
 /* Before anything but another batch all weights are everywhere. */
@@ -129,7 +130,8 @@ dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const dsmoe_batch *b, 
                      .n = n_units,
                      .has_positions = b->positions != NULL,
                      .n_targets = b->n_targets,
-                     .n_tokens = b->n_tokens};
+                     .n_tokens = b->n_tokens,
+                     .beta = b->beta};
     STATUS_TRY(send_order(t, o, error));
     STATUS_TRY(send_units(t, n_units, b->tokens, error));
     STATUS_TRY(send_units(t, n_units, b->targets, error));
@@ -199,7 +201,8 @@ static dsmoe_status follow_backward(const team_follower *f, order o, dsmoe_error
                                .targets = f->targets,
                                .positions = o.has_positions ? f->positions : NULL,
                                .n_targets = o.n_targets,
-                               .n_tokens = o.n_tokens};
+                               .n_tokens = o.n_tokens,
+                               .beta = o.beta};
     STATUS_TRY(receive_unit(t, o.n, f->tokens, error));
     STATUS_TRY(receive_unit(t, o.n, f->targets, error));
     if (o.has_positions) STATUS_TRY(receive_unit(t, o.n, f->positions, error));

@@ -35,7 +35,10 @@ int32_t *units_load(const dsmoe_trainer *t, int rank)
 
 dsmoe_batch_losses units_losses(const dsmoe_trainer *t, int rank)
 {
-    dsmoe_batch_losses losses = {.loss = units_report(t, rank)->loss,
+    const unit_report *report = units_report(t, rank);
+    dsmoe_batch_losses losses = {.loss = report->loss,
+                                 .accuracy = report->accuracy,
+                                 .margin = report->margin,
                                  .layers = units_layers(t, rank)};
     for (int64_t i = 0; i < t->n_moe_layers; i++) {
         losses.aux_loss += losses.layers[i].aux_loss;
@@ -105,16 +108,38 @@ static dsmoe_status check_positions(const dsmoe_trainer *t, const dsmoe_batch *b
     return DSMOE_OK;
 }
 
+static dsmoe_status check_preferences(const dsmoe_trainer *t, const dsmoe_batch *b,
+                                      dsmoe_error *error)
+{
+    if (!(b->beta > 0) || !isfinite(b->beta))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "beta must be above 0, not %g", b->beta);
+    if (!trainer_low_rank(t))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "preferences are learnt by low-rank additions only");
+    const preference_places places = {b->positions, t->options.n_sequences,
+                                      t->options.sequence_length};
+    if (b->positions && preference_count(&places) >= 0) return DSMOE_OK;
+    return status_fail(
+        error, DSMOE_ERROR_ARGUMENT,
+        "preferences are pairs of conversations: each sequence has an even number of "
+        "them");
+}
+
 static dsmoe_status forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_error *error)
 {
     unit_report *report = units_report(t, peers_rank(t->options.peers));
-    memset(report, 0, units_report_size(t));
+    fold_begin(t);
+    dsmoe_status referred = batch && batch->beta > 0 ? step_refer(t, batch, error) : DSMOE_OK;
+    memset(report, 0, units_report_size(t)); /* of what step_refer counts too */
     report->is_there = batch != NULL;
     report->loss = NAN;
-    fold_begin(t);
+    STATUS_TRY(referred);
     STATUS_TRY(step_forward(t, batch, error));
     if (!batch) return DSMOE_OK;
-    report->loss = step_predict(t, batch);
+    preference_sums sums = step_predict(t, batch);
+    report->loss = sums.loss;
+    report->accuracy = sums.accuracy;
+    report->margin = sums.margin;
     if (isfinite(report->loss)) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_NONFINITE, "the loss is not a finite number");
 }
@@ -134,7 +159,8 @@ static dsmoe_status check_arguments(const dsmoe_trainer *t, const dsmoe_batch *b
                            b->n_tokens);
     STATUS_TRY(check_tokens(t, b->tokens, 0, "token", error));
     STATUS_TRY(check_tokens(t, b->targets, -1, "target", error));
-    return b->positions ? check_positions(t, b, error) : DSMOE_OK;
+    if (b->positions) STATUS_TRY(check_positions(t, b, error));
+    return b->beta != 0 ? check_preferences(t, b, error) : DSMOE_OK;
 }
 
 /* The ranks go backward together, or not at all. A rank that has failed before (`mine`) brings no unit. */

@@ -13,6 +13,7 @@ typedef struct unit_report {
     int32_t is_there; /* a rank may have no unit in a wave */
     int32_t status;   /* dsmoe_status of its forward pass */
     double loss;
+    double accuracy, margin; /* of preferences */
 } unit_report;
 
 size_t units_report_size(const dsmoe_trainer *trainer);
