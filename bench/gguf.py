@@ -208,6 +208,8 @@ def compare(a, file):
             for side in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
                 for case, result in sides[side].measure(file, length).items():
                     results[case][side].append(result)
+                    print(f"  {('dsmoe', 'llama.cpp', 'ik_llama.cpp')[side]}, {label(dict(work=case[0], n=case[1]))}: "
+                          f"{result['tps']:.2f} tokens/s", file=sys.stderr, flush=True)
     ours, peer = sides[:2]
     second = sides[2] if len(sides) > 2 else None
     order = sorted(results, key=lambda case: (WORKS.index(case[0]), case[1]))

@@ -56,7 +56,7 @@ for name in *--*; do
 done
 cd "$OLDPWD" || exit 1
 
-# ---- commands that stand alone
+# ---- commands without an argument
 chat "hello
 /undo x
 /regen now
@@ -64,8 +64,8 @@ chat "hello
 /save $scratch/alone.json
 /quit really
 /quit"
-[ "$(grep -c "stands alone" "$err")" -eq 4 ] || complain "a word too many is ignored"
-says "what is 'now'?"
+[ "$(grep -c "takes no argument" "$err")" -eq 4 ] || complain "a word too many is ignored"
+says "takes no argument, but has 'now'"
 [ "$(roles "$scratch/alone.json")" = "user assistant " ] || complain "a word too many is ignored"
 
 # ---- a conversation that was loaded is replaced with --force
@@ -193,6 +193,10 @@ run 1 chat -m "$model" -n 5 --quiet --chat-form vicuna
 one_message "no chat form \"vicuna\"" deepseek
 run 1 chat -m "$model" -n 5 --quiet --chat-form chatml
 one_message "needs the token <|im_start|>"
+cp "$data/text_cli/tokenizer_config.json" "$scratch/strange/tokenizer_config.json"
+echo '{{ messages }}' >"$scratch/strange/chat_template.jinja" # newer folders have it there
+run 1 chat -m "$scratch/strange" -n 5 --quiet
+one_message "chat_template is none of the known ones"
 run 2 chat --url http://127.0.0.1:9 --chat-form alpaca
 usage "--chat-form" "--url"
 run 1 serve -m "$scratch/strange" --port 0

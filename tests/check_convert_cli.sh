@@ -117,9 +117,18 @@ cp -R "$scratch/a" "$scratch/more"
 echo '{}' >"$scratch/more/special_tokens_map.json"
 run 0 convert "$scratch/more" "$scratch/more.gguf"
 one_message "$scratch/more" "does not go along: special_tokens_map.json"
-echo '{{ messages }}' >"$scratch/more/chat_template.jinja"
-run 0 convert "$scratch/more" "$scratch/more-again"
-one_message "does not go along: chat_template.jinja and special_tokens_map.json"
+
+# ---- the template of conversations that has a file of its own goes along, into a GGUF file and back
+echo "{{ 'from the file' }}" >"$scratch/more/chat_template.jinja"
+run 0 convert "$scratch/more" "$scratch/templated.gguf"
+grep -qaF "{{ 'from the file' }}" "$scratch/templated.gguf" || complain "no template in the file"
+run 0 convert "$scratch/templated.gguf" "$scratch/templated"
+grep -qF "{{ 'from the file' }}" "$scratch/templated/tokenizer_config.json" || complain "no template in the folder"
+run 0 init --preset tiny --layers 1 --tokenizer "$scratch/more" "$scratch/templated-init"
+cmp -s "$scratch/more/chat_template.jinja" "$scratch/templated-init/chat_template.jinja" || complain "no template was copied"
+run 0 train --data "$scratch/text" --preset tiny --layers 1 --tokenizer "$scratch/more" --steps 1 --batch 1 --seq 8 \
+    --out "$scratch/templated-run" --quiet
+grep -qF "{{ 'from the file' }}" "$scratch/templated-run/latest/tokenizer_config.json" || complain "no template in a checkpoint"
 
 # ---- an imatrix of another model
 run 0 init --preset tiny --layers 3 --tokenizer "$data/text_cli" "$scratch/three"

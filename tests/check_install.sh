@@ -9,7 +9,8 @@ trap 'rm -rf "$scratch"' EXIT
 prefix=$scratch/prefix
 
 cmake --install "$build" --prefix "$prefix" >/dev/null
-[ -x "$prefix/bin/dsmoe" ] && [ -f "$prefix/include/dsmoe.h" ] || { echo "incomplete install"; exit 1; }
+[ -x "$prefix/bin/dsmoe" ] && [ -f "$prefix/include/dsmoe.h" ] && [ -f "$prefix/include/dsmoe/layer.h" ] ||
+    { echo "incomplete install"; exit 1; }
 libdir=$(dirname "$(find "$prefix" -name libdsmoe.so | head -n 1)")
 [ -f "$libdir/libdsmoe.a" ] || { echo "no libdsmoe.a"; exit 1; }
 

@@ -41,10 +41,22 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     tiny-v3) shows "sigmoid, choice corrected by a bias, experts of 4 of 8 groups, normalised, times 2.5" "queries from 12" ;;
     moonlight) shows "sigmoid, choice corrected by a bias, normalised, times 2.446" ;;
     esac
+    case $kind in # gates with a bias: its range in each layer
+    *v2*) ! grep -q "bias of gates" "$out" || complain "a bias that the gates do not have" ;;
+    *) shows "bias of gates layer    lowest      mean   highest" ;;
+    esac
     run 0 inspect -m "$work" --json
     is_json
     shows '"kv_lora_rank": 24' '"v_head_dim": 12'
+    case $kind in *v2*) biased= ;; *) biased=yes ;; esac
+    [ -z "$biased" ] || shows '"gate_bias": [{"layer": 1, "low": -0.00'
     run 0 inspect -m "$work" --routing "$text" --html "$scratch/routing.html" --force -t 1
+    [ -z "$biased" ] || shows "bias of the gate: lowest, mean and highest"
+    grep -q "Bias of the gate -0.00" "$scratch/routing.html" && in_page=yes || in_page=
+    [ "$in_page" = "$biased" ] || complain "the page has the bias of a gate: '$in_page'"
+    run 0 inspect -m "$work" --routing "$text" --json -t 1
+    is_json
+    [ -z "$biased" ] || shows '"bias": {"low": -0.00' '"bias": 0.00'
     run 0 plan --config "$work"
     shows "6 x layers x heads x (nope + rope + v)"
     run 0 plan --config "$work" --ranks 2 --network 1 --gflops 10 --json
@@ -75,7 +87,37 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
     run 0 bench train --preset $kind $sizes --vocab-size 64 --batch 1 --seq 16 --seconds 0 --json -t 1
     is_json
     run 0 train --data "$text" --init "$scratch/m.gguf" --out "$work-tuned" --steps 2 --seq 16 --batch 1 --quiet -t 1
+
+    # ---- low-rank additions, and the experts that a text uses most
+    run 0 train --data "$text" --init "$work/latest" --train lora --out "$work-lora" --steps 2 --seq 16 --batch 1 --quiet -t 1
+    run 0 generate -m "$work" --lora "$work-lora" -p "the red" -n 4 --temp 0 -t 1
+    run 0 merge "$work/latest" "$work-lora" "$work-merged" -t 1
+    run 0 inspect -m "$work" --routing "$text" --experts-out "$scratch/experts.json" --force -t 1
+    run 0 train --data "$text" --init "$work/latest" --train experts --experts "$scratch/experts.json" --out "$work-experts" \
+        --steps 2 --seq 16 --batch 1 --quiet -t 1
+    run 2 train --data "$text" --init "$work/latest" --train experts --experts "$scratch/experts.json" --expert-score token \
+        --out "$work-no"
+    usage "--expert-score and --experts exclude each other"
 done
+
+# ---- a layer more than the model has, as V3's that foretells a token more: named, and not used
+cp -rL "$scratch/tiny-v3/latest" "$scratch/ahead"
+sed 's/"num_hidden_layers": 2/"num_hidden_layers": 1/; s/^{/{"num_nextn_predict_layers": 1,/' \
+    "$scratch/tiny-v3/latest/config.json" >"$scratch/ahead/config.json"
+run 0 inspect -m "$scratch/ahead"
+shows "tensors in the files that the model does not have:" '"model.layers.1.'
+run 0 generate -m "$scratch/ahead" -p "the red" -n 4 --temp 0 -t 1
+cp "$out" "$scratch/greedy"
+run 0 convert "$scratch/ahead" "$scratch/ahead.gguf" -t 1
+run 0 generate -m "$scratch/ahead.gguf" -p "the red" -n 4 --temp 0 -t 1
+cmp -s "$out" "$scratch/greedy" || complain "another text without the layer ahead"
+
+# ---- Moonlight's tokenizer
+cp -rL "$scratch/moonlight/latest" "$scratch/tiktoken"
+rm "$scratch/tiktoken/tokenizer.json"
+: >"$scratch/tiktoken/tiktoken.model"
+run 1 generate -m "$scratch/tiktoken" -p "the red" -n 4 -t 1
+one_message "$scratch/tiktoken" "tiktoken.model" "needs a tokenizer.json" ".gguf"
 
 # ---- what is refused
 run 2 init --preset tiny --kv-rank 8 "$scratch/no"

@@ -6,7 +6,7 @@ run 0 report --help
 shows usage: example "dsmoe report"
 silent
 run 2 report
-usage "which run"
+usage "no run"
 run 2 report a b
 usage b
 run 2 report --no-such-option

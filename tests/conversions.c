@@ -82,10 +82,7 @@ void copy_file(const char *from, const char *to)
 {
     size_t size;
     char *bytes = tiny_read(from, &size);
-    FILE *file = fopen(to, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    write_to(to, bytes, size);
     free(bytes);
 }
 

@@ -52,10 +52,7 @@ void make_folder(const char *name) { assert_int_equal(mkdir(in_directory(name), 
 
 void write_data(const char *name, const void *bytes, size_t size)
 {
-    FILE *file = fopen(in_directory(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    write_to(in_directory(name), bytes, size);
 }
 
 void write_text(const char *name, const char *text) { write_data(name, text, strlen(text)); }

@@ -30,10 +30,12 @@ int remove_directory(void **state)
     return rmdir(directory);
 }
 
-void write_bytes(const void *bytes, size_t size)
+void write_to(const char *file, const void *bytes, size_t size)
 {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    FILE *stream = fopen(file, "wb");
+    if (!stream) fail_msg("%s: cannot be created", file);
+    assert_int_equal(fwrite(bytes, 1, size, stream), size);
+    assert_int_equal(fclose(stream), 0);
 }
+
+void write_bytes(const void *bytes, size_t size) { write_to(path, bytes, size); }

@@ -10,7 +10,8 @@ extern char directory[256], path[300]; /* a fresh folder and the file in it */
 int make_directory(void **state);
 int remove_directory(void **state);
 
-/* Replaces the file's content. */
-void write_bytes(const void *bytes, size_t size);
+/* Makes a file of these bytes, or replaces one that is there. */
+void write_to(const char *file, const void *bytes, size_t size);
+void write_bytes(const void *bytes, size_t size); /* the file at `path` */
 
 #endif

@@ -326,11 +326,32 @@ static void test_cuts_of_deepseek(void **state)
     pre_tokenizer_free(&pre[1]);
 }
 
+/* Beyond ASCII a sign takes the space before it along, as punctuation does there. */
+static void test_cuts_of_signs(void **state)
+{
+    (void)state;
+    static const char text[] = "a … b “c” – d €";
+    static const char *const pieces[] = {"a", " …", " b", " “", "c", "”", " –", " d", " €"};
+    static cuts ours;
+    pre_tokenizer pre = {0};
+    regex_scratch *scratch;
+    read_pre_tokenizer(train_pre_tokenizer, strlen(train_pre_tokenizer), &pre);
+    assert_int_equal(regex_scratch_create(&scratch, NULL), DSMOE_OK);
+    assert_int_equal(pre_tokenizer_run(&pre, scratch, text, strlen(text), add_cut, &ours, NULL),
+                     DSMOE_OK);
+    assert_int_equal(ours.n, sizeof pieces / sizeof *pieces);
+    for (size_t i = 0, end = 0; i < ours.n; i++)
+        assert_int_equal(ours.ends[i], end += strlen(pieces[i]));
+    regex_scratch_free(scratch);
+    pre_tokenizer_free(&pre);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_merges_of_reference),
         cmocka_unit_test(test_cuts_of_deepseek),
+        cmocka_unit_test(test_cuts_of_signs),
         IN_FOLDER(test_files_of_reference),
         IN_FOLDER(test_special_tokens),
         IN_FOLDER(test_round_trips),

@@ -353,6 +353,19 @@ static void test_few_experts(void **state)
     check_exact(story_of(directory, true));
 }
 
+/* Attention over a latent, which stays with the first rank, and gates with groups and a bias. */
+static void test_relatives(void **state)
+{
+    (void)state;
+    dsmoe_config configs[] = {made_latent_config(), made_v3_config()};
+    for (size_t i = 0; i < COUNT(configs); i++) {
+        configs[i].max_position_embeddings = N_CTX;
+        make_folder(configs[i], "BF16");
+        check_exact(story_of(directory, true));
+        check_exact(story_of(directory, false));
+    }
+}
+
 /* ---- a model of many pieces ------------------------------------------------------------------------ */
 
 /* What of a file's mapping is in the memory of this process, in kilobytes. */
@@ -615,10 +628,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_float_types), cmocka_unit_test(test_block_types),
         cmocka_unit_test(test_large_batch), cmocka_unit_test(test_mixture),
-        cmocka_unit_test(test_few_experts), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_stop),        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_crowded),     cmocka_unit_test(test_no_model),
-        cmocka_unit_test(test_killed),      cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_few_experts), cmocka_unit_test(test_relatives),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_no_model),    cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_slow),
     };
     return cmocka_run_group_tests(tests, made_gguf_set_up, made_gguf_tear_down);
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "moe/moe.h"
+#include "moe/train.h"
 #include "support.h"
 
 static const char *const scoring_funcs[] = {"softmax", "sigmoid"};

@@ -140,7 +140,7 @@ static const char moonlight[] =
     "\"scoring_func\": \"sigmoid\", \"topk_group\": 1, \"topk_method\": \"noaux_tc\","
     "\"vocab_size\": 163840," HEADS REST;
 
-/* Of its weights only those in bf16 can be read; the file of those in fp8 says so with a key more. The layer that foretells
+/* Of its weights only those in bf16 can be read; the file of those in fp8 says so with a key more. The layer that predicts
  * a token more (num_nextn_predict_layers) is not needed, and not used by the public code either. */
 #define V3_KEYS                                                                                    \
     "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"deepseek_v3\","            \
@@ -218,6 +218,18 @@ static void test_defaults(void **state)
         assert_int_equal(read_with(type, "norm_topk_prob", NULL).norm_topk_prob, type == V3);
         assert_int_equal(read_with(type, "scoring_func", NULL).scoring_func, type == V3);
     }
+    assert_int_equal(read_with(V2, "n_group", NULL).n_group, 0);
+    assert_int_equal(read_with(V3, "topk_group", NULL).topk_group, 4);
+    assert_refused(V3, "n_group", NULL, "n_group 8 leaves groups of one expert");
+    assert_int_equal(read_with(V3, "n_routed_experts", NULL).n_routed_experts, 256);
+    for (int type = 0; type < N_TYPES; type++) {
+        const bool v3 = type == V3;
+        assert_true(read_with(type, NULL, NULL).routed_scaling_factor == (v3 ? 2.5 : 1));
+        assert_int_equal(read_with(type, "n_shared_experts", NULL).n_shared_experts, v3);
+        assert_int_equal(read_with(type, "first_k_dense_replace", NULL).first_k_dense_replace,
+                         3 * v3);
+        assert_int_equal(read_with(type, NULL, NULL).max_position_embeddings, v3 ? 4096 : 2048);
+    }
     assert_int_equal(read_with(V2, "topk_method", NULL).topk_method, DSMOE_TOPK_GREEDY);
     assert_int_equal(read_with(V2, "topk_method", "\"gready\"").topk_method, DSMOE_TOPK_GREEDY);
     assert_int_equal(read_with(V3, "topk_method", NULL).topk_method, DSMOE_TOPK_NOAUX_TC);
@@ -231,7 +243,17 @@ static void test_accepted(void **state)
         {"first_k_dense_replace", "100"}, /* beyond the last layer: every layer is dense */
         {"n_shared_experts", "null"},
         {"head_dim", "64"}, /* newer files name the part that turns */
+        {"qk_head_dim", "24"},
         {"rope_interleave", "true"},
+        {"layer_types", "[\"full_attention\", \"full_attention\", \"full_attention\","
+                        " \"full_attention\"]"},
+        {"layer_types", "null"},
+        {"mlp_bias", "false"},
+        {"attention_dropout", "0.1"},
+        {"partial_rotary_factor", "1.0"},
+        {"compression_config", "null"},
+        {"dtype", "\"bfloat16\""},
+        {"rope_parameters", "{\"rope_theta\": 5e4, \"partial_rotary_factor\": 1}"},
         {"ep_size", "8"},
         {"num_nextn_predict_layers", "1"},
         {"quantization_config", "null"},
@@ -256,12 +278,51 @@ static void test_rope_parameters(void **state)
     assert_int_equal(c.original_max_position_embeddings, 99);
     assert_true(c.beta_fast == 32 && c.beta_slow == 1 && c.mscale == 1);
     assert_refused(V3, "rope_parameters", "[]", "an object");
-    assert_refused(V3, "rope_parameters", "{\"rope_theta\": 1e4}", "no type");
+    c = read_with(V3, "rope_parameters", "{\"rope_theta\": 30000}");
+    assert_int_equal(c.rope_scaling, DSMOE_ROPE_NONE);
+    assert_true(c.rope_theta == 30000);
+    assert_refused(V3, "rope_parameters", "{}", "no type");
+    assert_refused(V3, "rope_parameters", "{\"rope_theta\": 1e4, \"factor\": 2}", "no type");
+    assert_refused(V3, "rope_parameters", "{\"full_attention\": {\"rope_theta\": 1e4}}", "no type");
     assert_refused(V3, "rope_theta", "10000, \"rope_parameters\": {\"rope_theta\": \"x\"}",
                    "a number");
     assert_refused(V2, "rope_scaling",
                    "{\"type\": \"yarn\", \"factor\": 2}, \"rope_parameters\": {}",
                    "rope_parameters are both given");
+}
+
+/* Which layers are dense, in the newer spelling. */
+static void test_mlp_layer_types(void **state)
+{
+    (void)state;
+#define D "\"dense\""
+#define S "\"sparse\""
+    for (int type = 0; type < N_TYPES; type++) {
+        read_with(type, "mlp_layer_types", "[" D "," S "," S "," S "]");
+        read_with(type, "mlp_layer_types", "null");
+        dsmoe_config c =
+            read_with(type, "moe_layer_freq", "2, \"mlp_layer_types\": [" D "," D "," S "," D "]");
+        assert_false(dsmoe_config_layer_is_moe(&c, 1));
+        assert_true(dsmoe_config_layer_is_moe(&c, 2));
+        assert_refused(type, "mlp_layer_types", "[" D "," D "," S "," S "]",
+                       "first_k_dense_replace 1 and moe_layer_freq 1 at layer 1, which is sparse");
+        assert_refused(type, "mlp_layer_types", "[" D "," S "," S "]", "3 items");
+        assert_refused(type, "mlp_layer_types", "\"dense\"", "an array");
+        assert_refused(type, "mlp_layer_types", "[" D "," S ",7," S "]",
+                       "\"dense\" and \"sparse\"");
+        assert_refused(type, "mlp_layer_types", "[" D "," S ",\"moe\"," S "]", "\"sparse\" only");
+    }
+    /* It alone: the file has no first_k_dense_replace. */
+    static const char alone[] =
+        "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 64, \"hidden_size\": 16,"
+        "\"intermediate_size\": 24, \"moe_intermediate_size\": 8, \"num_hidden_layers\": 3,"
+        "\"num_attention_heads\": 2, \"mlp_layer_types\": [" D "," D "," S "]}";
+    dsmoe_config c = parse(alone);
+    assert_int_equal(c.first_k_dense_replace, 2);
+    assert_true(c.n_routed_experts == 256 && c.num_experts_per_tok == 8 && c.n_shared_experts == 1);
+    assert_true(c.n_group == 8 && c.topk_group == 4);
+#undef D
+#undef S
 }
 
 /* ---- what is refused by name -------------------------------------------------------------------- */
@@ -276,6 +337,22 @@ static void test_unsupported(void **state)
         assert_refused(type, "scoring_func", "\"sqrtsoftplus\"", "sqrtsoftplus");
         assert_refused(type, "hidden_act", "\"gelu\"", "gelu");
         assert_refused(type, "rope_interleave", "false", "not supported");
+        assert_refused(type, "rope_interleave", "0", "true or false");
+        assert_refused(type, "mlp_bias", "true", "not supported");
+        assert_refused(type, "qk_head_dim", "23", "plus qk_rope_head_dim is 24");
+        assert_refused(type, "qk_head_dim", "true", "an integer");
+        assert_refused(type, "partial_rotary_factor", "0.5", "only 1");
+        assert_refused(
+            type, "partial_rotary_factor",
+            "null, \"rope_parameters\": {\"rope_theta\": 1e4, \"partial_rotary_factor\": 2}",
+            "only 1");
+        assert_refused(type, "layer_types",
+                       "[\"full_attention\", \"sliding_attention\", \"full_attention\","
+                       " \"full_attention\"]",
+                       "full_attention");
+        assert_refused(type, "layer_types", "[]", "0 items");
+        assert_refused(type, "compression_config", "{}", "bf16");
+        assert_refused(type, "index_topk", "2048", "all tokens before");
         assert_refused(type, "quantization_config", "{\"quant_method\": \"fp8\"}", "bf16");
         assert_refused(type, "quantization_config", "7", "bf16");
         assert_refused(type, "num_key_value_heads", "2", "num_attention_heads 4");
@@ -358,10 +435,11 @@ static void test_impossible(void **state)
         assert_refused(type, "qk_rope_head_dim", "7", "odd");
         assert_refused(type, "n_group", "3", "does not divide n_routed_experts 8");
         assert_refused(type, "topk_group", "5", "5 of 4 groups");
-        assert_refused(type, "topk_group", NULL, "0 of 4 groups");
         assert_refused(type, "moe_layer_freq", "0", "is 0");
         assert_refused(type, "num_experts_per_tok", "9", "n_routed_experts 8");
     }
+    assert_refused(V2, "topk_group", NULL, "0 of 4 groups");
+    assert_refused(V3, "topk_group", "null", "0 of 4 groups");
     assert_refused(V3, "n_group", "8", "groups of one expert");
     dsmoe_config c = read_with(V3, NULL, NULL);
     c.num_experts_per_tok = 5;
@@ -397,10 +475,11 @@ static void test_choices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_public),      cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_accepted),    cmocka_unit_test(test_rope_parameters),
-        cmocka_unit_test(test_unsupported), cmocka_unit_test(test_wrong_kind),
-        cmocka_unit_test(test_impossible),  cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_public),          cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_accepted),        cmocka_unit_test(test_rope_parameters),
+        cmocka_unit_test(test_mlp_layer_types), cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_wrong_kind),      cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,29 +39,46 @@ static void test_merge(void **state)
     made_model_free(&base);
 }
 
+typedef struct latent_case {
+    made_model base;   /* in base and base.gguf */
+    made_adapter lora; /* in adapter, of the modules whose names hold one of the words */
+} latent_case;
+
+static latent_case latent_case_make(const char *const *words, int n_words, uint64_t seed)
+{
+    dsmoe_config config = made_latent_config();
+    dsmoe_error error = {0};
+    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
+    must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),
+         &error, "init");
+    latent_case c = {.base = made_model_read(in_directory("base"))};
+    c.lora = made_adapter_create(&c.base, words, n_words, RANK, scale, false, seed);
+    make_folder("adapter");
+    made_adapter_write(&c.lora, in_directory("adapter"), NULL);
+    convert_to("base", "base.gguf", NULL);
+    return c;
+}
+
+static void latent_case_free(latent_case *c)
+{
+    made_adapter_free(&c->lora);
+    made_model_free(&c->base);
+}
+
 /* Latent attention: kv_b_proj, which a GGUF file has in two halves, can be merged and not used unmerged. */
 static void test_merge_latent(void **state)
 {
     (void)state;
-    dsmoe_config config = made_latent_config();
-    dsmoe_error error = {0};
-    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
     static const char *const words[] = {"kv_b_proj", "kv_a_proj", "q_b_proj"};
-    must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),
-         &error, "init");
-    made_model base = made_model_read(in_directory("base"));
-    made_adapter lora = made_adapter_create(&base, words, 3, RANK, scale, false, 21);
-    make_folder("adapter");
-    made_adapter_write(&lora, in_directory("adapter"), NULL);
-    convert_to("base", "base.gguf", NULL);
+    latent_case c = latent_case_make(words, 3, 21);
     merge_to("base", "adapter", 1, "merged", NULL);
     merge_to("base", "adapter", 1, "merged.gguf", NULL);
     merge_to("base.gguf", "adapter", 1, "from-gguf", NULL);
     merge_to("base.gguf", "adapter", 1, "both.gguf", NULL);
-    made_adapter_merge(&lora, &base, 1);
+    made_adapter_merge(&c.lora, &c.base, 1);
     made_model merged = made_model_read(in_directory("merged"));
-    for (int i = 0; i < base.n_tensors; i++) {
-        const made_tensor *t = &base.tensors[i];
+    for (int i = 0; i < c.base.n_tensors; i++) {
+        const made_tensor *t = &c.base.tensors[i];
         if (worst_distance(made_model_find(&merged, t->name)->data, t->data, t->n) > 1e-6)
             fail_msg("%s", t->name);
     }
@@ -77,6 +94,7 @@ static void test_merge_latent(void **state)
     const dsmoe_adapter *list[] = {opened};
     dsmoe_engine_options options = {.adapters = list, .n_adapters = 1};
     dsmoe_engine *engine;
+    dsmoe_error error = {0};
     assert_int_equal(dsmoe_engine_create(model, &options, &engine, &error), DSMOE_ERROR_ARGUMENT);
     assert_non_null(strstr(error.message, "merge"));
     assert_int_equal(dsmoe_adapter_write(opened, in_directory("no.gguf"), false, &error),
@@ -86,26 +104,16 @@ static void test_merge_latent(void **state)
     dsmoe_model_free(model);
     floats_free(right);
     made_model_free(&merged);
-    made_adapter_free(&lora);
-    made_model_free(&base);
+    latent_case_free(&c);
 }
 
 /* Latent attention with adapters of what it can run unmerged. */
 static void test_latent_unmerged(void **state)
 {
     (void)state;
-    dsmoe_config config = made_latent_config();
-    dsmoe_error error = {0};
-    config.mscale = config.mscale_all_dim; /* as GGUF files have it */
     static const char *const words[] = {"kv_a_proj", "q_a_proj",    "q_b_proj",
                                         "o_proj",    "mlp.experts", "shared_experts"};
-    must(dsmoe_model_init(in_directory("base"), &config, DSMOE_F32, 3, 2, NULL, NULL, &error),
-         &error, "init");
-    made_model base = made_model_read(in_directory("base"));
-    made_adapter lora = made_adapter_create(&base, words, 6, RANK, scale, false, 22);
-    make_folder("adapter");
-    made_adapter_write(&lora, in_directory("adapter"), NULL);
-    convert_to("base", "base.gguf", NULL);
+    latent_case c = latent_case_make(words, 6, 22);
     merge_to("base", "adapter", 1, "merged", NULL);
     floats merged = run("merged", NULL, 1), unmerged = run("base", "adapter", 1);
     floats gguf_base = run("base.gguf", "adapter", 1);
@@ -114,8 +122,7 @@ static void test_latent_unmerged(void **state)
     floats_free(merged);
     floats_free(unmerged);
     floats_free(gguf_base);
-    made_adapter_free(&lora);
-    made_model_free(&base);
+    latent_case_free(&c);
 }
 
 /* A folder with some experts: they take the place of the base's, the rest keeps its bytes in a quantised file too. */

@@ -1,4 +1,4 @@
-/* test_outline.c - a step in outline beside a real one: every rank makes the calls that the outline foretells, in that
+/* test_outline.c - a step in outline beside a real one: every rank makes the calls that the outline predicts, in that
  * order and with these sizes; what is computed is what dsmoe_model_plan counts; bytes travel while ranks compute. */
 #include "support.h"
 
@@ -59,9 +59,9 @@ static const recorded_call *next_call(comparison *c, recorded_kind kind)
     return call;
 }
 
-static void assert_sizes(const comparison *c, const size_t *real, const size_t *foretold)
+static void assert_sizes(const comparison *c, const size_t *real, const size_t *predicted)
 {
-    for (int i = 0; i < c->real->table.size; i++) assert_int_equal(real[i], foretold[i]);
+    for (int i = 0; i < c->real->table.size; i++) assert_int_equal(real[i], predicted[i]);
 }
 
 static dsmoe_status see_compute(void *context, outline_work work, double amount, dsmoe_error *error)

@@ -59,10 +59,7 @@ static void assert_same_json(const char *name, const char *except)
 
 static void write_file(const char *folder, const char *name, const char *text)
 {
-    FILE *file = fopen(tiny_path(in(folder), name), "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    write_to(tiny_path(in(folder), name), text, strlen(text));
 }
 
 /* A copy with `from`, which must be there, replaced by `to`; to be freed. */

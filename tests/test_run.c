@@ -319,13 +319,7 @@ static void test_positions_of_init(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void touch(const char *file, const char *text)
-{
-    FILE *f = fopen(file, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
+static void touch(const char *file, const char *text) { write_to(file, text, strlen(text)); }
 
 static void test_folder_in_use(void **state)
 {
@@ -441,7 +435,7 @@ static void test_small_memory(void **state)
     dsmoe_run_settings s = tiny_settings(directory, "large");
     *s.config = '\0';
     strcpy(s.preset, "16b");
-    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_MEMORY, "GB can be had here");
+    must_fail(&s, (dsmoe_run_options){.n_threads = 1}, DSMOE_ERROR_MEMORY, "GB is available here");
     assert_false(tiny_exists(run_folder("large")));
 }
 

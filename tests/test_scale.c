@@ -1,4 +1,4 @@
-/* test_scale.c - a training step on many ranks, foretold: memory is what trainers ask for, bytes are those of the
+/* test_scale.c - a training step on many ranks, predicted: memory is what trainers ask for, bytes are those of the
  * formulas in docs/machines.md, and time is what computing, waiting and sending add up to. */
 #include "support.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "moe/moe.h"
+#include "moe/train.h"
 #include "moe/wave.h"
 #include "socket_peers.h"
 #include "support.h"

@@ -91,15 +91,16 @@ static dsmoe_status check_half(const reader *r, const adapter_slot *slot, const 
     bool same = t->n_dims == n_dims;
     for (int i = 0; same && i < n_dims; i++) same = t->shape[i] == wanted[i + 3 - n_dims];
     if (!same)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor %s has not the shape that the model wants, [%lld, %lld]%s: "
-                           "it was made for another one",
-                           r->adapter->path, t->name, (long long)n_rows, (long long)n_columns,
-                           stacked ? " of each expert" : "");
+        return status_fail(
+            error, DSMOE_ERROR_FORMAT,
+            "%s: tensor %s does not have the shape that the model needs, [%lld, %lld]%s: "
+            "it was made for another one",
+            r->adapter->path, t->name, (long long)n_rows, (long long)n_columns,
+            stacked ? " of each expert" : "");
     if (dtype_is_block(t->type))
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor %s is of type %s, which is no float", r->adapter->path,
-                           t->name, dsmoe_dtype_name(t->type));
+                           "%s: tensor %s is of type %s, which is not a float type",
+                           r->adapter->path, t->name, dsmoe_dtype_name(t->type));
     return DSMOE_OK;
 }
 

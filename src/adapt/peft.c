@@ -78,8 +78,9 @@ static dsmoe_status read_half(const dsmoe_adapter *a, const safetensors_tensor *
     *to = malloc(t->n_elements * sizeof **to);
     if (!*to) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->path);
     if (safetensors_tensor_read_f32(t, 0, t->n_elements, *to)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is of type %s, which is no float",
-                       a->path, t->name, safetensors_dtype_name(t->dtype));
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: tensor %s is of type %s, which is not a float type", a->path, t->name,
+                       safetensors_dtype_name(t->dtype));
 }
 
 static dsmoe_status read_tensor(dsmoe_adapter *a, const peft_config *config,

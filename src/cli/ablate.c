@@ -381,7 +381,7 @@ static int take_path(const char *given, char out[DSMOE_PATH])
 {
     char path[PATH_MAX] = "";
     if (*given && !realpath(given, path))
-        return cli_failure("ablate", "%s: there is nothing of that name", given);
+        return cli_failure("ablate", "%s: no such file or folder", given);
     if (snprintf(out, DSMOE_PATH, "%s", path) >= DSMOE_PATH)
         return cli_failure("ablate", "%s: the path is too long", path);
     return CLI_OK;
@@ -492,12 +492,11 @@ int command_ablate(int argc, char **argv)
         options_parse("ablate", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
     if (data.count == 0)
-        return cli_usage(
-            "ablate",
-            "which text should the models learn from? --data names a file or a folder of it");
-    if (!options.out || !*options.out)
         return cli_usage("ablate",
-                         "where should it all go? --out names a folder, say --out ablation");
+                         "no text to learn from: name a file or a folder with --data PATH");
+    if (!options.out || !*options.out)
+        return cli_usage(
+            "ablate", "no folder for the results: name one with --out DIR, such as --out ablation");
     if (options.tokenizer && options.vocab_size)
         return cli_usage("ablate", "--tokenizer and --vocab-size exclude each other");
     if (options.only && !*options.only) return cli_usage("ablate", "--only names no model");

@@ -470,7 +470,7 @@ int bench_model(int argc, char **argv)
     };
     int code = options_parse(command, help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (code >= 0) return code;
-    if (!o.path) return cli_usage(command, CLI_WHICH_MODEL);
+    if (!o.path) return cli_usage(command, CLI_NO_MODEL);
 
     bench_state s = {.options = &o, .lora = &o.lora, .kv_type = DSMOE_F16};
     model_path found;

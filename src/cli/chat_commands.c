@@ -186,7 +186,7 @@ static int refuse(const char *name)
 
 static int refuse_argument(const char *name, const char *argument)
 {
-    cli_note("chat", "%s stands alone; what is '%s'?", name, argument);
+    cli_note("chat", "%s takes no argument, but has '%s'", name, argument);
     return CLI_OK;
 }
 

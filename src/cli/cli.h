@@ -49,19 +49,19 @@ void cli_note(const char *command, const char *format, ...) __attribute__((forma
  * wrong usage if the library was asked for what is impossible, else a failure. */
 int cli_error(const char *command, const char *about, const dsmoe_error *error);
 
-/* The message where a command needs a model and -m is missing. */
 /* The part of --help of commands in which models converse. */
 #define CLI_CHAT_FORM_HELP                                                                             \
     "      --chat-form NAME     the form of conversations: deepseek, deepseek-v3, deepseek-v3-0324,\n" \
     "                           moonlight, chatml, alpaca or none (default: what the model's\n"        \
     "                           chat_template is recognised as; deepseek if it has none)\n"
 
-#define CLI_WHICH_MODEL                                                                            \
-    "which model? -m names its folder, a training run or a .gguf file; dsmoe demo makes one in a minute"
+/* The message where a command needs a model and -m is missing. */
+#define CLI_NO_MODEL                                                                               \
+    "no model: name its folder, a training run or a .gguf file with -m PATH; dsmoe demo makes one"
 
-/* Warns on stderr if the model was not made for so many tokens. */
 /* A line if not all of the data is learnt from, or not as it is. */
 void cli_warn_of_files(const char *command, const dsmoe_data_files *files);
+/* Warns on stderr if the model was not made for so many tokens. */
 void cli_warn_of_context(const char *command, const dsmoe_config *config, int64_t n_ctx);
 
 /* A whole decimal number within [min, max]; false otherwise. */

@@ -153,18 +153,13 @@ static bool view_source(source_view *view)
     return true;
 }
 
-/* Files of a folder that belong to its tokenizer and that neither form of a model takes along. */
+/* A file of a folder that belongs to its tokenizer and that neither form of a model takes along. */
 static void tell_left_out(const source_view *v)
 {
-    static const char *const names[] = {"chat_template.jinja", "special_tokens_map.json"};
-    char found[64] = "", path[DSMOE_PATH + 32];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", v->from, names[i]);
-        size_t used = strlen(found);
-        if (access(path, F_OK) == 0)
-            snprintf(found + used, sizeof found - used, "%s%s", used ? " and " : "", names[i]);
-    }
-    if (*found) cli_note(v->command, "%s: does not go along: %s", v->from, found);
+    char path[DSMOE_PATH + 32];
+    snprintf(path, sizeof path, "%s/special_tokens_map.json", v->from);
+    if (access(path, F_OK) == 0)
+        cli_note(v->command, "%s: does not go along: special_tokens_map.json", v->from);
 }
 
 static void warn_of_quantised(const source_view *v)

@@ -78,7 +78,7 @@ int command_convert(int argc, char **argv)
         options_parse("convert", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
     if (words.count < 2)
-        return cli_usage("convert", "which model, and as what? Say dsmoe convert SRC DST");
+        return cli_usage("convert", "a source and a target are needed: dsmoe convert SRC DST");
     if (options.type && names_check_type("convert", options.type) != CLI_OK) return CLI_USAGE;
     if (base && options.type)
         return cli_usage("convert", "--type has no effect on an adapter: it is written in f32");

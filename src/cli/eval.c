@@ -323,7 +323,7 @@ static int check_tasks(const eval_options *options)
 static int check_options(eval_options *options)
 {
     bool probed = eval_is_probed(&options->probe);
-    if (!options->model) return cli_usage("eval", CLI_WHICH_MODEL);
+    if (!options->model) return cli_usage("eval", CLI_NO_MODEL);
     if (options->lora.words.count > 0 && (probed || options->probes || options->against))
         return cli_usage("eval", "--lora works without probes and --against; dsmoe merge makes a "
                                  "model of base and adapter");
@@ -333,7 +333,7 @@ static int check_options(eval_options *options)
         return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
     }
     if (options->answers) return cli_usage("eval", "--answers has no effect without --tasks");
-    if (!options->file) return cli_usage("eval", "which text? -f names its file");
+    if (!options->file) return cli_usage("eval", "no text: name its file with -f FILE");
     if (options->probes && probed)
         return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
     if (options->against && (options->probes || probed || options->stride || options->kv_type_name))

@@ -59,7 +59,8 @@ static int read_prompt(const generate_options *o, char **text, size_t *length)
         return *text ? CLI_OK : cli_failure("generate", "not enough memory");
     }
     if (!o->file && isatty(STDIN_FILENO))
-        return cli_usage("generate", "which text? -p gives it, -f names its file");
+        return cli_usage("generate",
+                         "no text: give it with -p TEXT, or name its file with -f FILE");
     int code = cli_read_file("generate", o->file ? o->file : "-", text, length);
     if (code != CLI_OK) return code;
     /* An editor's last newline would begin a new paragraph. */

@@ -31,7 +31,7 @@ static const char help[] =
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
-    "An expert that few tokens chose leans on the mean of its layer's experts.\n"
+    "An expert that few tokens chose borrows from the mean of its layer's experts.\n"
     "\n"
     "example:\n"
     "  dsmoe imatrix -m deepseek-moe-16b-base -f text.txt -o moe-16b.imatrix.gguf --chunks 100\n";
@@ -63,11 +63,11 @@ static int parse(imatrix_command *c, int argc, char **argv)
     int exit_code =
         options_parse("imatrix", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!c->model) return cli_usage("imatrix", CLI_WHICH_MODEL);
-    if (!c->file) return cli_usage("imatrix", "which text? -f names its file");
+    if (!c->model) return cli_usage("imatrix", CLI_NO_MODEL);
+    if (!c->file) return cli_usage("imatrix", "no text: name its file with -f FILE");
     if (!c->output)
         return cli_usage("imatrix",
-                         "where should it go? -o names a new file, say -o model.imatrix.gguf");
+                         "no output: name a new file with -o FILE, such as -o model.imatrix.gguf");
     if (output_check_name("imatrix", "--output", c->output) != CLI_OK) return CLI_USAGE;
     const char *inputs[] = {c->model, output_input(c->file)};
     const dsmoe_output output = {c->output, DSMOE_OUTPUT_IMATRIX, c->force, inputs, 2};

@@ -55,9 +55,9 @@ static const char help[] =
     "  dsmoe init --preset 16b --layers 4 --tokenizer deepseek-moe-16b-base four-layers\n"
     "  dsmoe init --preset 16b --type q4_k --tokenizer deepseek-moe-16b-base moe-16b.gguf\n";
 
-enum { N_TOKENIZER_FILES = 2 };
-static const char *const tokenizer_files[N_TOKENIZER_FILES] = {"tokenizer.json",
-                                                               "tokenizer_config.json"};
+enum { N_TOKENIZER_FILES = 3 };
+static const char *const tokenizer_files[N_TOKENIZER_FILES] = {
+    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
 
 typedef struct init_command {
     const char *preset, *config_path, *dtype_name, *tokenizer, *folder;
@@ -143,10 +143,11 @@ static int parse(init_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!c->preset && !c->config_path)
         return cli_usage(
-            "init", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
+            "init",
+            "no model: name one with --preset (tiny, 2b, 16b, v2-lite …) or a file with --config");
     if (!c->folder)
         return cli_usage("init",
-                         "where should the model go? Name a new folder or a .gguf file at the end");
+                         "no place for the model: name a new folder or a .gguf file at the end");
     for (c->dtype = DSMOE_F32; c->dtype <= DSMOE_BF16; c->dtype++)
         if (!strcmp(c->dtype_name, dsmoe_dtype_name(c->dtype))) break;
     if (c->dtype > DSMOE_BF16 && !conversion_to_gguf(c->folder))
@@ -271,7 +272,7 @@ done:
     return exit_code;
 }
 
-/* Of a folder both files, else the one that is named. */
+/* Of a folder all files, else the one that is named. */
 static int copy_tokenizer(init_command *c)
 {
     if (!c->tokenizer) return CLI_OK;

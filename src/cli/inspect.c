@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/gate_bias.h"
 #include "cli/inspect_routing.h"
 #include "cli/model_path.h"
 #include "cli/model_view.h"
@@ -17,8 +18,9 @@ static const char help[] =
     "       dsmoe inspect -m PATH --routing FILE [options]    which experts a text uses\n"
     "\n"
     "The first form counts parameters, types and bytes of the tensors, and the memory that a\n"
-    "sequence takes. The second runs a text through the model and shows for each layer how its\n"
-    "experts share the work, which of them fire together and which tokens they like most.\n"
+    "sequence takes; of gates with a bias it tells the range of it. The second runs a text through\n"
+    "the model and shows for each layer how its experts share the work, which of them fire together\n"
+    "and which tokens they like most.\n"
     "\n"
     "  -m, --model PATH    a model's folder in the public layout, a .gguf file, or a training run, of\n"
     "                      which the latest checkpoint is used\n"
@@ -153,6 +155,7 @@ static void print_model(const inspection *it)
     putchar('\n');
     print_types(it);
     print_memory(it);
+    gate_bias_print(it->model);
     print_extras(it);
 }
 
@@ -213,6 +216,7 @@ static void print_json_model(const inspection *it)
            ", \"kv_cache\": %zu, \"workspace\": %zu},\n \"bytes_per_token\": %zu",
            it->n_ctx, it->all.size, dsmoe_dtype_name(kv_type), it->memory.kv_cache,
            it->memory.workspace, dsmoe_model_bytes_per_token(it->model));
+    gate_bias_print_json(it->model);
 }
 
 /* ---- which experts a text uses --------------------------------------------------------------- */
@@ -330,7 +334,7 @@ int command_inspect(int argc, char **argv)
     int exit_code =
         options_parse("inspect", help, rows, sizeof rows / sizeof *rows, argc, argv, NULL);
     if (exit_code >= 0) return exit_code;
-    if (!options.model) return cli_usage("inspect", CLI_WHICH_MODEL);
+    if (!options.model) return cli_usage("inspect", CLI_NO_MODEL);
     if (!options.routing &&
         (options.ids || options.html || options.layer >= 0 || options.experts.path))
         return cli_usage("inspect", "%s goes with --routing",

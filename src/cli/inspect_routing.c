@@ -349,6 +349,11 @@ int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx,
         return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
                          report->n_ctx);
     int exit_code = collect(&c, model, text, n_threads);
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        gate_bias bias = gate_bias_of(model, report->layers[i].layer);
+        report->layers[i].bias = bias;
+        report->layers[i].bias_spread = bias.high - bias.low;
+    }
     if (exit_code == CLI_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);
     collector_free(&c);
     if (exit_code != CLI_OK) routing_free(report);

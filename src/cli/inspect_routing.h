@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "cli/corpus.h"
+#include "cli/gate_bias.h"
 #include "dsmoe.h"
 
 enum { ROUTING_PAIRS = 12, ROUTING_FAVOURITES = 8 };
@@ -46,6 +47,8 @@ typedef struct routing_layer {
     double imbalance;        /* largest load over the mean */
     double entropy;          /* of the loads; 1: all equal, 0: one expert gets all */
     int64_t n_unused;
+    gate_bias bias;
+    double bias_spread; /* from its lowest to its highest */
     int n_pairs;
     routing_pair pairs[ROUTING_PAIRS]; /* by falling count · ln(lift) */
 } routing_layer;

@@ -13,8 +13,8 @@ typedef struct lora_list {
     int n;
 } lora_list;
 
-#define LORA_HELP                                                                                       \
-    "      --lora FILE[:SCALE]  a LoRA adapter: a folder of PEFT's, a GGUF adapter or a training run\n" \
+#define LORA_HELP                                                                                  \
+    "      --lora FILE[:SCALE]  a LoRA adapter: a PEFT folder, a GGUF adapter or a training run\n" \
     "                           of one; may be given several times (scale: 1)\n"
 
 /* The row of the option table; `list` must stay where it is. */

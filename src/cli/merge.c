@@ -11,7 +11,7 @@ static const char help[] =
     "usage: dsmoe merge BASE ADAPTER OUT [options]\n"
     "\n"
     "Writes a model that has the changes of fine-tuning in its weights. ADAPTER is a LoRA adapter (a\n"
-    "folder of PEFT's, a GGUF adapter, or a training run that made one): W becomes W + scale·B·A, in\n"
+    "PEFT folder, a GGUF adapter, or a training run that made one): W becomes W + scale·B·A, in\n"
     "double precision. Or it is a folder with changed tensors only, as training of some experts\n"
     "leaves it, or such a run: they take the place of the base's. OUT is a file if its name ends with\n"
     ".gguf, else a folder that is new or empty; configuration and tokenizer are the base's.\n"
@@ -46,7 +46,8 @@ int command_merge(int argc, char **argv)
         options_parse("merge", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
     if (words.count < 3)
-        return cli_usage("merge", "which models? Say dsmoe merge BASE ADAPTER OUT");
+        return cli_usage(
+            "merge", "a base, an adapter and a target are needed: dsmoe merge BASE ADAPTER OUT");
     if (options.type && names_check_type("merge", options.type) != CLI_OK) return CLI_USAGE;
     model_path found;
     change.path = paths[1];

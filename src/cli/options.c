@@ -200,7 +200,7 @@ static int parse_option(const char *command, const option_row *rows, int n_rows,
 static int store_word(const char *command, option_words *words, const char *word)
 {
     if (!words || words->count == words->capacity)
-        return cli_usage(command, "what is '%s'? No further argument is expected", word);
+        return cli_usage(command, "unexpected argument '%s'", word);
     if (!*word)
         return cli_usage(command, "argument %d is empty; it takes the name of a file or a folder",
                          words->count + 1);

@@ -52,8 +52,10 @@ static char *name_in(const char *folder, const char *input)
 int output_check_folder_with(const char *command, const char *path, const char *const *inputs,
                              int n_inputs)
 {
-    static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json"};
-    const char **own = calloc((size_t)n_inputs + 2, sizeof *own);
+    static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json",
+                                            "chat_template.jinja"};
+    enum { N_TOKENIZER = sizeof tokenizer / sizeof *tokenizer };
+    const char **own = calloc((size_t)n_inputs + N_TOKENIZER, sizeof *own);
     if (!own) return cli_failure(command, "not enough memory");
     bool has_tokenizer = false; /* the folder itself may be named as that of a tokenizer */
     for (int i = 0; i < n_inputs; i++) {
@@ -61,8 +63,8 @@ int output_check_folder_with(const char *command, const char *path, const char *
         has_tokenizer |= own[i] && !strcmp(own[i], tokenizer[0]);
         has_tokenizer |= inputs[i] && *inputs[i] && same_file(inputs[i], path);
     }
-    for (int i = 0; has_tokenizer && i < 2; i++) own[n_inputs + i] = tokenizer[i];
-    int exit_code = output_check_folder(command, path, own, n_inputs + 2);
+    for (int i = 0; has_tokenizer && i < N_TOKENIZER; i++) own[n_inputs + i] = tokenizer[i];
+    int exit_code = output_check_folder(command, path, own, n_inputs + N_TOKENIZER);
     for (int i = 0; i < n_inputs; i++) free((char *)own[i]);
     free(own);
     return exit_code;

@@ -1,5 +1,5 @@
 /* plan.c - `dsmoe plan`: what an architecture costs before a weight exists. This file has the
- * command and the paper's three architectures; plan_model.c explains a config.json, plan_ranks.c foretells training on
+ * command and the paper's three architectures; plan_model.c explains a config.json, plan_ranks.c predicts training on
  * several machines. */
 #include "cli/plan.h"
 
@@ -30,21 +30,21 @@ static const char help[] =
     "  --config PATH  a config.json, the folder that holds it, a training run or a .gguf file\n"
     "  --tokens T     length of the sequence for the FLOPs of one training step (4096)\n"
     "\n"
-    "The third form foretells a training step of several ranks, one for each machine: memory, bytes\n"
+    "The third form predicts a training step of several ranks, one for each machine: memory, bytes\n"
     "sent and time, with data and with experts divided (docs/machines.md):\n"
     "  --ranks R      how many\n"
     "  --network G    Gbit/s of each machine's cable, either way\n"
     "  --latency US   microseconds from one machine to another (50)\n"
     "  --parallel WAY only data, or only experts\n"
-    "  --config PATH, --preset NAME   the model, and its sizes as of dsmoe train\n"
+    "  --config PATH, --preset NAME   the model, and its sizes as in dsmoe train\n"
     "  --batch N, --seq N             sequences of a batch and their tokens (8, 256)\n"
     "  --accumulate N                 batches of a step, of all ranks together (one for each)\n"
-    "  --recompute                    as of dsmoe train\n"
+    "  --recompute                    as in dsmoe train\n"
     "  -t, --threads N                of each rank (all processors)\n"
     "  --gflops X     GFLOP/s that a machine reaches in training; else a layer is trained here for\n"
     "                 some seconds, and the machines are taken to be like this one\n"
     "  --gbs X        GB/s at which it reads and writes memory; goes with --gflops (15)\n"
-    "  --memory GB    of a machine (what can be had here)\n"
+    "  --memory GB    of a machine (what is available here)\n"
     "  --imbalance X  rows of the busiest rank over the mean, where experts are divided (1)\n"
     "its model:\n" MODEL_SIZES_HELP "      --vocab-size N         vocab_size\n"
     "\n"

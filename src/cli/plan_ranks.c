@@ -1,5 +1,5 @@
 /* plan_ranks.c - `dsmoe plan --ranks`: memory, bytes sent and time of a training step on several machines, and which
- * way of dividing it to choose. The library foretells it (dsmoe_scale_predict); here it is asked and shown. */
+ * way of dividing it to choose. The library predicts it (dsmoe_scale_predict); here it is asked and shown. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,8 @@ static int find_model(ranks_view *v, char **path)
     int exit_code = CLI_OK;
     if (!o->config && !o->preset)
         return cli_usage(
-            "plan", "which model? --preset names one (tiny, 2b, 16b, v2-lite …), --config a file");
+            "plan",
+            "no model: name one with --preset (tiny, 2b, 16b, v2-lite …) or a file with --config");
     if (o->config)
         exit_code = plan_config_read(o->config, &v->config, path);
     else if (names_check_preset("plan", o->preset) != CLI_OK)

@@ -48,10 +48,13 @@ int command_quantize(int argc, char **argv)
         options_parse("quantize", help, rows, sizeof rows / sizeof *rows, argc, argv, &words);
     if (exit_code >= 0) return exit_code;
     if (words.count < 2)
-        return cli_usage("quantize", "which model, and as what? Say dsmoe quantize SRC DST.gguf");
+        return cli_usage(
+            "quantize",
+            "a source and a target are needed: dsmoe quantize SRC DST.gguf --type TYPE");
     if (!options.type)
-        return cli_usage("quantize",
-                         "with which type? Say --type q4_k_m, or another one of the help");
+        return cli_usage(
+            "quantize",
+            "no type: give one with --type, such as --type q4_k_m; dsmoe quantize --help lists them");
     if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
     if (options.imatrix && strchr(options.type, 'f')) /* f32, f16 and bf16 */
         return cli_usage("quantize",

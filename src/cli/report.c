@@ -27,7 +27,8 @@ int command_report(int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     if (!folder)
         return cli_usage(
-            "report", "which run? Name the folder that dsmoe train wrote: dsmoe report runs/first");
+            "report",
+            "no run: name the folder that dsmoe train wrote, as in dsmoe report runs/first");
     dsmoe_error error;
     if (dsmoe_report_run(folder, &error) != DSMOE_OK)
         return cli_failure("report", "%s", error.message);

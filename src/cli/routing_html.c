@@ -145,6 +145,7 @@ static void put_cell_title(FILE *file, const routing_report *report, const routi
         file, "<title>layer %" PRId64 ", expert %" PRId64 ": %.2f %% of the slots, %.2f × the mean",
         layer->layer, e, 100 * routing_load(report, expert), routing_relative_load(report, expert));
     if (expert->count) fprintf(file, "; mean gate value %.3f", routing_mean_weight(expert));
+    if (layer->bias.values) fprintf(file, "; bias %.4f", (double)layer->bias.values[e]);
     fputs("</title>", file);
 }
 
@@ -187,7 +188,7 @@ static void put_axis(FILE *file, int64_t n_experts, double left, double cell, do
 static double cell_width(int64_t n_experts)
 {
     double cell = floor(1064.0 / (double)n_experts);
-    return cell < 6 ? 6 : cell > 48 ? 48 : cell;
+    return cell < 4 ? 4 : cell > 48 ? 48 : cell; /* 256 experts fit a screen of 1280 */
 }
 
 static void put_map(FILE *file, const routing_report *report)
@@ -315,9 +316,14 @@ static void put_curves(FILE *file, const routing_report *report)
                              offsetof(routing_layer, imbalance), 1, 1.5};
     const curve entropy = {"Entropy", "Of the loads of a layer; 1 if all experts are used alike.",
                            offsetof(routing_layer, entropy), 0.99, 1};
+    const curve spread = {"Bias of the gates",
+                          "From the lowest to the highest bias of a layer’s experts, by which its"
+                          " gate corrects the choice.",
+                          offsetof(routing_layer, bias_spread), 0, 0.001};
     fputs("<div class=\"pair\">\n", file);
     put_curve(file, report, imbalance);
     put_curve(file, report, entropy);
+    if (report->layers[0].bias.values) put_curve(file, report, spread);
     fputs("</div>\n", file);
 }
 
@@ -453,7 +459,11 @@ static void put_layers(FILE *file, const routing_report *report)
                 " the mean. Imbalance %.2f, entropy %.3f",
                 layer->layer, layer->layer, layer->layer, layer->imbalance, layer->entropy);
         if (layer->n_unused) fprintf(file, ", %" PRId64 " never chosen", layer->n_unused);
-        fputs(".</p>\n", file);
+        fputs(".", file);
+        if (layer->bias.values)
+            fprintf(file, " Bias of the gate %.4f to %.4f, mean %.4f.", layer->bias.low,
+                    layer->bias.high, layer->bias.mean);
+        fputs("</p>\n", file);
         put_bars(file, report, layer);
         put_firing(file, report, layer);
         put_experts(file, report, layer);

@@ -33,6 +33,7 @@ static void print_experts(const routing_report *report, const routing_layer *lay
         printf("%s\n    {\"expert\": %" PRId64 ", \"count\": %" PRId64
                ", \"load\": %.6g, \"gate_weight\": %.6g, ",
                e ? "," : "", e, expert->count, routing_load(report, expert), expert->weight);
+        if (layer->bias.values) printf("\"bias\": %.6g, ", (double)layer->bias.values[e]);
         print_favourites(report, expert);
         putchar('}');
     }
@@ -79,6 +80,9 @@ void routing_print_json(const routing_report *report)
         printf("%s\n  {\"layer\": %" PRId64 ", \"imbalance\": %.6g, \"entropy\": %.6g"
                ", \"unused\": %" PRId64 ",\n",
                i ? "," : "", layer->layer, layer->imbalance, layer->entropy, layer->n_unused);
+        if (layer->bias.values)
+            printf("   \"bias\": {\"low\": %.6g, \"mean\": %.6g, \"high\": %.6g},\n",
+                   layer->bias.low, layer->bias.mean, layer->bias.high);
         print_experts(report, layer);
         print_pairs(layer);
         print_together(report, layer);

@@ -138,6 +138,22 @@ static void print_layers(const routing_report *report)
     }
 }
 
+static void print_biases(const routing_report *report)
+{
+    if (!report->layers[0].bias.values) return;
+    puts("\nlayer  bias of the gate: lowest, mean and highest of its experts, and which they are");
+    for (int64_t i = 0; i < report->n_layers; i++) {
+        const gate_bias *bias = &report->layers[i].bias;
+        int64_t low = 0, high = 0;
+        for (int64_t e = 1; e < report->n_experts; e++) {
+            if (bias->values[e] < bias->values[low]) low = e;
+            if (bias->values[e] > bias->values[high]) high = e;
+        }
+        printf("%5" PRId64 "  %9.4f %9.4f %9.4f  experts %" PRId64 " and %" PRId64 "\n",
+               report->layers[i].layer, bias->low, bias->mean, bias->high, low, high);
+    }
+}
+
 /* ---- favourite tokens ------------------------------------------------------------------------ */
 
 static void print_favourites(const routing_report *report, const routing_expert *expert, int column)
@@ -206,6 +222,7 @@ void routing_print(const routing_report *report, int64_t layer)
            report->seconds > 0 ? (double)report->n_tokens / report->seconds : 0);
     print_map(report);
     print_layers(report);
+    print_biases(report);
     if (layer < 0) print_specialists(report);
     for (int64_t i = 0; i < report->n_layers; i++)
         if (report->layers[i].layer == layer) print_experts(report, &report->layers[i]);

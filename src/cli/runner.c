@@ -64,7 +64,7 @@ void runner_options_rows(runner_options *o, option_row *rows)
 int runner_options_check(const char *command, runner_options *o)
 {
     bool is_remote = o->url || o->unix_path;
-    if (!o->model && !is_remote) return cli_usage(command, CLI_WHICH_MODEL);
+    if (!o->model && !is_remote) return cli_usage(command, CLI_NO_MODEL);
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.at[i]) return cli_usage(command, "--stop needs a text that is not empty");
     for (int i = 0; i < o->logit_bias.count; i++)

@@ -36,7 +36,7 @@ static const char help[] =
     "  -b, --batch-size N       tokens that go through the model together (512)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --same-bits          float models too answer the same whoever else is there: slower\n"
+    "      --same-bits          float models too answer the same whatever else is served: slower\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
     "                           but processes that run the same file share its memory\n" LORA_HELP
     "      --queue N            requests that may wait for a place; more are told to come back (128)\n"
@@ -44,8 +44,8 @@ static const char help[] =
     "      --drain DURATION     how long answers at work may go on after SIGTERM (30)\n"
     "      --log FILE           a line of JSON for each request (\"-\": the output)\n"
     "\n"
-    "who may ask:\n"
-    "      --api-key KEY        only who sends this key; may be given several times\n"
+    "access:\n"
+    "      --api-key KEY        only clients that send this key; may be given several times\n"
     "      --api-key-file FILE  the same for the keys of a file, one a line\n"
     "      --cert FILE          TLS with this certificate (PEM)\n"
     "      --key FILE           and this private key\n"
@@ -134,7 +134,7 @@ static const char *last_part(const char *path)
 static int settle_options(serve_options *o)
 {
     server_options *s = &o->server;
-    if (!o->model) return cli_usage("serve", CLI_WHICH_MODEL);
+    if (!o->model) return cli_usage("serve", CLI_NO_MODEL);
     s->port = (int)o->port;
     s->api_keys = o->keys;
     s->n_api_keys = (size_t)o->key_words.count;

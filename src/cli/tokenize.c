@@ -223,12 +223,13 @@ static int check_options(converter *c)
     if (!c->model)
         return cli_usage(
             c->command,
-            "which tokenizer? -m names a model or a folder with tokenizer.json; dsmoe tokenizer train makes one");
+            "no tokenizer: name a model or a tokenizer.json with -m PATH; dsmoe tokenizer train makes one");
     if (c->prompt && c->file) return cli_usage(c->command, "either --prompt or --file, not both");
     if (c->special && c->no_special)
         return cli_usage(c->command, "either --special or --no-special, not both");
     if (!c->prompt && !c->file && isatty(STDIN_FILENO))
-        return cli_usage(c->command, "which input? -p gives it, -f names its file");
+        return cli_usage(c->command,
+                         "no input: give it with -p TEXT, or name its file with -f FILE");
     if (!c->prompt && !c->file) c->file = "-";
     return CLI_OK;
 }

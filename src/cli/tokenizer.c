@@ -107,11 +107,13 @@ static int parse(train_command *c, int argc, char **argv)
     if (exit_code >= 0) return exit_code;
     c->n_paths = words.count;
     if (c->n_paths == 0)
-        return cli_usage(command, "which text? --data names a file or a folder of it");
+        return cli_usage(command,
+                         "no text to learn from: name a file or a folder with --data PATH");
     if (names_find_bad_bytes(command, c->bad_bytes_name, &c->bad_bytes) != CLI_OK) return CLI_USAGE;
     if (!c->folder)
-        return cli_usage(command,
-                         "where should it go? --out names a folder, say --out my-tokenizer");
+        return cli_usage(
+            command,
+            "no folder for the tokenizer: name one with --out DIR, such as --out my-tokenizer");
     exit_code = check_folder(c);
     return exit_code == CLI_OK ? -1 : exit_code;
 }

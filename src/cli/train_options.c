@@ -70,8 +70,8 @@ static const char help[] =
     "                             score, the best of each layer\n"
     "      --expert-share X       up to this sum (0.1 for gate, 0.2 for token)\n"
     "      --experts FILE         or by a file as dsmoe inspect --experts-out writes it\n"
-    "      --memory GB            that all this may take, the model included (what can be had): layers\n"
-    "                             whose activations do not fit are run once more\n"
+    "      --memory GB            that all this may take, model included (default: what is available);\n"
+    "                             layers whose activations do not fit are run once more\n"
     "\n"
     "learning:\n"
     "      --steps N              steps in all (1000)\n"
@@ -101,11 +101,11 @@ static const char help[] =
     "\n"
     "looking at it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
-    "      --eval-data PATH       text that is held out in the place of that share; may be given several\n"
+    "      --eval-data PATH       text that is held out instead of that share; may be given several\n"
     "                             times\n"
-    "      --eval-every N         steps between looks at its loss (100; 0: never)\n"
+    "      --eval-every N         steps between evaluations of it (100; 0: never)\n"
     "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
-    "      --patience N           end when N looks in a row were not better than the best before (0:\n"
+    "      --patience N           end when N evaluations in a row did not improve on the best (0:\n"
     "                             never)\n"
     "      --sample-every N       steps between texts that the model writes (250; 0: never)\n"
     "      --sample-tokens N      tokens of such a text (64)\n"
@@ -218,8 +218,8 @@ static const option_rule rules[] = {
     {"--vocab-size", OPTION_EXCLUDES, "--tokenizer"},
     {"--vocab-size", OPTION_EXCLUDES, "--init"},
     {"--init-std", OPTION_EXCLUDES, "--init"},
-    {"--experts", OPTION_EXCLUDES, "--expert-score"},
-    {"--experts", OPTION_EXCLUDES, "--expert-share"},
+    {"--expert-score", OPTION_EXCLUDES, "--experts"}, /* this way, as both have defaults */
+    {"--expert-share", OPTION_EXCLUDES, "--experts"},
     {"--layers", OPTION_EXCLUDES, "--init"},
     {"--hidden", OPTION_EXCLUDES, "--init"},
     {"--heads", OPTION_EXCLUDES, "--init"},
@@ -387,10 +387,10 @@ static int check(const bool given[N_ROWS])
     if (line.options.resume) return -1;
     if (!*s->data[0])
         return cli_usage("train",
-                         "which text should it learn from? --data names a file or a folder of it");
+                         "no text to learn from: name a file or a folder with --data PATH");
     if (!*s->out)
-        return cli_usage("train",
-                         "where should the run go? --out names its folder, say --out runs/first");
+        return cli_usage(
+            "train", "no folder for the run: name one with --out DIR, such as --out runs/first");
     return -1;
 }
 

@@ -1,5 +1,5 @@
 /* train_speed.h - training steps of a fresh model on random tokens, timed: what `bench train` shows and what
- * `plan` foretells with. */
+ * `plan` predicts with. */
 #ifndef DSMOE_CLI_TRAIN_SPEED_H
 #define DSMOE_CLI_TRAIN_SPEED_H
 

@@ -28,7 +28,7 @@ static const char help[] =
     "  -h, --help         this text\n"
     "\n"
     "The exit code is 0 only if every tensor that was checked is within the tolerance. What is\n"
-    "expected but cannot be checked is said to be so. Steps of training add up differences: what\n"
+    "expected but cannot be checked is reported. Steps of training add up differences: what\n"
     "comes after them is held to ten times the tolerance.\n"
     "\n"
     "example:\n"
@@ -256,7 +256,7 @@ int command_verify(int argc, char **argv)
     if (code < 0 && paths.count == 0)
         code = cli_usage(
             "verify",
-            "which reference files or model folders? Name them: dsmoe verify tests/data/lm/base");
+            "no reference files or model folders: name them, as in dsmoe verify tests/data/lm/base");
     if (code < 0)
         code =
             (options.json ? verify_all_json : verify_all)(&paths, &options) ? CLI_OK : CLI_FAILURE;

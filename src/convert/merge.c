@@ -32,8 +32,9 @@ static dsmoe_status check_tensor(const char *path, const dsmoe_model *model,
     bool is_float = t->dtype == SAFETENSORS_F32 || t->dtype == SAFETENSORS_F16 ||
                     t->dtype == SAFETENSORS_BF16 || t->dtype == SAFETENSORS_F64;
     if (is_float) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is of type %s, which is no float",
-                       path, t->name, safetensors_dtype_name(t->dtype));
+    return status_fail(error, DSMOE_ERROR_FORMAT,
+                       "%s: tensor %s is of type %s, which is not a float type", path, t->name,
+                       safetensors_dtype_name(t->dtype));
 }
 
 static dsmoe_status open_tensors(merge *m, const char *path, const dsmoe_model *model,

@@ -7,7 +7,7 @@
  *
  * Scores have queries across the lanes: packed queries are groups that lie in pairs of columns, and two numbers of a row
  * are multiplied with all of them. Sums have columns across the lanes: a panel has its rows a second time, in pairs of
- * rows. The words of 32 columns have the order in which registers of float32 become words: see to_words. */
+ * rows. The words of 32 columns lie in turn, one of the first 16 columns and one of the last: see in_turn. */
 #include "kernels/avx512.h"
 
 #include <string.h>
@@ -20,7 +20,8 @@ enum {
     WEIGHT_MOST = 8191, /* and of a weight: so do LATENT_KEYS of these */
     WIDE = 16,          /* lanes */
     STEP = LATENT_COLUMNS,
-    TILE_M = 8, /* queries of a tile of sums */
+    TILE_M = 8,    /* queries of a tile of sums */
+    LOAD_ROWS = 8, /* that are brought into words together */
 };
 
 static int64_t padded(int64_t width) { return latent_floats(1, width) / LATENT_QUERIES; }
@@ -47,11 +48,17 @@ INLINE __mmask16 lanes(int64_t n)
     return n >= WIDE ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
 }
 
-/* 32 numbers as words: float 16·half + 4·i + j becomes word 8·i + 4·half + j. */
-INLINE __m512i to_words(__m512 low, __m512 high, __m512 factor)
+/* Numbers times a factor, to whole ones: the lower word of each lane. */
+INLINE __m512i to_words(__m512 x, __m512 factor)
 {
-    return _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(low, factor)),
-                              _mm512_cvtps_epi32(_mm512_mul_ps(high, factor)));
+    const __m512 whole = _mm512_set1_ps(3 << 22); /* beside it a float has no place for fractions */
+    return _mm512_castps_si512(_mm512_fmadd_ps(x, factor, whole));
+}
+
+/* The lower words of all lanes of a and b in turn. */
+INLINE __m512i in_turn(__m512i a, __m512i b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, a, _mm512_slli_epi32(b, 16));
 }
 
 /* The first n of 32 halves. */
@@ -85,9 +92,15 @@ INLINE float scale_of(float largest, float most, float *factor)
     return largest / most;
 }
 
-/* 32 columns of a row of float16, of which n are there. */
-INLINE __m512i words_f16(const unsigned char *at, int64_t n, float factor)
+/* 32 columns of a row, each in the lower word of a lane. */
+typedef struct wide_words {
+    __m512i low, high;
+} wide_words;
+
+/* Of float16, of which n are there. */
+INLINE wide_words words_f16(const unsigned char *at, int64_t n, float factor)
 {
+    const __m512 by = _mm512_set1_ps(factor);
     __m256i low, high;
     if (n >= STEP) { /* straight from memory */
         low = _mm256_loadu_si256((const __m256i *)at);
@@ -96,7 +109,7 @@ INLINE __m512i words_f16(const unsigned char *at, int64_t n, float factor)
         low = _mm256_maskz_loadu_epi16(lanes(n), at);
         high = _mm256_maskz_loadu_epi16(lanes(n - WIDE), at + 2 * WIDE);
     }
-    return to_words(_mm512_cvtph_ps(low), _mm512_cvtph_ps(high), _mm512_set1_ps(factor));
+    return (wide_words){to_words(_mm512_cvtph_ps(low), by), to_words(_mm512_cvtph_ps(high), by)};
 }
 
 /* The largest magnitude of n floats, or something that is not a finite number. */
@@ -111,11 +124,12 @@ INLINE float largest_float(const float *x, int64_t n)
     return _mm512_reduce_max_ps(most) + _mm512_reduce_add_ps(check);
 }
 
-/* 32 columns of float32, of which n are there. */
-INLINE __m512i words_f32(const float *at, int64_t n, float factor)
+/* Of float32, of which n are there. */
+INLINE wide_words words_f32(const float *at, int64_t n, float factor)
 {
-    return to_words(_mm512_maskz_loadu_ps(lanes(n), at),
-                    _mm512_maskz_loadu_ps(lanes(n - WIDE), at + WIDE), _mm512_set1_ps(factor));
+    const __m512 by = _mm512_set1_ps(factor);
+    return (wide_words){to_words(_mm512_maskz_loadu_ps(lanes(n), at), by),
+                        to_words(_mm512_maskz_loadu_ps(lanes(n - WIDE), at + WIDE), by)};
 }
 
 /* What the blocks of a row of Q8_0 need: the factor of each in a stretch, 0 to FINE_FACTOR. */
@@ -139,44 +153,56 @@ INLINE float scale_q8_0(const block_q8_0 *blocks, int64_t n, block_factors *fact
     return largest / (float)FINE_ONE;
 }
 
-/* A block's codes, in the order of words. */
-INLINE __m512i words_q8_0(const block_q8_0 *block, int16_t factor)
+/* Of a block's codes. */
+INLINE wide_words words_q8_0(const block_q8_0 *block, int16_t factor)
 {
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    __m256i codes =
-        _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)block->q), order);
-    __m512i words = _mm512_slli_epi16(_mm512_cvtepi8_epi16(codes), 8);
-    return _mm512_mulhrs_epi16(words, _mm512_set1_epi16(factor)); /* ⌊code·factor/128⌉ */
+    const __m512i by = _mm512_set1_epi16(factor);
+    __m512i low = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)block->q));
+    __m512i high = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(block->q + WIDE)));
+    return (wide_words){_mm512_mulhrs_epi16(_mm512_slli_epi32(low, 8), by), /* ⌊code·factor/128⌉ */
+                        _mm512_mulhrs_epi16(_mm512_slli_epi32(high, 8), by)};
 }
 
 /* The words of two rows in the places of both forms. */
-INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, __m512i a, __m512i b)
+INLINE void put_pair(word_panel to, int64_t row, int64_t k, int64_t stride, wide_words a,
+                     wide_words b)
 {
     int16_t *pair = to.pairs + (k * LATENT_KEYS + row * STEP);
-    _mm512_store_si512(to.rows + row * stride + k, a);
-    _mm512_store_si512(to.rows + (row + 1) * stride + k, b);
-    _mm512_store_si512(pair, _mm512_unpacklo_epi16(a, b));
-    _mm512_store_si512(pair + STEP, _mm512_unpackhi_epi16(a, b));
+    _mm512_store_si512(to.rows + row * stride + k, in_turn(a.low, a.high));
+    _mm512_store_si512(to.rows + (row + 1) * stride + k, in_turn(b.low, b.high));
+    _mm512_store_si512(pair, in_turn(a.low, b.low));
+    _mm512_store_si512(pair + STEP, in_turn(a.high, b.high));
+}
+
+/* Columns first … end - 1 of a stretch of some rows: first all scales, which wait for nothing but memory. An odd last row
+ * is there twice. */
+static void load_part_f16(int64_t n, const unsigned char *src, int64_t width, int64_t first,
+                          int64_t end, word_panel to, int64_t row, float *scale)
+{
+    float factor[LOAD_ROWS];
+    const int64_t bytes = width * 2, stride = padded(width);
+    for (int64_t j = 0; j < n + n % 2; j++) {
+        const unsigned char *at = src + (j < n ? j : n - 1) * bytes + 2 * first;
+        scale[j] = scale_of(largest_half(at, end - first), ROW_MOST, &factor[j]);
+    }
+    for (int64_t j = 0; j < n; j += 2) {
+        const unsigned char *a = src + j * bytes, *b = j + 1 < n ? a + bytes : a;
+        for (int64_t k = first; k < end; k += STEP)
+            put_pair(to, row + j, k, stride, words_f16(a + 2 * k, end - k, factor[j]),
+                     words_f16(b + 2 * k, end - k, factor[j + 1]));
+    }
 }
 
 static void load_f16(int64_t n, const void *src, int64_t width, float *panel)
 {
-    const int64_t row = width * 2, stride = padded(width);
     const word_panel to = panel_at(panel, width);
-    for (int64_t j = 0; j < n; j += 2) {
-        const unsigned char *a = (const unsigned char *)src + j * row;
-        const unsigned char *b = j + 1 < n ? a + row : a;
+    for (int64_t row = 0; row < n; row += LOAD_ROWS)
         for (int64_t s = 0; s < stretches(width); s++) {
-            int64_t first = s * BLOCK_STRETCH;
+            int64_t first = s * BLOCK_STRETCH, count = n - row < LOAD_ROWS ? n - row : LOAD_ROWS;
             int64_t end = width - first < BLOCK_STRETCH ? width : first + BLOCK_STRETCH;
-            float *scale = to.scale + s * LATENT_KEYS + j, fa, fb;
-            scale[0] = scale_of(largest_half(a + 2 * first, end - first), ROW_MOST, &fa);
-            scale[1] = scale_of(largest_half(b + 2 * first, end - first), ROW_MOST, &fb);
-            for (int64_t k = first; k < end; k += STEP)
-                put_pair(to, j, k, stride, words_f16(a + 2 * k, end - k, fa),
-                         words_f16(b + 2 * k, end - k, fb));
+            load_part_f16(count, (const unsigned char *)src + row * width * 2, width, first, end,
+                          to, row, to.scale + s * LATENT_KEYS + row);
         }
-    }
 }
 
 static void load_floats(int64_t n, const float *from, int64_t apart, int64_t width, float *panel)
@@ -268,11 +294,9 @@ static void pack_stretch(int64_t m, const float *q, int64_t width, int64_t first
     for (int64_t k = first; k < end; k += STEP) {
         __m512 pairs[WIDE];
         for (int i = 0; i < WIDE; i++) {
-            const float *at = q + i * width + k;
-            __mmask16 low = i < m ? lanes(end - k) : 0, high = i < m ? lanes(end - k - WIDE) : 0;
-            pairs[i] = _mm512_castsi512_ps(to_words(_mm512_maskz_loadu_ps(low, at),
-                                                    _mm512_maskz_loadu_ps(high, at + WIDE),
-                                                    _mm512_set1_ps(factor[i])));
+            int64_t n = i < m ? end - k : 0;
+            wide_words of = words_f32(q + i * width + k, n, factor[i]);
+            pairs[i] = _mm512_castsi512_ps(in_turn(of.low, of.high));
         }
         transpose(pairs);
         for (int i = 0; i < WIDE; i++)
@@ -357,7 +381,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
 
 /* The weights of TILE_M queries in a stretch. */
 typedef struct word_weights {
-    int32_t pair[LATENT_KEYS / 2][TILE_M]; /* two words: of rows 2·i and 2·i + 1 */
+    int32_t pair[TILE_M][LATENT_KEYS / 2]; /* two words: of rows 2·i and 2·i + 1 */
     float scale[TILE_M];
 } word_weights;
 
@@ -378,11 +402,9 @@ static void weigh_rows(int64_t m, const float *weights, int64_t ld, const float 
         to->scale[i] = scale_of(_mm512_reduce_max_ps(most), WEIGHT_MOST, &factor);
         UNROLL
         for (int j = 0; j < LATENT_KEYS / WIDE; j++) {
-            int16_t words[WIDE];
             __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(w[j], _mm512_set1_ps(factor)));
-            _mm256_storeu_si256((__m256i *)words, _mm512_cvtsepi32_epi16(whole));
-            for (int k = 0; k < WIDE / 2; k++)
-                memcpy(&to->pair[j * WIDE / 2 + k][i], words + 2 * k, sizeof(int32_t));
+            _mm256_storeu_si256((__m256i *)&to->pair[i][j * WIDE / 2],
+                                _mm512_cvtsepi32_epi16(whole));
         }
     }
 }
@@ -398,7 +420,7 @@ static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t 
         const __m512i a = _mm512_load_si512(pairs), b = _mm512_load_si512(pairs + STEP);
         UNROLL
         for (int i = 0; i < TILE_M; i++) {
-            const __m512i two = _mm512_set1_epi32(w->pair[j][i]);
+            const __m512i two = _mm512_set1_epi32(w->pair[i][j]);
             sum[i][0] = _mm512_dpwssd_epi32(sum[i][0], a, two);
             sum[i][1] = _mm512_dpwssd_epi32(sum[i][1], b, two);
         }

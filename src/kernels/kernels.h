@@ -12,79 +12,12 @@
 #ifndef DSMOE_KERNELS_KERNELS_H
 #define DSMOE_KERNELS_KERNELS_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/dtype.h"
-
-/* A weight [out, in] in the type it is stored in, wherever it lies: rows begin `stride` bytes apart
- * and need no alignment. */
-typedef struct matrix {
-    const void *data;
-    int64_t stride;
-    dsmoe_dtype type;
-    /* Block types: where the same rows are as octets (see block_kernels), if somebody has made them; and
-     * how many rows lie there before these. May be NULL. Rows of whole octets may then lie nowhere else. */
-    const struct octet_home *home;
-    int64_t home_row;
-    int32_t
-        id; /* which tensor of a model it is a part of, for who keeps something beside it; 0: none */
-} matrix;
-
-/* All whole octets of a matrix, one after the other. */
-typedef struct octet_home {
-    _Atomic(const unsigned char *) octets; /* NULL until they are made */
-} octet_home;
-
-static inline matrix matrix_f32(const float *data, int64_t width)
-{
-    return (matrix){.data = data, .stride = width * (int64_t)sizeof *data, .type = DSMOE_F32};
-}
-
-static inline const unsigned char *matrix_at(matrix m, int64_t row, int64_t column)
-{
-    return (const unsigned char *)m.data + m.stride * row + dtype_bytes(m.type, column);
-}
-
-/* The last rows from row `first` on. */
-static inline matrix matrix_from(matrix m, int64_t first)
-{
-    m.data = matrix_at(m, first, 0);
-    m.home_row += first;
-    return m;
-}
-
-/* A matrix of float32 by rows: row i begins at data + stride * (index ? index[i] : i). The index is how tokens
- * are gathered for an expert without copying them first. */
-typedef struct rows {
-    const float *data;
-    int64_t stride;
-    const int32_t *index;
-} rows;
-
-static inline const float *rows_at(rows r, int64_t i)
-{
-    return r.data + r.stride * (r.index ? r.index[i] : i);
-}
-
-/* The last rows from row `first` on. */
-static inline rows rows_from(rows r, int64_t first)
-{
-    if (r.index)
-        r.index += first;
-    else
-        r.data += r.stride * first;
-    return r;
-}
-
-/* The same rows from column `first` on. */
-static inline rows rows_columns(rows r, int64_t first)
-{
-    r.data += first;
-    return r;
-}
+#include "kernels/block_kernels.h"
+#include "kernels/matrix.h"
 
 /* A patch of memory that will be needed soon: AHEAD_ROWS rows, `stride` bytes apart, of AHEAD_LINES
  * cache lines each. A tile asks for one patch while it computes, evenly spread, so that what the
@@ -100,62 +33,6 @@ enum {
     AHEAD_LINES = 2,
     CACHE_LINE = 64, /* bytes */
 };
-
-/* -- products with block types: see gemm_blocks.c --------------------------------------------------
- *
- * x is quantised too, in blocks of BLOCK numbers: x = scale·q, q from -127 to 127. Weights of every
- * type become x = scale·code - min for each block, with small integer codes. So a block adds
- * scale_x·scale_w·Σ q·code - min_w·(scale_x·Σ q), and the sum of products is one of integers.
- *
- * Q8_0 has no minima, and its codes need words anyway. So x gets 12 bits there and one scale for a whole
- * stretch; the scales of a row's blocks in a stretch go into its codes, as 12-bit parts of the largest
- * of them: code·scale becomes code'·largest/FINE_ONE, code' = ⌊code·factor/128⌉ and factor =
- * ⌊FINE_FACTOR·scale/largest⌉. What is rounded away is far below what 8 bits of x lose, and only once in
- * a stretch a sum has to leave the integers: 256·2^12·2047 still is one of 32 bits. */
-
-/* What a type wants x to be. */
-typedef enum block_form {
-    BLOCK_BYTES, /* 8 bits, with a scale for each block */
-    BLOCK_FINE,  /* 12 bits, with a scale for each stretch */
-    BLOCK_FORMS,
-} block_form;
-
-enum {
-    BLOCK = 32,          /* numbers of x that share a scale */
-    BLOCK_STRETCH = 256, /* columns whose sum joins those before: a block of the largest types */
-    BLOCK_OCTET = 8,     /* rows of w that are read together */
-    BLOCK_ROWS_MAX = 32, /* no kernel takes more rows of x together */
-    FINE_X = 2047,       /* the largest q in 12 bits */
-    FINE_FACTOR = 4096,  /* what the largest scale of a stretch becomes, */
-    FINE_ONE = 32,       /* and a code of 1 with that scale */
-};
-
-/* Some rows of x in integers. A row begins with them, [k] bytes or words, as `quantize` and
- * `quantize_fine` give them; the rest is so many bytes after its beginning, the same for all rows. */
-typedef struct block_x {
-    const char *row[BLOCK_ROWS_MAX];
-    int64_t scale;    /* float [k/BLOCK], or in BLOCK_FINE one for each stretch and no more */
-    int64_t sum;      /* float [k/BLOCK]: scale·Σ q */
-    int64_t half_sum; /* int16_t [k/BLOCK][2]: Σ q of each half of a block */
-} block_x;
-
-/* Rows of x in integers, made once for all who want them: each form, or NULL. See gemm_blocks.h. */
-typedef struct x_home {
-    const char *form[BLOCK_FORMS];
-} x_home;
-
-/* Kernels read weights eight rows at a time: an octet. It has the bytes of its rows in an order that is
- * the set's own, so that one load brings a few columns of all eight. */
-typedef struct block_kernels {
-    block_form form;
-    int most_rows; /* of x that `rows` takes */
-    /* One octet of eight rows of k columns. */
-    void (*interleave)(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet);
-    /* y[i·ldy + BLOCK_OCTET·o + j] = x_i · (row j of octet o) for n octets, one after the other, and m
-     * rows of x. Weights go from memory to registers, once. A row of x has the same bits in any company. */
-    void (*rows)(int m, const block_x *x, const void *octets, int64_t n, int64_t k, float *y,
-                 int64_t ldy);
-} block_kernels;
 
 /* What is written once for each type of weights. Numbers become float32 on the way, exactly. */
 typedef struct dtype_kernels {

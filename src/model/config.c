@@ -81,22 +81,12 @@ static dsmoe_status read_topk_method(const json_node *root, dsmoe_config *config
                        f->model_type);
 }
 
-/* Keys that V2 and V3 may have and that would say something else than is computed here. */
-static dsmoe_status check_beyond(const json_node *root, dsmoe_error *error)
-{
-    const json_node *interleave = json_node_member(root, "rope_interleave");
-    if (interleave && json_node_kind(interleave) == JSON_KIND_BOOL && !json_node_bool(interleave))
-        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_interleave false is not supported");
-    return DSMOE_OK;
-}
-
 static dsmoe_status read_latent(const json_node *root, dsmoe_config *config, dsmoe_error *error)
 {
-    const config_family *f = &config_families[config->model_type];
-    STATUS_TRY(check_beyond(root, error));
+    const config_table *own = &config_families[config->model_type].defaults;
     STATUS_TRY(keys_read(config_latent_keys.keys, config_latent_keys.n_keys, root, config, error));
-    if (!json_node_member(root, "q_lora_rank")) config->q_lora_rank = f->q_lora_rank;
-    if (!json_node_member(root, "norm_topk_prob")) config->norm_topk_prob = f->norm_topk_prob;
+    for (int i = 0; i < own->n_keys; i++)
+        if (!json_node_member(root, own->keys[i].name)) keys_default(&own->keys[i], 1, config);
     if (config->topk_method == DSMOE_TOPK_GREEDY || config->n_group <= 1)
         config->n_group = config->topk_group = 0; /* all experts are one group */
     return DSMOE_OK;
@@ -214,10 +204,9 @@ static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *confi
     if (!scaling) return DSMOE_OK;
     const char *type;
     STATUS_TRY(read_rope_type(scaling, &type, error));
-    if (!type)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "%s has no type",
-                           json_node_member(root, "rope_parameters") == scaling ? "rope_parameters"
-                                                                                : "rope_scaling");
+    if (!type && json_node_member(root, "rope_parameters") == scaling)
+        return config_check_bare_rope(scaling, error);
+    if (!type) return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling has no type");
     if (!strcmp(type, "default")) return DSMOE_OK; /* a newer way to say null */
     STATUS_TRY(find_rope_type(type, config, error));
     if (config->rope_scaling == DSMOE_ROPE_YARN) {
@@ -233,36 +222,6 @@ static dsmoe_status read_rope_scaling(const json_node *root, dsmoe_config *confi
                            "rope_scaling factor must be a number, not %s", json_kind_name(kind));
     config->rope_scaling_factor = json_node_number(factor);
     return DSMOE_OK; /* config_check looks at its range */
-}
-
-/* Keys that this library does not need, but that would say something else than it computes. */
-static dsmoe_status check_unused(const json_node *root, const dsmoe_config *config,
-                                 dsmoe_error *error)
-{
-    const json_node *quantised = json_node_member(root, "quantization_config");
-    if (quantised && json_node_kind(quantised) != JSON_KIND_NULL)
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "quantization_config is not supported: take weights in bf16, or a GGUF"
-                           " file");
-    const json_node *dtype = json_node_member(root, "torch_dtype");
-    json_kind kind = dtype ? json_node_kind(dtype) : JSON_KIND_NULL;
-    if (kind != JSON_KIND_NULL && kind != JSON_KIND_STRING)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "torch_dtype must be a string, not %s",
-                           json_kind_name(kind));
-    if (config_is_latent(config)) return DSMOE_OK; /* its heads have several widths */
-    const json_node *head_dim = json_node_member(root, "head_dim");
-    kind = head_dim ? json_node_kind(head_dim) : JSON_KIND_NULL;
-    if (kind == JSON_KIND_NULL) return DSMOE_OK;
-    if (kind != JSON_KIND_INTEGER)
-        return status_fail(error, DSMOE_ERROR_CONFIG, "head_dim must be an integer, not %s",
-                           json_kind_name(kind));
-    int64_t expected = config_head_dim(config);
-    if (json_node_integer(head_dim) != expected)
-        return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "head_dim is %" PRId64 ", but hidden_size over num_attention_heads is"
-                           " %" PRId64,
-                           json_node_integer(head_dim), expected);
-    return DSMOE_OK;
 }
 
 static dsmoe_status read_token_ids(const json_node *root, dsmoe_config *config, dsmoe_error *error)
@@ -291,8 +250,9 @@ static dsmoe_status read_root(const json_node *root, dsmoe_config *config, dsmoe
 
     if (!config->num_key_value_heads) config->num_key_value_heads = config->num_attention_heads;
     if (!config->n_routed_experts) config->n_shared_experts = config->num_experts_per_tok = 0;
+    STATUS_TRY(config_read_layer_types(root, config, error));
     STATUS_TRY(config_check(config, error));
-    return check_unused(root, config, error);
+    return config_check_beyond(root, config, error);
 }
 
 /* Uses up the tree. */

@@ -37,7 +37,7 @@ static dsmoe_status check_latent(const dsmoe_config *config, dsmoe_error *error)
     if (config->num_key_value_heads != config->num_attention_heads)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "num_key_value_heads %" PRId64 " is not num_attention_heads %" PRId64
-                           ", as latent attention wants it",
+                           ", as latent attention needs it",
                            config->num_key_value_heads, config->num_attention_heads);
     if (config->qk_rope_head_dim % 2)
         return status_fail(error, DSMOE_ERROR_CONFIG,

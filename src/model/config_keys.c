@@ -44,6 +44,22 @@ static const config_key yarn[] = {
     {KEY(mscale), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 1},
     {KEY(mscale_all_dim), KEY_NUMBER, KEY_OPTIONAL, 0, 1e3, 0},
 };
+/* What is not in a file of V2 or V3, where the table above has another default. */
+static const config_key v2[] = {
+    {KEY(q_lora_rank), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 1536},
+};
+static const config_key v3[] = {
+    {KEY(q_lora_rank), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 1536},
+    {KEY(norm_topk_prob), KEY_FLAG, KEY_OPTIONAL, 0, 1, true},
+    {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 2.5},
+    {KEY(n_group), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 8},
+    {KEY(topk_group), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 4},
+    {KEY(n_routed_experts), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 256},
+    {KEY(n_shared_experts), KEY_INTEGER, KEY_NULLABLE, 0, CONFIG_DIMENSION_MAX, 1},
+    {KEY(num_experts_per_tok), KEY_INTEGER, KEY_NULLABLE, 1, CONFIG_DIMENSION_MAX, 8},
+    {KEY(first_k_dense_replace), KEY_INTEGER, KEY_OPTIONAL, 0, CONFIG_DIMENSION_MAX, 3},
+    {KEY(max_position_embeddings), KEY_INTEGER, KEY_OPTIONAL, 1, 1 << 30, 4096},
+};
 #undef KEY
 
 #define TABLE(array)                                                                               \
@@ -70,14 +86,13 @@ const config_family config_families[CONFIG_FAMILIES] = {
         {.model_type = "deepseek_v2",
          .architecture = "DeepseekV2ForCausalLM",
          .has_topk_method = {[DSMOE_TOPK_GREEDY] = true, [DSMOE_TOPK_GROUP_LIMITED_GREEDY] = true},
-         .q_lora_rank = 1536},
+         .defaults = TABLE(v2)},
     [DSMOE_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
                            .architecture = "DeepseekV3ForCausalLM",
                            .scoring_func = DSMOE_SCORING_SIGMOID,
                            .has_topk_method = {[DSMOE_TOPK_NOAUX_TC] = true},
                            .topk_method = DSMOE_TOPK_NOAUX_TC,
-                           .q_lora_rank = 1536,
-                           .norm_topk_prob = true},
+                           .defaults = TABLE(v3)},
 };
 
 const char *config_model_type(const dsmoe_config *c)

@@ -29,12 +29,22 @@ typedef struct config_family {
     dsmoe_scoring_func scoring_func;           /* there is no other choice */
     bool has_topk_method[CONFIG_TOPK_METHODS]; /* by dsmoe_topk_method */
     dsmoe_topk_method topk_method;
-    int64_t q_lora_rank;
-    bool norm_topk_prob;
+    config_table defaults; /* of keys that other types leave out for something else */
 } config_family;
 
 enum { CONFIG_FAMILIES = 3 };
 extern const config_family config_families[CONFIG_FAMILIES]; /* by dsmoe_model_type */
+
+/* mlp_layer_types of newer files: what first_k_dense_replace is where that is absent, and the same layers as it says where
+ * it is there. */
+dsmoe_status config_read_layer_types(const json_node *root, dsmoe_config *config,
+                                     dsmoe_error *error);
+/* Keys that this library does not need, and that may not say something else than it computes. Of a checked
+ * configuration. */
+dsmoe_status config_check_beyond(const json_node *root, const dsmoe_config *config,
+                                 dsmoe_error *error);
+/* rope_parameters without a type: newer files have rope_theta there whether or not something is scaled. */
+dsmoe_status config_check_bare_rope(const json_node *parameters, dsmoe_error *error);
 
 extern const char *const config_topk_methods[CONFIG_TOPK_METHODS];
 extern const char *const config_scoring_funcs[2]; /* by dsmoe_scoring_func */

@@ -118,7 +118,7 @@ static dsmoe_status judge(const division_claim *claims, int n, int rank, dsmoe_e
                  n_beside > 1 ? "s" : "", together / 1e9);
     return status_fail(error, DSMOE_ERROR_MEMORY,
                        "rank %d on %s: its experts take %.1f GB and running them %.1f GB%s, and "
-                       "%.1f GB can be had: take more machines, or a model of fewer bits",
+                       "%.1f GB is available: take more machines, or a model of fewer bits",
                        rank, own->host, (double)own->experts / 1e9, (double)own->workspace / 1e9,
                        beside, (double)own->available / 1e9);
 }

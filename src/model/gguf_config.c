@@ -88,7 +88,6 @@ static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *config
                                       dsmoe_error *error)
 {
     static const char type_key[] = ".rope.scaling.type", factor_key[] = ".rope.scaling.factor";
-    char key[GGUF_FIELD_KEY];
     gguf_string type = {"linear", 6};
     double factor = 1;
     STATUS_TRY(gguf_reader_string(r, type_key, &type, error));
@@ -97,11 +96,11 @@ static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *config
     if (!gguf_string_is(type, "linear"))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s \"%.*s\" is not supported, only \"none\" and \"linear\"",
-                           gguf_path(r->file), gguf_reader_key(r, type_key, key), gguf_shown(type),
+                           gguf_path(r->file), gguf_reader_key(r, type_key).name, gguf_shown(type),
                            type.bytes);
     if (!(factor >= 1 && factor <= 1e6))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g, outside 1 to 1e6",
-                           gguf_path(r->file), gguf_reader_key(r, factor_key, key), factor);
+                           gguf_path(r->file), gguf_reader_key(r, factor_key).name, factor);
     if (factor == 1) return DSMOE_OK;
     config->rope_scaling = DSMOE_ROPE_LINEAR;
     config->rope_scaling_factor = factor;
@@ -113,7 +112,6 @@ static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config
                                 dsmoe_error *error)
 {
     static const char norm_key[] = ".expert_weights_norm";
-    char key[GGUF_FIELD_KEY];
     int64_t head_dim = config_head_dim(config);
     STATUS_TRY(gguf_reader_expect_int(r, ".rope.dimension_count", head_dim, error));
     STATUS_TRY(gguf_reader_expect_int(r, ".attention.key_length", head_dim, error));
@@ -124,7 +122,7 @@ static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config
     STATUS_TRY(gguf_reader_flag(r, norm_key, &norm, error));
     if (norm)
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is true; only false works",
-                           gguf_path(r->file), gguf_reader_key(r, norm_key, key));
+                           gguf_path(r->file), gguf_reader_key(r, norm_key).name);
     return DSMOE_OK;
 }
 

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *gguf_reader_key(const gguf_reader *r, const char *key, char whole[GGUF_FIELD_KEY])
+gguf_whole_key gguf_reader_key(const gguf_reader *r, const char *key)
 {
-    snprintf(whole, GGUF_FIELD_KEY, "%s%s", key[0] == '.' ? r->architecture : "", key);
+    gguf_whole_key whole;
+    snprintf(whole.name, sizeof whole.name, "%s%s", key[0] == '.' ? r->architecture : "", key);
     return whole;
 }
 
@@ -28,17 +29,15 @@ double gguf_shortest(double value)
 dsmoe_status gguf_reader_int(const gguf_reader *r, const char *key, int64_t *value,
                              dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     bool found;
-    return gguf_get_int(r->file, gguf_reader_key(r, key, whole), value, &found, error);
+    return gguf_get_int(r->file, gguf_reader_key(r, key).name, value, &found, error);
 }
 
 dsmoe_status gguf_reader_number(const gguf_reader *r, const char *key, double *value,
                                 dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     bool found;
-    STATUS_TRY(gguf_get_float(r->file, gguf_reader_key(r, key, whole), value, &found, error));
+    STATUS_TRY(gguf_get_float(r->file, gguf_reader_key(r, key).name, value, &found, error));
     if (found) *value = gguf_shortest(*value);
     return DSMOE_OK;
 }
@@ -46,26 +45,23 @@ dsmoe_status gguf_reader_number(const gguf_reader *r, const char *key, double *v
 dsmoe_status gguf_reader_flag(const gguf_reader *r, const char *key, bool *value,
                               dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     bool found;
-    return gguf_get_bool(r->file, gguf_reader_key(r, key, whole), value, &found, error);
+    return gguf_get_bool(r->file, gguf_reader_key(r, key).name, value, &found, error);
 }
 
 dsmoe_status gguf_reader_string(const gguf_reader *r, const char *key, gguf_string *value,
                                 dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     bool found;
-    return gguf_get_string(r->file, gguf_reader_key(r, key, whole), value, &found, error);
+    return gguf_get_string(r->file, gguf_reader_key(r, key).name, value, &found, error);
 }
 
 bool gguf_reader_has_int(const gguf_reader *r, const char *key)
 {
-    char whole[GGUF_FIELD_KEY];
     int64_t value;
     bool found = false;
-    gguf_reader_key(r, key, whole);
-    return gguf_get_int(r->file, whole, &value, &found, NULL) == DSMOE_OK && found;
+    return gguf_get_int(r->file, gguf_reader_key(r, key).name, &value, &found, NULL) == DSMOE_OK &&
+           found;
 }
 
 static dsmoe_status read_field(const gguf_reader *r, const gguf_field *f, bool is_number,
@@ -74,8 +70,7 @@ static dsmoe_status read_field(const gguf_reader *r, const gguf_field *f, bool i
     void *at = (char *)config + f->offset;
     if (is_number) return gguf_reader_number(r, f->key, at, error);
     if (!f->required) return gguf_reader_int(r, f->key, at, error);
-    char whole[GGUF_FIELD_KEY];
-    return gguf_get_int(r->file, gguf_reader_key(r, f->key, whole), at, NULL, error);
+    return gguf_get_int(r->file, gguf_reader_key(r, f->key).name, at, NULL, error);
 }
 
 dsmoe_status gguf_reader_fill(const gguf_reader *r, dsmoe_config *config, dsmoe_error *error)
@@ -91,23 +86,21 @@ dsmoe_status gguf_reader_fill(const gguf_reader *r, dsmoe_config *config, dsmoe_
 dsmoe_status gguf_reader_expect_int(const gguf_reader *r, const char *key, int64_t wanted,
                                     dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     int64_t value = wanted;
     STATUS_TRY(gguf_reader_int(r, key, &value, error));
     if (value == wanted) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 "; only %" PRId64 " works",
-                       gguf_path(r->file), gguf_reader_key(r, key, whole), value, wanted);
+                       gguf_path(r->file), gguf_reader_key(r, key).name, value, wanted);
 }
 
 dsmoe_status gguf_reader_expect_number(const gguf_reader *r, const char *key, double wanted,
                                        dsmoe_error *error)
 {
-    char whole[GGUF_FIELD_KEY];
     double value = wanted;
     STATUS_TRY(gguf_reader_number(r, key, &value, error));
     if (value == wanted) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g; only %g works", gguf_path(r->file),
-                       gguf_reader_key(r, key, whole), value, wanted);
+                       gguf_reader_key(r, key).name, value, wanted);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -131,7 +124,7 @@ static const gguf_field *field_at(const gguf_reader *r, const char *text)
 dsmoe_status gguf_reader_fail(const gguf_reader *r, dsmoe_status status, const char *message,
                               dsmoe_error *error)
 {
-    char told[sizeof error->message] = "", whole[GGUF_FIELD_KEY];
+    char told[sizeof error->message] = "";
     size_t length = 0;
     bool begins = true; /* a word, here */
     while (*message && length < sizeof told - 1) {
@@ -142,7 +135,7 @@ dsmoe_status gguf_reader_fail(const gguf_reader *r, dsmoe_status status, const c
             continue;
         }
         int n = snprintf(told + length, sizeof told - length, "%s",
-                         gguf_reader_key(r, field->key, whole));
+                         gguf_reader_key(r, field->key).name);
         length += (size_t)n < sizeof told - length ? (size_t)n : sizeof told - length - 1;
         message += strlen(field->name);
     }

@@ -29,9 +29,11 @@ typedef struct gguf_reader {
     int n_tables;
 } gguf_reader;
 
-/* The whole key. */
-enum { GGUF_FIELD_KEY = 80 };
-const char *gguf_reader_key(const gguf_reader *r, const char *key, char whole[GGUF_FIELD_KEY]);
+/* The whole key; its name can be used where the function is called. */
+typedef struct gguf_whole_key {
+    char name[80];
+} gguf_whole_key;
+gguf_whole_key gguf_reader_key(const gguf_reader *r, const char *key);
 
 /* Fills the fields whose keys are there. */
 dsmoe_status gguf_reader_fill(const gguf_reader *r, dsmoe_config *config, dsmoe_error *error);

@@ -68,16 +68,15 @@ bool gguf_latent_is_split(const gguf *file)
 static dsmoe_status read_heads(const gguf_reader *r, bool split, dsmoe_config *c,
                                dsmoe_error *error)
 {
-    char key[GGUF_FIELD_KEY], rope[GGUF_FIELD_KEY];
     int64_t width = c->qk_nope_head_dim;
     if (c->kv_lora_rank < 1) /* of a configuration that means attention of another kind */
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 ", not at least 1",
-                           gguf_path(r->file), gguf_reader_key(r, RANK_KEY, key), c->kv_lora_rank);
+                           gguf_path(r->file), gguf_reader_key(r, RANK_KEY).name, c->kv_lora_rank);
     if (c->qk_rope_head_dim >= width)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s %" PRId64 " is not more than %s %" PRId64, gguf_path(r->file),
-                           gguf_reader_key(r, split ? KEY_LENGTH SPLIT_SUFFIX : KEY_LENGTH, key),
-                           width, gguf_reader_key(r, ROPE_KEY, rope), c->qk_rope_head_dim);
+                           gguf_reader_key(r, split ? KEY_LENGTH SPLIT_SUFFIX : KEY_LENGTH).name,
+                           width, gguf_reader_key(r, ROPE_KEY).name, c->qk_rope_head_dim);
     c->qk_nope_head_dim = width - c->qk_rope_head_dim;
     c->num_key_value_heads = c->num_attention_heads;
     return DSMOE_OK;
@@ -98,14 +97,13 @@ static dsmoe_status check_heads(const gguf_reader *r, bool split, const dsmoe_co
 
 static dsmoe_status read_gate(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
-    char key[GGUF_FIELD_KEY];
     int64_t gating = GATING_SOFTMAX; /* files that are older than the key */
     STATUS_TRY(gguf_reader_int(r, GATING_KEY, &gating, error));
     STATUS_TRY(gguf_reader_flag(r, ".expert_weights_norm", &c->norm_topk_prob, error));
     if (gating != GATING_SOFTMAX && gating != GATING_SIGMOID)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s is %" PRId64 "; only %d (softmax) and %d (sigmoid) work",
-                           gguf_path(r->file), gguf_reader_key(r, GATING_KEY, key), gating,
+                           gguf_path(r->file), gguf_reader_key(r, GATING_KEY).name, gating,
                            GATING_SOFTMAX, GATING_SIGMOID);
     if (c->routed_scaling_factor == 0) c->routed_scaling_factor = 1; /* readers take it for none */
     if (c->n_group <= 1) c->n_group = c->topk_group = 0;
@@ -154,19 +152,18 @@ static dsmoe_status read_yarn(const gguf_reader *r, dsmoe_config *c, dsmoe_error
 static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
     static const char type_key[] = ".rope.scaling.type";
-    char key[GGUF_FIELD_KEY];
     gguf_string type = {"none", 4};
     double factor = 1;
     STATUS_TRY(gguf_reader_string(r, type_key, &type, error));
     STATUS_TRY(gguf_reader_number(r, FACTOR_KEY, &factor, error));
     if (!(factor >= 1 && factor <= 1e6))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %g, outside 1 to 1e6",
-                           gguf_path(r->file), gguf_reader_key(r, FACTOR_KEY, key), factor);
+                           gguf_path(r->file), gguf_reader_key(r, FACTOR_KEY).name, factor);
     bool yarn = gguf_string_is(type, "yarn");
     if (!yarn && !gguf_string_is(type, "none") && factor != 1)
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s: %s \"%.*s\" is not supported, only \"none\" and \"yarn\"",
-                           gguf_path(r->file), gguf_reader_key(r, type_key, key), gguf_shown(type),
+                           gguf_path(r->file), gguf_reader_key(r, type_key).name, gguf_shown(type),
                            type.bytes);
     if (yarn) {
         c->rope_scaling_factor = factor;
@@ -182,12 +179,11 @@ static dsmoe_status read_rope_scaling(const gguf_reader *r, dsmoe_config *c, dsm
 /* Layers that predict tokens further ahead come last, and are not run. */
 static dsmoe_status leave_out_nextn(const gguf_reader *r, dsmoe_config *c, dsmoe_error *error)
 {
-    char key[GGUF_FIELD_KEY];
     int64_t n = 0;
     STATUS_TRY(gguf_reader_int(r, NEXTN_KEY, &n, error));
     if (n < 0 || (n > 0 && n >= c->num_hidden_layers))
         return status_fail(error, DSMOE_ERROR_CONFIG, "%s: %s is %" PRId64 " of %" PRId64 " layers",
-                           gguf_path(r->file), gguf_reader_key(r, NEXTN_KEY, key), n,
+                           gguf_path(r->file), gguf_reader_key(r, NEXTN_KEY).name, n,
                            c->num_hidden_layers);
     c->num_hidden_layers -= n;
     return DSMOE_OK;

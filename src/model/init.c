@@ -111,7 +111,8 @@ static dsmoe_status write_tensors(init_job *job, const char *folder, dsmoe_error
 dsmoe_status init_folder(const char *folder, const dsmoe_config *config,
                          const init_options *options, dsmoe_error *error)
 {
-    static const char *const own[] = {"tokenizer.json", "tokenizer_config.json"}; /* may be first */
+    static const char *const own[] = {"tokenizer.json", "tokenizer_config.json",
+                                      "chat_template.jinja"}; /* may be first */
     init_job job = {.config = config, .options = options};
     STATUS_TRY(dsmoe_output_folder_check(folder, own, sizeof own / sizeof *own, error));
     STATUS_TRY(folder_writer_create(folder, options->shard_size, &job.writer, error));

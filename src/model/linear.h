@@ -3,6 +3,7 @@
 #define DSMOE_MODEL_LINEAR_H
 
 #include "moe/moe.h"
+#include "moe/scratch.h"
 
 typedef struct product {
     rows x; /* [n_rows, n_in] */

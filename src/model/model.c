@@ -153,6 +153,12 @@ dsmoe_tensor_info dsmoe_model_tensor(const dsmoe_model *model, size_t index)
     return index < model->n_tensors ? model->tensors[index] : (dsmoe_tensor_info){0};
 }
 
+const float *dsmoe_model_gate_bias(const dsmoe_model *model, int64_t layer)
+{
+    bool is_there = layer >= 0 && layer < model->config.num_hidden_layers;
+    return is_there ? model->weights->layers[layer].moe.e_score_correction_bias : NULL;
+}
+
 size_t dsmoe_model_extra_count(const dsmoe_model *model) { return model->n_extras; }
 
 const char *dsmoe_model_extra(const dsmoe_model *model, size_t index)

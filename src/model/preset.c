@@ -1,4 +1,4 @@
-/* preset.c - configurations by name.
+/* preset.c - configurations by name: a row of sizes, and a function for what it has beside the paper's model.
  *
  * 16b is the released model as its config.json has it. 2b is the model of the paper's validation
  * experiments: its FFN of 8/3 hidden_size, here rounded up to 3456, split in four. tiny has the
@@ -9,187 +9,121 @@
 
 #include "base/status.h"
 
-static const struct {
+/* What the presets have in common: the public defaults. */
+static const dsmoe_config common = {
+    .moe_layer_freq = 1,
+    .seq_aux = true,
+    .initializer_range = 0.02,
+    .rms_norm_eps = 1e-6,
+    .rope_theta = 10000,
+    .rope_scaling_factor = 1,
+};
+
+/* Attention over a latent, with heads as wide as their keys without positions. */
+static void set_latent(dsmoe_config *config, int64_t kv_lora_rank, int64_t head, int64_t rope)
+{
+    config->kv_lora_rank = kv_lora_rank;
+    config->qk_nope_head_dim = config->v_head_dim = head;
+    config->qk_rope_head_dim = rope;
+}
+
+/* V2-Lite: the paper's gate; a context that is `factor` times the trained one. */
+static void set_v2(dsmoe_config *config, double factor)
+{
+    config->model_type = DSMOE_DEEPSEEK_V2;
+    config->routed_scaling_factor = 1;
+    config->rope_scaling = DSMOE_ROPE_YARN;
+    config->rope_scaling_factor = factor;
+    config->original_max_position_embeddings =
+        (int64_t)((double)config->max_position_embeddings / factor);
+    config->beta_fast = 32;
+    config->beta_slow = 1;
+    config->mscale = config->mscale_all_dim = 0.707;
+}
+
+/* V3: a gate of sigmoids, balanced by a bias. */
+static void set_v3(dsmoe_config *config, double routed_scaling_factor)
+{
+    config->model_type = DSMOE_DEEPSEEK_V3;
+    config->norm_topk_prob = true;
+    config->scoring_func = DSMOE_SCORING_SIGMOID;
+    config->topk_method = DSMOE_TOPK_NOAUX_TC;
+    config->routed_scaling_factor = routed_scaling_factor;
+}
+
+static void set_2b(dsmoe_config *config) { config->initializer_range = 0.006; }
+
+static void set_tiny_v2(dsmoe_config *config)
+{
+    set_v2(config, 4);
+    set_latent(config, 64, 32, 16);
+}
+
+static void set_tiny_v3(dsmoe_config *config)
+{
+    set_v3(config, 2.5);
+    set_latent(config, 64, 32, 16);
+    config->q_lora_rank = 64;
+    config->n_group = 8;
+    config->topk_group = 4;
+}
+
+static void set_v2_lite(dsmoe_config *config)
+{
+    set_v2(config, 40);
+    set_latent(config, 512, 128, 64);
+}
+
+static void set_moonlight(dsmoe_config *config)
+{
+    set_v3(config, 2.446);
+    set_latent(config, 512, 128, 64);
+    config->rms_norm_eps = 1e-5;
+    config->rope_theta = 50000;
+}
+
+static const struct preset {
     const char *name;
-    dsmoe_config config;
+    int64_t vocab_size, hidden_size, intermediate_size, moe_intermediate_size;
+    int64_t num_hidden_layers, num_attention_heads;
+    int64_t n_shared_experts, n_routed_experts, num_experts_per_tok, first_k_dense_replace;
+    int64_t max_position_embeddings;
+    double aux_loss_alpha;
+    int64_t bos_token_id; /* the next one is EOS; -1: neither */
+    void (*set)(dsmoe_config *config);
 } presets[] = {
-    {"tiny",
-     {.vocab_size = 8192,
-      .hidden_size = 128,
-      .intermediate_size = 384,
-      .moe_intermediate_size = 96,
-      .num_hidden_layers = 4,
-      .num_attention_heads = 4,
-      .num_key_value_heads = 4,
-      .n_shared_experts = 1,
-      .n_routed_experts = 63,
-      .num_experts_per_tok = 7,
-      .max_position_embeddings = 512,
-      .aux_loss_alpha = 0.01,
-      .initializer_range = 0.02,
-      .bos_token_id = -1,
-      .eos_token_id = -1}},
-    {"2b",
-     {.vocab_size = 8192,
-      .hidden_size = 1280,
-      .intermediate_size = 3456,
-      .moe_intermediate_size = 864,
-      .num_hidden_layers = 9,
-      .num_attention_heads = 10,
-      .num_key_value_heads = 10,
-      .n_shared_experts = 1,
-      .n_routed_experts = 63,
-      .num_experts_per_tok = 7,
-      .max_position_embeddings = 2048,
-      .aux_loss_alpha = 0.01,
-      .initializer_range = 0.006,
-      .bos_token_id = -1,
-      .eos_token_id = -1}},
-    {"16b",
-     {.vocab_size = 102400,
-      .hidden_size = 2048,
-      .intermediate_size = 10944,
-      .moe_intermediate_size = 1408,
-      .num_hidden_layers = 28,
-      .num_attention_heads = 16,
-      .num_key_value_heads = 16,
-      .n_shared_experts = 2,
-      .n_routed_experts = 64,
-      .num_experts_per_tok = 6,
-      .first_k_dense_replace = 1,
-      .max_position_embeddings = 4096,
-      .aux_loss_alpha = 0.001,
-      .initializer_range = 0.02,
-      .bos_token_id = 100000,
-      .eos_token_id = 100001}},
-    {"tiny-v2",
-     {.vocab_size = 8192,
-      .hidden_size = 128,
-      .intermediate_size = 384,
-      .moe_intermediate_size = 96,
-      .num_hidden_layers = 4,
-      .num_attention_heads = 4,
-      .num_key_value_heads = 4,
-      .n_shared_experts = 1,
-      .n_routed_experts = 64,
-      .num_experts_per_tok = 6,
-      .first_k_dense_replace = 1,
-      .max_position_embeddings = 2048,
-      .aux_loss_alpha = 0.01,
-      .initializer_range = 0.02,
-      .bos_token_id = -1,
-      .eos_token_id = -1,
-      .model_type = DSMOE_DEEPSEEK_V2,
-      .kv_lora_rank = 64,
-      .qk_nope_head_dim = 32,
-      .qk_rope_head_dim = 16,
-      .v_head_dim = 32,
-      .routed_scaling_factor = 1,
-      .rope_scaling = DSMOE_ROPE_YARN,
-      .rope_scaling_factor = 4,
-      .original_max_position_embeddings = 512,
-      .beta_fast = 32,
-      .beta_slow = 1,
-      .mscale = 0.707,
-      .mscale_all_dim = 0.707}},
-    {"tiny-v3",
-     {.vocab_size = 8192,
-      .hidden_size = 128,
-      .intermediate_size = 384,
-      .moe_intermediate_size = 96,
-      .num_hidden_layers = 4,
-      .num_attention_heads = 4,
-      .num_key_value_heads = 4,
-      .n_shared_experts = 1,
-      .n_routed_experts = 64,
-      .num_experts_per_tok = 6,
-      .first_k_dense_replace = 1,
-      .max_position_embeddings = 512,
-      .aux_loss_alpha = 0.0001,
-      .initializer_range = 0.02,
-      .bos_token_id = -1,
-      .eos_token_id = -1,
-      .norm_topk_prob = true,
-      .model_type = DSMOE_DEEPSEEK_V3,
-      .q_lora_rank = 64,
-      .kv_lora_rank = 64,
-      .qk_nope_head_dim = 32,
-      .qk_rope_head_dim = 16,
-      .v_head_dim = 32,
-      .scoring_func = DSMOE_SCORING_SIGMOID,
-      .topk_method = DSMOE_TOPK_NOAUX_TC,
-      .n_group = 8,
-      .topk_group = 4,
-      .routed_scaling_factor = 2.5}},
-    {"v2-lite",
-     {.vocab_size = 102400,
-      .hidden_size = 2048,
-      .intermediate_size = 10944,
-      .moe_intermediate_size = 1408,
-      .num_hidden_layers = 27,
-      .num_attention_heads = 16,
-      .num_key_value_heads = 16,
-      .n_shared_experts = 2,
-      .n_routed_experts = 64,
-      .num_experts_per_tok = 6,
-      .first_k_dense_replace = 1,
-      .max_position_embeddings = 163840,
-      .aux_loss_alpha = 0.001,
-      .initializer_range = 0.02,
-      .bos_token_id = 100000,
-      .eos_token_id = 100001,
-      .model_type = DSMOE_DEEPSEEK_V2,
-      .kv_lora_rank = 512,
-      .qk_nope_head_dim = 128,
-      .qk_rope_head_dim = 64,
-      .v_head_dim = 128,
-      .routed_scaling_factor = 1,
-      .rope_scaling = DSMOE_ROPE_YARN,
-      .rope_scaling_factor = 40,
-      .original_max_position_embeddings = 4096,
-      .beta_fast = 32,
-      .beta_slow = 1,
-      .mscale = 0.707,
-      .mscale_all_dim = 0.707}},
-    {"moonlight",
-     {.vocab_size = 163840,
-      .hidden_size = 2048,
-      .intermediate_size = 11264,
-      .moe_intermediate_size = 1408,
-      .num_hidden_layers = 27,
-      .num_attention_heads = 16,
-      .num_key_value_heads = 16,
-      .n_shared_experts = 2,
-      .n_routed_experts = 64,
-      .num_experts_per_tok = 6,
-      .first_k_dense_replace = 1,
-      .max_position_embeddings = 8192,
-      .aux_loss_alpha = 0.001,
-      .initializer_range = 0.02,
-      .rms_norm_eps = 1e-5,
-      .rope_theta = 50000,
-      .bos_token_id = 163584,
-      .eos_token_id = 163585,
-      .norm_topk_prob = true,
-      .model_type = DSMOE_DEEPSEEK_V3,
-      .kv_lora_rank = 512,
-      .qk_nope_head_dim = 128,
-      .qk_rope_head_dim = 64,
-      .v_head_dim = 128,
-      .scoring_func = DSMOE_SCORING_SIGMOID,
-      .topk_method = DSMOE_TOPK_NOAUX_TC,
-      .routed_scaling_factor = 2.446}},
+    /* clang-format off */
+    /*             vocab  hidden  dense  expert layers heads shared routed top dense  context  alpha1    BOS */
+    {"tiny",        8192,   128,    384,    96,     4,    4,     1,    63,  7,    0,     512,  0.01,      -1, NULL},
+    {"2b",          8192,  1280,   3456,   864,     9,   10,     1,    63,  7,    0,    2048,  0.01,      -1, set_2b},
+    {"16b",       102400,  2048,  10944,  1408,    28,   16,     2,    64,  6,    1,    4096, 0.001,  100000, NULL},
+    {"tiny-v2",     8192,   128,    384,    96,     4,    4,     1,    64,  6,    1,    2048,  0.01,      -1, set_tiny_v2},
+    {"tiny-v3",     8192,   128,    384,    96,     4,    4,     1,    64,  6,    1,     512, 0.0001,     -1, set_tiny_v3},
+    {"v2-lite",   102400,  2048,  10944,  1408,    27,   16,     2,    64,  6,    1,  163840, 0.001,  100000, set_v2_lite},
+    {"moonlight", 163840,  2048,  11264,  1408,    27,   16,     2,    64,  6,    1,    8192, 0.001,  163584, set_moonlight},
+    /* clang-format on */
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
-/* The public defaults. */
-static void set_common(dsmoe_config *config)
+static dsmoe_config config_of(const struct preset *preset)
 {
-    config->moe_layer_freq = 1;
-    config->seq_aux = true;
-    if (config->rms_norm_eps == 0) config->rms_norm_eps = 1e-6;
-    if (config->rope_theta == 0) config->rope_theta = 10000;
-    if (config->rope_scaling_factor == 0) config->rope_scaling_factor = 1;
+    dsmoe_config config = common;
+    config.vocab_size = preset->vocab_size;
+    config.hidden_size = preset->hidden_size;
+    config.intermediate_size = preset->intermediate_size;
+    config.moe_intermediate_size = preset->moe_intermediate_size;
+    config.num_hidden_layers = preset->num_hidden_layers;
+    config.num_attention_heads = config.num_key_value_heads = preset->num_attention_heads;
+    config.n_shared_experts = preset->n_shared_experts;
+    config.n_routed_experts = preset->n_routed_experts;
+    config.num_experts_per_tok = preset->num_experts_per_tok;
+    config.first_k_dense_replace = preset->first_k_dense_replace;
+    config.max_position_embeddings = preset->max_position_embeddings;
+    config.aux_loss_alpha = preset->aux_loss_alpha;
+    config.bos_token_id = preset->bos_token_id;
+    config.eos_token_id = preset->bos_token_id < 0 ? -1 : preset->bos_token_id + 1;
+    if (preset->set) preset->set(&config);
+    return config;
 }
 
 dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config, dsmoe_error *error)
@@ -198,8 +132,7 @@ dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config, dsmoe_e
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no preset or no place for it given");
     for (int i = 0; i < N_PRESETS; i++) {
         if (strcmp(name, presets[i].name)) continue;
-        *config = presets[i].config;
-        set_common(config);
+        *config = config_of(&presets[i]);
         return DSMOE_OK;
     }
     char list[128] = "";

@@ -2,7 +2,8 @@
 #ifndef DSMOE_MOE_BALANCE_H
 #define DSMOE_MOE_BALANCE_H
 
-#include "moe/moe.h"
+#include "base/arena.h"
+#include "moe/train.h"
 
 /* What a batch of routing decisions looks like to the balance losses. */
 typedef struct balance_batch {

@@ -9,6 +9,7 @@
 #include "moe/dispatch.h"
 #include "moe/low_rank_backward.h"
 #include "moe/moe.h"
+#include "moe/scratch.h"
 
 /* An array over rows: n_tokens·k routed ones, sorted by expert, and n_tokens shared ones. */
 typedef struct row_array {
@@ -46,8 +47,7 @@ typedef struct group {
         const float *gate, *up, *down;
     } t;
     bool only_gradients; /* backward has been over its rows already */
-    int64_t
-        n_terms; /* it and those after it that add to the same gradients; 0: it is such a one */
+    int64_t n_terms; /* it and those after it that add to the same gradients; 0: it is such a one */
 } group;
 
 typedef struct slice {

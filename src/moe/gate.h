@@ -4,6 +4,7 @@
 #define DSMOE_MOE_GATE_H
 
 #include "moe/moe.h"
+#include "moe/scratch.h"
 
 /* What experts and groups of them are compared by: room for each thread. */
 float *gate_keys_place(arena *a, const dsmoe_layer *layer, int n_threads);

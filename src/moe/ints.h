@@ -4,6 +4,7 @@
 #define DSMOE_MOE_INTS_H
 
 #include "moe/moe.h"
+#include "moe/scratch.h"
 
 /* The forms that a weight wants, as bits 1 << block_form; none for plain types. */
 unsigned ints_forms(const kernels *kn, matrix weight);

@@ -54,6 +54,24 @@ dsmoe_status layer_check_call(const dsmoe_layer *layer, int64_t n_tokens, const 
                               const void *y, const dsmoe_workspace *workspace, size_t needed,
                               dsmoe_error *error);
 
+/* Tokens that go through the layer at once in inference; ranks that share its experts agree on it. */
+int64_t layer_piece(const dsmoe_layer *layer);
+
+/* Workspace of inference. */
+typedef struct infer_space {
+    dsmoe_routing routing;
+    dispatch dispatch;
+    experts experts;
+    travel travel;
+    thread_scratch *threads;
+    float *keys; /* of the gate */
+    row_array h;
+    float *out; /* routed rows; shared ones go straight to y */
+    float *t;   /* of low-rank additions */
+} infer_space;
+
+infer_space infer_space_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens, int n_threads);
+
 /* Workspace of training, forward and backward. */
 typedef struct train_space {
     experts experts;

@@ -13,6 +13,7 @@
 #define DSMOE_MOE_LOW_RANK_H
 
 #include "moe/moe.h"
+#include "moe/scratch.h"
 
 enum { LOW_RANK_MOST = 256 }; /* the largest rank: what every gemm has room for */
 

@@ -1,11 +1,9 @@
-/* moe.h - the layer as its own files see it. The public face is dsmoe.h. */
+/* moe.h - the layer as other files see it: its weights, creating it, running it. Training is in train.h. */
 #ifndef DSMOE_MOE_MOE_H
 #define DSMOE_MOE_MOE_H
 
-#include "base/arena.h"
 #include "base/status.h"
-#include "kernels/gemm.h"
-#include "moe/cut.h"
+#include "kernels/kernels.h"
 
 /* dsmoe_expert_weights and dsmoe_layer_weights over matrices of any type. */
 typedef struct moe_expert {
@@ -76,47 +74,17 @@ typedef struct layer_manner {
      * but gets the first experts with gate values that are not numbers. */
     void (*spoilt)(void *context, int64_t token);
     void *context;
-    const input_watch *inputs; /* of the experts */
-    const adapter_ranges
-        *adapters;  /* by token of the call; without t, the layer's own room is used */
+    const input_watch *inputs;      /* of the experts */
+    const adapter_ranges *adapters; /* by token of the call; without t, the layer has room */
     bool same_bits; /* a token's bits do not depend on its company: see gemm.same_order */
     bool
-        is_stopped; /* this rank wants an end: it is DSMOE_ERROR_STOPPED, for all that share the experts */
+        is_stopped; /* this rank asks to stop: DSMOE_ERROR_STOPPED for all that share the experts */
 } layer_manner;
 
 /* dsmoe_layer_forward in that manner; NULL: nobody watches. */
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
                            const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);
-
-/* Seconds that parts of a layer took. */
-typedef struct layer_times {
-    double router;  /* scores, choice, sorting and balance losses */
-    double sending; /* rows to and from other ranks, as far as nothing was computed meanwhile */
-    double waiting; /* for the other ranks to be as far as this one */
-} layer_times;
-
-/* What a training batch looks like to the balance losses. */
-typedef struct layer_batch {
-    int64_t n_sequences, sequence_length;
-    const int32_t
-        *positions; /* as dsmoe_batch has them, to stay until backward; NULL: each sequence is one
-                                 conversation */
-    double
-        n_tokens; /* with positions: what sums over tokens are divided by; 0: the number that is no padding */
-} layer_batch;
-
-/* dsmoe_layer_forward_train of such a batch, and dsmoe_layer_backward; both add to *times. Weights may have any type:
- * gradients are made of those that have a place for them, which must be float32, and of low-rank additions. `again`:
- * forward is run once more for what it keeps alone; y may then be anything. */
-dsmoe_status layer_forward_train(const dsmoe_layer *layer, const float *x, const layer_batch *batch,
-                                 float *y, void *saved, size_t saved_size,
-                                 dsmoe_layer_losses *losses, const dsmoe_workspace *workspace,
-                                 bool again, layer_times *times, dsmoe_error *error);
-dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const float *dy, void *saved,
-                            float *dx, dsmoe_layer_weights *gradients, bool accumulate,
-                            const dsmoe_workspace *workspace, layer_times *times,
-                            dsmoe_error *error);
 
 /* Width of the fused shared experts; 0 if there are none. */
 static inline int64_t moe_shared_width(const dsmoe_layer_config *c)
@@ -128,25 +96,6 @@ static inline int64_t moe_shared_width(const dsmoe_layer_config *c)
 static inline int64_t moe_widest(const dsmoe_layer_config *c)
 {
     return c->n_shared_experts > 1 ? moe_shared_width(c) : c->moe_intermediate_size;
-}
-
-/* One thread's scratch. */
-typedef struct thread_scratch {
-    gemm gemm;
-    float *gate, *up; /* [GEMM_ROWS, CUT_WIDEST] pre-activations that nobody keeps */
-    char *ints;       /* the same for all threads: room for x in integers, see ints.h */
-    size_t ints_size;
-    const adapter_ranges *adapters; /* that products meet, of all threads the same; NULL: none */
-} thread_scratch;
-
-/* `longest` bounds the length of a row of any operand; ints_size is what x in integers may take. */
-thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, size_t ints_size,
-                              int n_threads);
-
-/* Products of these threads keep a row's bits whoever comes with it: see gemm.same_order. */
-static inline void scratch_same_bits(thread_scratch *threads, int n_threads, bool same_bits)
-{
-    for (int i = 0; i < n_threads; i++) threads[i].gemm.same_order = same_bits;
 }
 
 static inline int64_t moe_parts(int64_t n, int64_t part) { return (n + part - 1) / part; }

@@ -19,6 +19,7 @@
 #define DSMOE_MOE_TRAVEL_H
 
 #include "moe/experts.h"
+#include "moe/train.h"
 #include "moe/wave.h"
 
 /* One message out: tokens, and rows of them. */

@@ -1,4 +1,4 @@
-/* scale.c - how long a training step takes on so many ranks, foretold from its outline.
+/* scale.c - how long a training step takes on so many ranks, predicted from its outline.
  *
  * What a rank computes takes amount / speed. An exchange takes all ranks
  *

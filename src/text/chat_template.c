@@ -223,6 +223,7 @@ dsmoe_status chat_form_recognise(const char *text, size_t length, const dsmoe_ch
 {
     *form = NULL;
     if (memchr(text, '\0', length)) return DSMOE_OK;
+    if (length > 0 && text[length - 1] == '\n') length--; /* as the public library leaves it out */
     outline o = {0};
     bool whole;
     dsmoe_status status = read_template(&o, (span){text, length}, &whole, error);

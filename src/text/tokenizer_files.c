@@ -11,6 +11,7 @@
 #include "formats/gguf_magic.h"
 #include "formats/mapped_file.h"
 #include "formats/partial_file.h"
+#include "text/template_file.h"
 
 static const char json_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json";
 
@@ -66,6 +67,23 @@ static dsmoe_status check_other_kind(const char *path, dsmoe_error *error)
                        path);
 }
 
+static dsmoe_status read_config(tokenizer_files *files, const char *folder, dsmoe_error *error)
+{
+    struct stat info;
+    STATUS_TRY(
+        read_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error));
+    char *path = mapped_file_path(folder, TEMPLATE_FILE_NAME);
+    if (!path) return out_of_memory(folder, error);
+    size_t length;
+    dsmoe_status status = DSMOE_OK;
+    if (stat(path, &info) == 0)
+        status = template_file_put(path, &files->config, &files->with_template, &length, error);
+    free(path);
+    if (files->with_template)
+        files->config = (tokenizer_text){files->with_template, length, files->names[1]};
+    return status;
+}
+
 static dsmoe_status open_folder(tokenizer_files *files, const char *path, dsmoe_error *error)
 {
     struct stat info;
@@ -75,7 +93,7 @@ static dsmoe_status open_folder(tokenizer_files *files, const char *path, dsmoe_
     if (stat(files->names[0], &info) != 0) STATUS_TRY(check_other_kind(path, error));
     STATUS_TRY(read_text(files->names[0], TOKENIZER_MAX_SIZE, &files->file, &files->text, error));
     if (stat(files->names[1], &info) != 0) return DSMOE_OK;
-    return read_text(files->names[1], CONFIG_MAX_SIZE, &files->config_file, &files->config, error);
+    return read_config(files, path, error);
 }
 
 dsmoe_status tokenizer_files_open(tokenizer_files *files, const char *path, dsmoe_error *error)
@@ -99,6 +117,7 @@ void tokenizer_files_close(tokenizer_files *files)
 {
     whole_file_free(&files->file);
     whole_file_free(&files->config_file);
+    free(files->with_template);
     gguf_tokenizer_text_free(&files->made);
     free(files->names[0]);
     free(files->names[1]);

@@ -1,4 +1,5 @@
-/* tokenizer_files.h - the two texts of a tokenizer, wherever they come from. */
+/* tokenizer_files.h - the two texts of a tokenizer, wherever they come from. A chat_template.jinja beside a
+ * tokenizer_config.json is part of the latter's text. */
 #ifndef DSMOE_TEXT_TOKENIZER_FILES_H
 #define DSMOE_TEXT_TOKENIZER_FILES_H
 
@@ -11,6 +12,7 @@ typedef struct tokenizer_files {
     tokenizer_text config; /* tokenizer_config.json; bytes are NULL where there is none */
     whole_file file, config_file;
     gguf_tokenizer_text made; /* from a GGUF file */
+    char *with_template;      /* the text of config with that of a chat_template.jinja; or NULL */
     char *names[2];
 } tokenizer_files;
 

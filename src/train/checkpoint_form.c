@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "adapt/peft.h"
 #include "base/hash.h"
+#include "text/template_file.h"
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
 const state_field state_fields[] = {
@@ -109,7 +110,7 @@ bool checkpoint_owns(const char *name)
         "config.json",          "generation_config.json", "model.safetensors",
         FOLDER_WRITER_INDEX,    "tokenizer.json",         "tokenizer_config.json",
         "training.safetensors", "evaluation.json",        PEFT_CONFIG,
-        PEFT_WEIGHTS,           "expert_cfg.json",
+        PEFT_WEIGHTS,           "expert_cfg.json",        TEMPLATE_FILE_NAME,
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return true;

@@ -317,8 +317,7 @@ static dsmoe_status check_model(const opened *o, const dsmoe_trainer *trainer, d
     }
     if (fits) return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: model.safetensors has not the tensors that config.json says",
-                       o->folder);
+                       "%s: model.safetensors does not have the tensors of config.json", o->folder);
 }
 
 static dsmoe_status check_row(const safetensors *file, const char *name,

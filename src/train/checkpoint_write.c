@@ -12,6 +12,7 @@
 #include "formats/mapped_file.h"
 #include "formats/safetensors_writer.h"
 #include "kernels/quantize.h"
+#include "text/template_file.h"
 #include "train/checkpoint_form.h"
 #include "train/expert_choice.h"
 #include "train/team.h"
@@ -298,7 +299,8 @@ static dsmoe_status copy_tokenizer(const checkpoint_job *job, dsmoe_error *error
     const char *from = job->options->tokenizer;
     if (!from) return DSMOE_OK;
     STATUS_TRY(folder_copy(from, "tokenizer.json", job->folder, true, error));
-    return folder_copy(from, "tokenizer_config.json", job->folder, false, error);
+    STATUS_TRY(folder_copy(from, "tokenizer_config.json", job->folder, false, error));
+    return folder_copy(from, TEMPLATE_FILE_NAME, job->folder, false, error);
 }
 
 static dsmoe_status write_files(checkpoint_job *job, dsmoe_error *error)

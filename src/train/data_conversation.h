@@ -12,7 +12,7 @@ typedef struct data_chat {
 } data_chat;
 
 /* Answers, and what ends each, are to be learnt. They are encoded apart from what comes before, as a model that writes
- * them has it. The first token, which nothing foretells, never is. A prompt and its completion follow each other, BOS
+ * them has it. The first token, which nothing comes before, never is. A prompt and its completion follow each other, BOS
  * first if prompts have one, EOS last if there is one. learnt[i] is 1 or 0 for each id. */
 dsmoe_status data_conversation_encode(const data_chat *chat, const dialogue *conversation,
                                       id_buffer *ids, byte_buffer *learnt, dsmoe_error *error);

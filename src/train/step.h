@@ -3,6 +3,7 @@
 #define DSMOE_TRAIN_STEP_H
 
 #include "moe/experts.h"
+#include "moe/train.h"
 #include "train/attention.h"
 #include "train/norm.h"
 #include "train/trainer.h"

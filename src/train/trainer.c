@@ -318,7 +318,7 @@ dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *er
     return status_fail(
         error, DSMOE_ERROR_MEMORY,
         "training takes %.1f GB (weights, gradients and moments %.1f GB, activations "
-        "and workspace of a batch %.1f GB), and %.1f GB can be had here: take %s",
+        "and workspace of a batch %.1f GB), and %.1f GB is available here: take %s",
         (state + batch) / 1e9, state / 1e9, batch / 1e9, available / 1e9,
         state > available ? "a smaller model" : "a smaller batch, shorter sequences or recompute");
 }

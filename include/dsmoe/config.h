@@ -1,0 +1,106 @@
+/* dsmoe/config.h - the configuration of a whole model: config.json, presets, other sizes. */
+#ifndef DSMOE_CONFIG_H
+#define DSMOE_CONFIG_H
+
+#include "layer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How positions beyond the trained ones are turned: not at all differently; slower by the factor;
+ * with a base that grows once a sequence is longer than max_position_embeddings. */
+typedef enum dsmoe_rope_scaling {
+    DSMOE_ROPE_NONE = 0,
+    DSMOE_ROPE_LINEAR = 1,
+    DSMOE_ROPE_DYNAMIC = 2,
+    DSMOE_ROPE_YARN = 3, /* of DeepSeek-V2 and V3 */
+} dsmoe_rope_scaling;
+
+/* Whose model it is. V2 and V3 have the paper's experts, latent attention, and other gates. */
+typedef enum dsmoe_model_type {
+    DSMOE_DEEPSEEK = 0,    /* the paper's */
+    DSMOE_DEEPSEEK_V2 = 1, /* DeepSeek-V2, V2-Lite, Coder-V2-Lite */
+    DSMOE_DEEPSEEK_V3 = 2, /* DeepSeek-V3, Moonlight */
+} dsmoe_model_type;
+typedef enum dsmoe_scoring_func {
+    DSMOE_SCORING_SOFTMAX = 0,
+    DSMOE_SCORING_SIGMOID = 1
+} dsmoe_scoring_func;
+typedef enum dsmoe_topk_method {
+    DSMOE_TOPK_GREEDY = 0,
+    DSMOE_TOPK_GROUP_LIMITED_GREEDY = 1, /* groups of experts by their best one */
+    /* by score plus a bias that follows the load; groups by their two best */
+    DSMOE_TOPK_NOAUX_TC = 2,
+} dsmoe_topk_method;
+
+/* config.json of a DeepSeekMoE model. */
+typedef struct dsmoe_config {
+    int64_t vocab_size;
+    int64_t hidden_size;
+    int64_t intermediate_size; /* of the dense layers */
+    int64_t moe_intermediate_size;
+    int64_t num_hidden_layers;
+    int64_t num_attention_heads;
+    int64_t num_key_value_heads;
+    int64_t n_shared_experts;    /* 0: none */
+    int64_t n_routed_experts;    /* 0: every layer is dense */
+    int64_t num_experts_per_tok; /* 0 when every layer is dense */
+    int64_t moe_layer_freq;
+    int64_t first_k_dense_replace;
+    int64_t max_position_embeddings;
+    bool norm_topk_prob;
+    bool seq_aux;
+    bool attention_bias;
+    bool tie_word_embeddings;
+    double aux_loss_alpha;
+    double initializer_range;
+    double rms_norm_eps;
+    double rope_theta;
+    dsmoe_rope_scaling rope_scaling;
+    double rope_scaling_factor; /* 1 without scaling */
+    int64_t bos_token_id;       /* -1: none */
+    int64_t eos_token_id;       /* -1: none; the first where a file gives a list */
+    /* The rest belongs to V2 and V3, and is 0 in the paper's model. */
+    dsmoe_model_type model_type;
+    int64_t q_lora_rank; /* 0: queries are not compressed (null in config.json) */
+    /* Of the latent that keys and values are made from; 0: attention is not latent. */
+    int64_t kv_lora_rank;
+    int64_t qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+    dsmoe_scoring_func scoring_func;
+    dsmoe_topk_method topk_method;
+    int64_t n_group, topk_group;              /* 0: experts are not grouped */
+    double routed_scaling_factor;             /* 0 in the paper's model: none */
+    int64_t original_max_position_embeddings; /* of YaRN, as are the next */
+    double beta_fast, beta_slow, mscale, mscale_all_dim;
+} dsmoe_config;
+
+/* Reads and checks a config.json; the message names the file and the offending key. */
+DSMOE_API dsmoe_status dsmoe_config_read(const char *path, dsmoe_config *config,
+                                         dsmoe_error *error);
+/* The configuration of a preset: "tiny" (a model to try things with), "2b" and "16b" (the paper's),
+ * "tiny-v2" and "tiny-v3" (tiny with the attention and the gates of V2 and V3), "v2-lite", "moonlight". */
+DSMOE_API dsmoe_status dsmoe_config_preset(const char *name, dsmoe_config *config,
+                                           dsmoe_error *error);
+/* Sizes of a model that differ from those of a configuration; -1: as it says. */
+typedef struct dsmoe_model_sizes {
+    int64_t num_hidden_layers, hidden_size;
+    int64_t num_attention_heads, num_key_value_heads; /* the latter follows where it was the same */
+    int64_t moe_intermediate_size, intermediate_size;
+    int64_t n_routed_experts, n_shared_experts, num_experts_per_tok; /* no routed ones: dense */
+    int64_t first_k_dense_replace;
+    /* Of latent attention; q_lora_rank 0: queries are not compressed. */
+    int64_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
+} dsmoe_model_sizes;
+DSMOE_API dsmoe_model_sizes dsmoe_model_sizes_default(void); /* all -1 */
+/* Gives a configuration other sizes. What cannot be is an error that names the key, and leaves it. */
+DSMOE_API dsmoe_status dsmoe_config_resize(dsmoe_config *config, const dsmoe_model_sizes *sizes,
+                                           dsmoe_error *error);
+DSMOE_API bool dsmoe_config_layer_is_moe(const dsmoe_config *config, int64_t layer);
+/* The MoE layers of such a model. */
+DSMOE_API dsmoe_layer_config dsmoe_config_layer(const dsmoe_config *config);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* dsmoe/report.h - pages to look at. */
+#ifndef DSMOE_REPORT_H
+#define DSMOE_REPORT_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FOLDER/report.html from FOLDER/metrics.jsonl: one page, nothing beside it. */
+DSMOE_API dsmoe_status dsmoe_report_run(const char *folder, dsmoe_error *error);
+/* The page of a comparison of architectures from its JSON (see docs/ablation.md). */
+DSMOE_API dsmoe_status dsmoe_report_ablation(const char *json_path, const char *html_path,
+                                             dsmoe_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* gate_bias.c - the bias that corrects the choice of a gate (noaux_tc): how far the loads of training have moved it. */
+#include "cli/gate_bias.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+gate_bias gate_bias_of(const dsmoe_model *model, int64_t layer)
+{
+    int64_t n = dsmoe_model_config(model)->n_routed_experts;
+    gate_bias bias = {.values = dsmoe_model_gate_bias(model, layer)};
+    if (!bias.values) return bias;
+    bias.low = bias.high = (double)bias.values[0];
+    for (int64_t i = 0; i < n; i++) {
+        double value = (double)bias.values[i];
+        bias.low = fmin(bias.low, value);
+        bias.high = fmax(bias.high, value);
+        bias.mean += value / (double)n;
+    }
+    return bias;
+}
+
+void gate_bias_print(const dsmoe_model *model)
+{
+    const char *head = "bias of gates layer    lowest      mean   highest\n";
+    for (int64_t i = 0; i < dsmoe_model_config(model)->num_hidden_layers; i++) {
+        gate_bias bias = gate_bias_of(model, i);
+        if (!bias.values) continue;
+        fputs(head, stdout);
+        head = "";
+        printf("              %5" PRId64 " %9.4f %9.4f %9.4f\n", i, bias.low, bias.mean, bias.high);
+    }
+}
+
+void gate_bias_print_json(const dsmoe_model *model)
+{
+    const char *before = ",\n \"gate_bias\": [";
+    bool is_there = false;
+    for (int64_t i = 0; i < dsmoe_model_config(model)->num_hidden_layers; i++) {
+        gate_bias bias = gate_bias_of(model, i);
+        if (!bias.values) continue;
+        printf("%s{\"layer\": %" PRId64 ", \"low\": %.6g, \"mean\": %.6g, \"high\": %.6g}", before,
+               i, bias.low, bias.mean, bias.high);
+        before = ", ";
+        is_there = true;
+    }
+    if (is_there) putchar(']');
+}

@@ -1,0 +1,92 @@
+/* template_file.c - chat_template.jinja becomes the chat_template of the tokenizer_config.json beside it: whatever reads,
+ * copies or writes the two texts of a tokenizer has the template with them. The other members stay as they are spelled. */
+#include "text/template_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/json.h"
+#include "formats/json_write.h"
+#include "formats/whole_file.h"
+
+enum { TEMPLATE_MAX_SIZE = 1 << 20 }; /* bytes; the longest public ones have some ten thousand */
+
+static const char key[] = "\"chat_template\"";
+
+static const char *skip_blanks(const char *at) { return at + strspn(at, " \t\r\n"); }
+
+/* Of text that has been parsed: from the opening quote to what follows the closing one. */
+static const char *skip_string(const char *at)
+{
+    for (at++; *at != '"'; at++)
+        if (*at == '\\') at++;
+    return at + 1;
+}
+
+/* A member ends at the comma or brace that is not within its value. */
+static const char *skip_member(const char *at)
+{
+    for (int depth = 0; depth > 0 || !strchr(",}", *at);) {
+        if (*at == '"') {
+            at = skip_string(at);
+            continue;
+        }
+        if (strchr("[{", *at)) depth++;
+        if (strchr("]}", *at)) depth--;
+        at++;
+    }
+    return at;
+}
+
+/* `config` is an object, and ends with a NUL. */
+static void put_members(FILE *to, const char *config, const whole_file *file)
+{
+    fprintf(to, "{\n  %s: ", key);
+    json_write_text(to, file->bytes, file->size);
+    const char *at = skip_blanks(config) + 1;
+    for (at = skip_blanks(at); *at != '}';) {
+        const char *end = skip_member(at);
+        if (strncmp(at, key, sizeof key - 1)) fprintf(to, ",\n  %.*s", (int)(end - at), at);
+        at = *end == ',' ? skip_blanks(end + 1) : end;
+    }
+    fputs("}\n", to);
+}
+
+static bool is_object(const tokenizer_text *config)
+{
+    json_node *root;
+    if (json_node_parse_wide(config->bytes, config->length, config->source, &root, NULL))
+        return false;
+    bool is = json_node_kind(root) == JSON_KIND_OBJECT;
+    json_node_free(root);
+    return is;
+}
+
+static dsmoe_status join(const char *path, const tokenizer_text *config, const whole_file *file,
+                         char **text, size_t *length, dsmoe_error *error)
+{
+    if (memchr(file->bytes, '\0', file->size))
+        return status_fail(error, DSMOE_ERROR_FORMAT, "%s: is not text: it has a NUL byte", path);
+    char *copy = strndup(config->bytes, config->length);
+    FILE *to = open_memstream(text, length);
+    if (copy && to) put_members(to, copy, file);
+    bool written = copy && to && !ferror(to);
+    if (to && fclose(to) != 0) written = false;
+    free(copy);
+    if (written) return DSMOE_OK;
+    if (to) free(*text);
+    *text = NULL;
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+}
+
+dsmoe_status template_file_put(const char *path, const tokenizer_text *config, char **text,
+                               size_t *length, dsmoe_error *error)
+{
+    whole_file file;
+    *text = NULL;
+    if (!is_object(config)) return DSMOE_OK;
+    STATUS_TRY(whole_file_read(&file, path, TEMPLATE_MAX_SIZE, error));
+    dsmoe_status status = join(path, config, &file, text, length, error);
+    whole_file_free(&file);
+    return status;
+}
