@@ -121,7 +121,7 @@ static void test_time(void **state)
         o.bandwidth = 1e4; /* next to which nothing else counts */
         dsmoe_scale slow = predict(&c, &o);
         double bytes = slow.gradients + slow.weights + slow.rows + slow.words;
-        assert_near(slow.step, bytes / (0.57 * o.bandwidth), 0.1);
+        assert_near(slow.step, bytes / (0.75 * o.bandwidth), 0.1);
         o = options_of(4, (dsmoe_parallel)way);
         o.latency = 0.1;
         assert_true(predict(&c, &o).step > usual.step + 1);
@@ -147,7 +147,7 @@ static void test_hidden(void **state)
     dsmoe_scale_options o = options_of(8, DSMOE_PARALLEL_DATA);
     o.speed = (dsmoe_training_speed){1e9, 1e9, 1e9, 2e10};
     dsmoe_scale s = predict(&c, &o);
-    double once = s.gradients / (0.57 * o.bandwidth);
+    double once = s.gradients / (0.75 * o.bandwidth);
     /* The first layer's have nothing to be computed meanwhile: no layer is left before it, or none has come yet. */
     double first = once / (double)c.num_hidden_layers;
     assert_near(s.hidden, 2 * (once - first), 0.02);

@@ -210,26 +210,12 @@ static void finish_message(mpi_table *t, int slot, const MPI_Status *status, int
     }
 }
 
-/* Finds messages that have arrived or left; waits for one if it `waits`. A simulator's time for the functions of "some" is
- * that of a question for each request, which is most of all its time among hundreds of ranks: there one at a time. */
-static int find_done(mpi_table *t, bool waits, int *n_done)
-{
-    int n = 2 * t->size;
-#ifdef SMPI_H
-    int is_done = 1;
-    int result = waits ? MPI_Waitany(n, t->requests, t->done, t->statuses)
-                       : MPI_Testany(n, t->requests, t->done, &is_done, t->statuses);
-    *n_done = is_done && t->done[0] == MPI_UNDEFINED ? MPI_UNDEFINED : is_done;
-    return result;
-#else
-    return (waits ? MPI_Waitsome : MPI_Testsome)(n, t->requests, n_done, t->done, t->statuses);
-#endif
-}
-
-/* Goes on with messages that have arrived or left. False if there was none. */
+/* Goes on with messages that have arrived or left; waits for one if it `waits`. False if there was none. */
 static bool move(mpi_table *t, bool waits)
 {
-    int n_done = 0, result = find_done(t, waits, &n_done);
+    int n_done = 0, n = 2 * t->size;
+    int result =
+        (waits ? MPI_Waitsome : MPI_Testsome)(n, t->requests, &n_done, t->done, t->statuses);
     if (result != MPI_SUCCESS && result != MPI_ERR_IN_STATUS) {
         lose(t, result, t->rank);
         return false;
