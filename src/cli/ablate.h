@@ -6,9 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/ablate_models.h"
+#include "cli/options.h"
 #include "cli/progress.h"
 #include "dsmoe.h"
+#include "study/choices.h"
+#include "study/comparison.h"
 
 enum {
     ABLATE_MAX_SEEDS = 32,
@@ -23,7 +25,7 @@ typedef struct ablate_options {
     const char *out, *scale, *only, *bad_bytes, *tokenizer;
     int64_t n_seeds, n_threads;
     int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
-    double lr;                             /* the same */
+    option_words choices[N_CHOICES];       /* "VALUE" or "MODEL=VALUE" */
     bool all, json;
 } ablate_options;
 
@@ -33,7 +35,9 @@ enum {
     ABLATE_MASK = 0, /* + sixteenths; none is the plain model */
     ABLATE_REPLACED = ABLATE_MASK + ABLATE_N_MASKS,
     ABLATE_FEWER, /* + active experts - 1 */
-    ABLATE_N_LOSSES = ABLATE_FEWER + ABLATE_MAX_FEWER,
+    ABLATE_MASK_FIRST =
+        ABLATE_FEWER + ABLATE_MAX_FEWER - 1, /* + sixteenths, from 1: before softmax */
+    ABLATE_N_LOSSES = ABLATE_MASK_FIRST + ABLATE_N_MASKS,
 };
 
 /* A model with a seed. Losses on all held-out sequences; NAN: not known yet. */
@@ -48,16 +52,16 @@ typedef struct ablate_run {
 } ablate_run;
 
 typedef struct ablate_entry {
-    const ablate_model *model;
+    const architecture *model;
     bool is_selected; /* to be trained by this call; what the folder has of others is shown too */
     dsmoe_config config;
-    ablate_parameters parameters;
+    architecture_parameters parameters;
     ablate_run runs[ABLATE_MAX_SEEDS]; /* seed 1 first */
 } ablate_entry;
 
 typedef struct ablation {
     const ablate_options *options;
-    const ablate_scale *scale;
+    const study_scale *scale;
     char out[DSMOE_PATH];
     char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* absolute */
     int n_data;
@@ -68,11 +72,11 @@ typedef struct ablation {
     bool is_open;   /* the folder is this comparison's */
     bool has_begun; /* something was trained there before */
     int64_t steps, batch, seq, vocab_size;
-    double lr;
+    study_choices choices;
     dsmoe_tokenizer *tokenizer;
     dsmoe_dataset *dataset;
     int n_seeds; /* of which something is to be shown */
-    ablate_entry entries[ABLATE_N_MODELS];
+    ablate_entry entries[N_ARCHITECTURES];
     /* The work of this call. */
     int n_runs, run; /* runs that are left at its start, and the one at work, from 1 */
     double gflop_done, gflop_total;
@@ -107,8 +111,8 @@ int ablate_folder_read_run(ablation *a, int entry, int seed);
 /* Whether a loss is one of those that are measured for this model, and the probe that gives it. */
 bool ablate_has_loss(const ablate_entry *entry, int which);
 dsmoe_probe ablate_probe(int which);
-/* The name of a loss in losses.tsv: "plain", "mask 1/16", "replaced", "active 3"; returns `out`. */
-enum { ABLATE_LOSS_NAME = 24 };
+/* The name of a loss in losses.tsv: "plain", "mask 1/16", "replaced", "active 3", "mask first 1/16"; returns `out`. */
+enum { ABLATE_LOSS_NAME = 32 };
 const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME]);
 
 /* Measures what is not known yet of a finished run. */
@@ -120,6 +124,8 @@ bool ablate_is_measured(const ablate_entry *entry, int seed);
 
 /* Whether the entry has a place in tables: it is selected, or there is something to show. */
 bool ablate_is_shown(const ablation *a, int entry);
+/* What the losses say about the paper's claims; how many of these there is something to say about. */
+int ablate_compare(const ablation *a, study_comparison comparisons[N_CLAIMS]);
 /* DIR/ablation.json and DIR/ablation.html, made again. */
 int ablate_write(const ablation *a);
 void ablate_print_tables(const ablation *a);

@@ -44,7 +44,7 @@ static char *format_settings(const ablation *a)
     fprintf(file, "--scale %s\n", a->scale->name);
     fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", a->steps,
             a->batch, a->seq);
-    fprintf(file, "--lr %.9g\n", a->lr);
+    choices_put(file, &a->choices);
     if (*a->tokenizer_path)
         fprintf(file, "--tokenizer %s\n", a->tokenizer_path);
     else
@@ -148,8 +148,8 @@ static void discard(const ablation *a)
     char path[ABLATE_PATH];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ablate_path(a, path, "%s", names[i])) unlink(path);
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
-        if (ablate_path(a, path, "configs/%s.json", ablate_models[i].name)) unlink(path);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        if (ablate_path(a, path, "configs/%s.json", architectures[i].name)) unlink(path);
     for (int i = 0; i < N_FOLDERS; i++)
         if (ablate_path(a, path, "%s", folders[i])) rmdir(path);
 }
@@ -302,7 +302,7 @@ static void read_loss(ablation *a, char *line)
     int64_t seed;
     char *end;
     double loss = strtod(field[3], &end);
-    int entry = ablate_model_find(field[0]), which = find_loss(field[2]);
+    int entry = architecture_find(field[0]), which = find_loss(field[2]);
     if (entry < 0 || which < 0 || !cli_parse_int(field[1], 1, ABLATE_MAX_SEEDS, &seed)) return;
     if (end == field[3] || *end || !isfinite(loss)) return;
     a->entries[entry].runs[seed - 1].losses[which] = loss;
@@ -347,12 +347,12 @@ static int write_losses(const ablation *a)
     if (exit_code != CLI_OK) return exit_code;
     fprintf(out.file, data_line, dsmoe_dataset_get_info(a->dataset).hash);
     fputc('\n', out.file);
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < a->n_seeds; seed++)
             for (int which = 0; which < ABLATE_N_LOSSES; which++) {
                 double loss = a->entries[i].runs[seed].losses[which];
                 if (!isnan(loss))
-                    fprintf(out.file, "%s\t%d\t%s\t%.17g\n", ablate_models[i].name, seed + 1,
+                    fprintf(out.file, "%s\t%d\t%s\t%.17g\n", architectures[i].name, seed + 1,
                             ablate_loss_name(which, name), loss);
             }
     return replace_file_end("ablate", &out);
@@ -398,7 +398,7 @@ int ablate_folder_read_run(ablation *a, int entry, int seed)
     size_t length;
     run->is_finished = ablate_is_measured(&a->entries[entry], seed);
     run->n_curve = 0;
-    if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", ablate_models[entry].name, seed + 1))
+    if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", architectures[entry].name, seed + 1))
         return CLI_FAILURE;
     if (access(path, F_OK) != 0) return CLI_OK;
     int exit_code = cli_read_file("ablate", path, &text, &length);
@@ -426,7 +426,7 @@ int ablate_folder_read(ablation *a)
     } else {
         exit_code = write_losses(a);
     }
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; exit_code == CLI_OK && seed < a->n_seeds; seed++)
             exit_code = ablate_folder_read_run(a, i, seed);
     return exit_code;

@@ -10,6 +10,9 @@ bool ablate_has_loss(const ablate_entry *entry, int which)
     if (which == ABLATE_PLAIN) return true;
     if (which < ABLATE_REPLACED) return entry->model->is_masked;
     if (which == ABLATE_REPLACED) return entry->model->k_shared > 0;
+    if (which > ABLATE_MASK_FIRST) /* where gates are normalised both readings are the same */
+        return entry->model->is_masked &&
+               !(entry->config.norm_topk_prob && entry->config.num_experts_per_tok > 1);
     int64_t active = which - ABLATE_FEWER + 1;
     return entry->model->is_fewer && active < entry->config.num_experts_per_tok;
 }
@@ -18,6 +21,9 @@ dsmoe_probe ablate_probe(int which)
 {
     if (which < ABLATE_REPLACED) return (dsmoe_probe){.mask_top = (which - ABLATE_MASK) / 16.0};
     if (which == ABLATE_REPLACED) return (dsmoe_probe){.replace_shared = true};
+    if (which > ABLATE_MASK_FIRST)
+        return (dsmoe_probe){.mask_top = (which - ABLATE_MASK_FIRST) / 16.0,
+                             .mask_before_softmax = true};
     return (dsmoe_probe){.num_experts_per_tok = which - ABLATE_FEWER + 1};
 }
 
@@ -29,6 +35,8 @@ const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME])
         snprintf(out, ABLATE_LOSS_NAME, "mask %d/16", which - ABLATE_MASK);
     else if (which == ABLATE_REPLACED)
         snprintf(out, ABLATE_LOSS_NAME, "replaced");
+    else if (which > ABLATE_MASK_FIRST)
+        snprintf(out, ABLATE_LOSS_NAME, "mask first %d/16", which - ABLATE_MASK_FIRST);
     else
         snprintf(out, ABLATE_LOSS_NAME, "active %d", which - ABLATE_FEWER + 1);
     return out;
@@ -55,7 +63,7 @@ static bool show_progress(void *context, double done, double total)
 static int measure_loss(ablation *a, int entry, int seed, int which, const dsmoe_model *model)
 {
     char name[ABLATE_LOSS_NAME], label[96];
-    snprintf(label, sizeof label, "%s, seed %d, %s", ablate_models[entry].name, seed + 1,
+    snprintf(label, sizeof label, "%s, seed %d, %s", architectures[entry].name, seed + 1,
              ablate_loss_name(which, name));
     progress bar = progress_start(label, "sequences");
     dsmoe_held_out_options options = {
@@ -83,7 +91,7 @@ int ablate_measure(ablation *a, int entry, int seed)
     dsmoe_model *model;
     dsmoe_error error;
     if (ablate_is_measured(&a->entries[entry], seed)) return CLI_OK;
-    if (!ablate_path(a, path, "runs/%s-seed%d/latest", ablate_models[entry].name, seed + 1))
+    if (!ablate_path(a, path, "runs/%s-seed%d/latest", architectures[entry].name, seed + 1))
         return CLI_FAILURE;
     if (dsmoe_model_open(path, &model, &error) != DSMOE_OK)
         return cli_failure("ablate", "%s", error.message);
