@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/json_line.h"
@@ -373,7 +374,7 @@ static void test_characters(void **state)
         size_t length = strlen(cases[i].bytes);
         char *exact = malloc(length); /* not a byte beyond may be read */
         memcpy(exact, cases[i].bytes, length);
-        assert_int_equal(cli_utf8_character(exact, length, &code), cases[i].size);
+        assert_int_equal(utf8_decode(exact, length, &code), cases[i].size);
         if (cases[i].size) assert_int_equal(code, cases[i].code);
         free(exact);
     }

@@ -5,6 +5,7 @@
 #include "cli/ablate.h"
 #include "cli/cli.h"
 #include "cli/replace_file.h"
+#include "formats/json_write.h"
 
 /* What the paper measured for DeepSeekMoE with its shared expert replaced. */
 static const double paper_before = 1.808, paper_after = 2.414;
@@ -266,7 +267,7 @@ static void put_all(FILE *file, const ablation *a)
     fprintf(file, "{\"scale\": \"%s\", \"data\": [", a->scale->name);
     for (int i = 0; i < a->n_data; i++) {
         if (i) fputs(", ", file);
-        cli_print_json_string(file, a->data[i]);
+        json_write_string(file, a->data[i]);
     }
     fprintf(file,
             "],\n \"tokens\": %" PRId64 ", \"steps\": %" PRId64 ", \"batch\": %" PRId64

@@ -14,6 +14,7 @@
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "formats/json_write.h"
 
 static const char help[] =
     "usage: dsmoe eval -m MODEL -f FILE [options]\n"
@@ -158,9 +159,9 @@ eval_numbers eval_compute(const eval_result *result)
 void eval_print_json_source(const evaluation *e)
 {
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, e->options->model);
+    json_write_string(stdout, e->options->model);
     fputs(", \"file\": ", stdout);
-    cli_print_json_string(stdout, e->options->file);
+    json_write_string(stdout, e->options->file);
     printf(",\n \"tokens\": %" PRId64 ", \"n_ctx\": %" PRId64 ", \"stride\": %" PRId64
            ", \"bos\": %s,\n",
            e->text->n_tokens, e->n_ctx, e->stride, e->text->bos >= 0 ? "true" : "false");

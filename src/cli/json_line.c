@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "base/utf8.h"
 
 enum { MAX_DEPTH = 256 };
 
@@ -132,7 +133,7 @@ static bool read_string(reader *r, char *out, size_t *length)
             continue;
         }
         uint32_t code = 0;
-        size_t size = cli_utf8_character(r->at, (size_t)(r->end - r->at), &code);
+        size_t size = utf8_decode(r->at, (size_t)(r->end - r->at), &code);
         if (size == 0) return fail(r, "not UTF-8");
         if (code < 0x20) return fail(r, "a control character within a string");
         memcpy(out, r->at, size);
