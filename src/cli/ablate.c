@@ -359,7 +359,7 @@ static int run_and_measure(ablation *a, int entry, int seed)
     if (exit_code == CLI_OK) {
         remove_spent(a, entry, seed);
         fprintf(stderr, "%s, seed %d: held-out loss %.4f (%.0f s)\n", architectures[entry].name,
-                seed + 1, run->losses[ABLATE_PLAIN], cli_seconds() - start);
+                seed + 1, run->losses[LOSS_PLAIN], cli_seconds() - start);
     }
     int written = ablate_write(a);
     return exit_code != CLI_OK ? exit_code : written;
@@ -443,7 +443,7 @@ static int take_options(ablation *a)
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         a->entries[i].model = &architectures[i];
         for (int seed = 0; seed < ABLATE_MAX_SEEDS; seed++)
-            for (int which = 0; which < ABLATE_N_LOSSES; which++)
+            for (int which = 0; which < N_LOSSES; which++)
                 a->entries[i].runs[seed].losses[which] = NAN;
     }
     if (snprintf(a->out, sizeof a->out, "%s", o->out) >= DSMOE_PATH)

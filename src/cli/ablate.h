@@ -11,12 +11,11 @@
 #include "dsmoe.h"
 #include "study/choices.h"
 #include "study/comparison.h"
+#include "study/losses.h"
 
 enum {
     ABLATE_MAX_SEEDS = 32,
     ABLATE_MAX_CURVE = 64,
-    ABLATE_N_MASKS = 5,            /* 0, 1/16, … 4/16 */
-    ABLATE_MAX_FEWER = 7,          /* 1 … 7 active experts */
     ABLATE_PATH = DSMOE_PATH + 64, /* of a file in the folder */
 };
 
@@ -29,20 +28,9 @@ typedef struct ablate_options {
     bool all, json;
 } ablate_options;
 
-/* Where the loss of a probe stands in ablate_run.losses. */
-enum {
-    ABLATE_PLAIN = 0,
-    ABLATE_MASK = 0, /* + sixteenths; none is the plain model */
-    ABLATE_REPLACED = ABLATE_MASK + ABLATE_N_MASKS,
-    ABLATE_FEWER, /* + active experts - 1 */
-    ABLATE_MASK_FIRST =
-        ABLATE_FEWER + ABLATE_MAX_FEWER - 1, /* + sixteenths, from 1: before softmax */
-    ABLATE_N_LOSSES = ABLATE_MASK_FIRST + ABLATE_N_MASKS,
-};
-
 /* A model with a seed. Losses on all held-out sequences; NAN: not known yet. */
 typedef struct ablate_run {
-    double losses[ABLATE_N_LOSSES];
+    double losses[N_LOSSES];
     bool is_finished;
     int n_curve;
     struct {
@@ -107,13 +95,6 @@ int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss);
 int ablate_folder_read_run(ablation *a, int entry, int seed);
 
 /* ---- probes (ablate_probes.c) ---------------------------------------------------------------- */
-
-/* Whether a loss is one of those that are measured for this model, and the probe that gives it. */
-bool ablate_has_loss(const ablate_entry *entry, int which);
-dsmoe_probe ablate_probe(int which);
-/* The name of a loss in losses.tsv: "plain", "mask 1/16", "replaced", "active 3", "mask first 1/16"; returns `out`. */
-enum { ABLATE_LOSS_NAME = 32 };
-const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME]);
 
 /* Measures what is not known yet of a finished run. */
 int ablate_measure(ablation *a, int entry, int seed);

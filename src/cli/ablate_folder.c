@@ -282,14 +282,6 @@ int ablate_folder_open(ablation *a)
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static int find_loss(const char *name)
-{
-    char other[ABLATE_LOSS_NAME];
-    for (int i = 0; i < ABLATE_N_LOSSES; i++)
-        if (!strcmp(name, ablate_loss_name(i, other))) return i;
-    return -1;
-}
-
 /* One line without its end; what it should not have is passed over. */
 static void read_loss(ablation *a, char *line)
 {
@@ -302,7 +294,7 @@ static void read_loss(ablation *a, char *line)
     int64_t seed;
     char *end;
     double loss = strtod(field[3], &end);
-    int entry = architecture_find(field[0]), which = find_loss(field[2]);
+    int entry = architecture_find(field[0]), which = loss_find(field[2]);
     if (entry < 0 || which < 0 || !cli_parse_int(field[1], 1, ABLATE_MAX_SEEDS, &seed)) return;
     if (end == field[3] || *end || !isfinite(loss)) return;
     a->entries[entry].runs[seed - 1].losses[which] = loss;
@@ -340,7 +332,7 @@ static int read_losses(ablation *a, char *text)
 /* The whole file again, so that it is never half. */
 static int write_losses(const ablation *a)
 {
-    char path[ABLATE_PATH], name[ABLATE_LOSS_NAME];
+    char path[ABLATE_PATH], name[LOSS_NAME];
     replace_file out;
     if (!ablate_path(a, path, "losses.tsv")) return CLI_FAILURE;
     int exit_code = replace_file_begin("ablate", path, &out);
@@ -349,11 +341,11 @@ static int write_losses(const ablation *a)
     fputc('\n', out.file);
     for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < a->n_seeds; seed++)
-            for (int which = 0; which < ABLATE_N_LOSSES; which++) {
+            for (int which = 0; which < N_LOSSES; which++) {
                 double loss = a->entries[i].runs[seed].losses[which];
                 if (!isnan(loss))
                     fprintf(out.file, "%s\t%d\t%s\t%.17g\n", architectures[i].name, seed + 1,
-                            ablate_loss_name(which, name), loss);
+                            loss_name(which, name), loss);
             }
     return replace_file_end("ablate", &out);
 }

@@ -14,13 +14,13 @@ bool ablate_is_shown(const ablation *a, int entry)
 {
     const ablate_entry *e = &a->entries[entry];
     for (int seed = 0; seed < a->n_seeds; seed++)
-        if (!isnan(e->runs[seed].losses[ABLATE_PLAIN])) return true;
+        if (!isnan(e->runs[seed].losses[LOSS_PLAIN])) return true;
     return e->is_selected;
 }
 
 static bool is_known(const ablation *a, int entry, int which)
 {
-    if (!ablate_has_loss(&a->entries[entry], which)) return false;
+    if (!loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which)) return false;
     for (int seed = 0; seed < a->n_seeds; seed++)
         if (!isnan(a->entries[entry].runs[seed].losses[which])) return true;
     return false;
@@ -58,7 +58,7 @@ static void put_losses(FILE *file, const ablation *a, int entry, int which)
 static void put_run(FILE *file, const ablate_run *run, int seed)
 {
     fprintf(file, "{\"seed\": %d, \"held_out_loss\": ", seed + 1);
-    put_number(file, run->losses[ABLATE_PLAIN]);
+    put_number(file, run->losses[LOSS_PLAIN]);
     fputs(", \"curve\": [", file);
     for (int i = 0; i < run->n_curve; i++) {
         fprintf(file, "%s[%" PRId64 ", ", i ? ", " : "", run->curve[i].step);
@@ -104,31 +104,31 @@ static void put_model(FILE *file, const ablation *a, int entry)
 static void put_mask(FILE *file, const ablation *a, int entry, int which)
 {
     fprintf(file, "{\"name\": \"%s\", \"share\": [", architectures[entry].name);
-    for (int i = 0; i < ABLATE_N_MASKS; i++) fprintf(file, "%s%.9g", i ? ", " : "", i / 16.0);
+    for (int i = 0; i < LOSS_N_MASKS; i++) fprintf(file, "%s%.9g", i ? ", " : "", i / 16.0);
     fputs("],\n    \"losses\": [", file);
-    for (int i = 0; i < ABLATE_N_MASKS; i++) {
+    for (int i = 0; i < LOSS_N_MASKS; i++) {
         if (i) fputs(", ", file);
-        put_losses(file, a, entry, i ? which + i : ABLATE_PLAIN);
+        put_losses(file, a, entry, i ? which + i : LOSS_PLAIN);
     }
     fputs("]}", file);
 }
 
 static void put_masked(FILE *file, const ablation *a, int entry)
 {
-    put_mask(file, a, entry, ABLATE_MASK);
+    put_mask(file, a, entry, LOSS_MASK);
 }
 
 static void put_masked_first(FILE *file, const ablation *a, int entry)
 {
-    put_mask(file, a, entry, ABLATE_MASK_FIRST);
+    put_mask(file, a, entry, LOSS_MASK_FIRST);
 }
 
 static void put_replaced(FILE *file, const ablation *a, int entry)
 {
     fprintf(file, "{\"name\": \"%s\", \"before\": ", architectures[entry].name);
-    put_losses(file, a, entry, ABLATE_PLAIN);
+    put_losses(file, a, entry, LOSS_PLAIN);
     fputs(", \"after\": ", file);
-    put_losses(file, a, entry, ABLATE_REPLACED);
+    put_losses(file, a, entry, LOSS_REPLACED);
     bool is_the_papers = entry == architecture_find("deepseekmoe");
     fputs(", \"paper_before\": ", file);
     put_number(file, is_the_papers ? paper_before : NAN);
@@ -145,10 +145,10 @@ static void put_fewer(FILE *file, const ablation *a, int entry)
     fputs("],\n    \"losses\": [", file);
     for (int64_t i = k; i > 0; i--) {
         if (i < k) fputs(", ", file);
-        put_losses(file, a, entry, i == k ? ABLATE_PLAIN : ABLATE_FEWER + (int)i - 1);
+        put_losses(file, a, entry, i == k ? LOSS_PLAIN : LOSS_FEWER + (int)i - 1);
     }
     fputs("],\n    \"compare\": {\"name\": \"gshard\", \"losses\": ", file);
-    put_losses(file, a, architecture_find("gshard"), ABLATE_PLAIN);
+    put_losses(file, a, architecture_find("gshard"), LOSS_PLAIN);
     fputs("}}", file);
 }
 
@@ -244,7 +244,7 @@ int ablate_compare(const ablation *a, study_comparison comparisons[N_CLAIMS])
     double losses[N_ARCHITECTURES][ABLATE_MAX_SEEDS];
     for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < ABLATE_MAX_SEEDS; seed++)
-            losses[i][seed] = a->entries[i].runs[seed].losses[ABLATE_PLAIN];
+            losses[i][seed] = a->entries[i].runs[seed].losses[LOSS_PLAIN];
     return study_compare(losses[0], ABLATE_MAX_SEEDS, comparisons);
 }
 
@@ -286,13 +286,13 @@ static void put_all(FILE *file, const ablation *a)
     fputs("],\n", file);
     put_comparisons(file, a);
     fputs(" \"probes\": {\n", file);
-    put_probes(file, a, "mask_top", ABLATE_MASK + 1, put_masked);
+    put_probes(file, a, "mask_top", LOSS_MASK + 1, put_masked);
     fputs(",\n", file);
-    put_probes(file, a, "mask_top_first", ABLATE_MASK_FIRST + 1, put_masked_first);
+    put_probes(file, a, "mask_top_first", LOSS_MASK_FIRST + 1, put_masked_first);
     fputs(",\n", file);
-    put_probes(file, a, "replace_shared", ABLATE_REPLACED, put_replaced);
+    put_probes(file, a, "replace_shared", LOSS_REPLACED, put_replaced);
     fputs(",\n", file);
-    put_probes(file, a, "fewer_active", ABLATE_FEWER, put_fewer);
+    put_probes(file, a, "fewer_active", LOSS_FEWER, put_fewer);
     fputs("}}\n", file);
 }
 

@@ -42,7 +42,8 @@ static void put_paper(text_table *table, double loss)
 
 static bool is_known(const ablation *a, int entry, int which)
 {
-    return ablate_has_loss(&a->entries[entry], which) && collect(a, entry, which, -1, 0).n > 0;
+    return loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which) &&
+           collect(a, entry, which, -1, 0).n > 0;
 }
 
 /* ---- the tables ------------------------------------------------------------------------------ */
@@ -63,10 +64,10 @@ static void print_models(const ablation *a)
         table_text(&table, "%s", architecture_experts(e->model, experts));
         table_text(&table, "%s", number_shorten(e->parameters.total, cell));
         table_text(&table, "%s", number_shorten(e->parameters.active, cell));
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
         spread none = {0};
-        put_statistic(&table,
-                      i == gshard ? none : collect(a, i, ABLATE_PLAIN, gshard, ABLATE_PLAIN), true);
+        put_statistic(&table, i == gshard ? none : collect(a, i, LOSS_PLAIN, gshard, LOSS_PLAIN),
+                      true);
         put_paper(&table, e->model->paper_loss);
         if (i == gshard || isnan(e->model->paper_loss))
             table_text(&table, "-");
@@ -78,15 +79,15 @@ static void print_models(const ablation *a)
 
 static void print_masked(const ablation *a, int which, const char *title)
 {
-    text_table table = {.n_columns = 1 + ABLATE_N_MASKS, .n_headers = 1};
+    text_table table = {.n_columns = 1 + LOSS_N_MASKS, .n_headers = 1};
     table_text(&table, "%s", title);
-    for (int i = 0; i < ABLATE_N_MASKS; i++) table_text(&table, i ? "%d/16" : "none", i);
+    for (int i = 0; i < LOSS_N_MASKS; i++) table_text(&table, i ? "%d/16" : "none", i);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         if (!is_known(a, i, which + 1)) continue;
         table_text(&table, "%s", architectures[i].name);
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
-        for (int mask = 1; mask < ABLATE_N_MASKS; mask++)
-            put_statistic(&table, collect(a, i, which + mask, i, ABLATE_PLAIN), true);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
+        for (int mask = 1; mask < LOSS_N_MASKS; mask++)
+            put_statistic(&table, collect(a, i, which + mask, i, LOSS_PLAIN), true);
     }
     if (table.n_cells == table.n_columns) return;
     putchar('\n');
@@ -101,11 +102,11 @@ static void print_replaced(const ablation *a)
                                           "paper"};
     for (int i = 0; i < 5; i++) table_text(&table, "%s", headers[i]);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (!is_known(a, i, ABLATE_REPLACED)) continue;
+        if (!is_known(a, i, LOSS_REPLACED)) continue;
         table_text(&table, "%s", architectures[i].name);
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
-        put_statistic(&table, collect(a, i, ABLATE_REPLACED, -1, 0), false);
-        put_statistic(&table, collect(a, i, ABLATE_REPLACED, i, ABLATE_PLAIN), true);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
+        put_statistic(&table, collect(a, i, LOSS_REPLACED, -1, 0), false);
+        put_statistic(&table, collect(a, i, LOSS_REPLACED, i, LOSS_PLAIN), true);
         table_text(&table, i == architecture_find("deepseekmoe") ? "1.808 to 2.414" : "-");
     }
     if (table.n_cells == table.n_columns) return;
@@ -122,10 +123,10 @@ static void print_fewer(const ablation *a, int entry)
     table_text(&table, "loss");
     table_text(&table, "to gshard");
     for (int64_t active = k; active > 0; active--) {
-        int which = active == k ? ABLATE_PLAIN : ABLATE_FEWER + (int)active - 1;
+        int which = active == k ? LOSS_PLAIN : LOSS_FEWER + (int)active - 1;
         table_text(&table, "%" PRId64, active);
         put_statistic(&table, collect(a, entry, which, -1, 0), false);
-        put_statistic(&table, collect(a, entry, which, gshard, ABLATE_PLAIN), true);
+        put_statistic(&table, collect(a, entry, which, gshard, LOSS_PLAIN), true);
     }
     putchar('\n');
     table_print(&table);
@@ -171,9 +172,9 @@ void ablate_print_tables(const ablation *a)
     print_models(a);
     print_comparisons(a);
     print_equal(a);
-    print_masked(a, ABLATE_MASK, "top experts masked");
-    print_masked(a, ABLATE_MASK_FIRST, "... before the softmax");
+    print_masked(a, LOSS_MASK, "top experts masked");
+    print_masked(a, LOSS_MASK_FIRST, "... before the softmax");
     print_replaced(a);
     for (int i = 0; i < N_ARCHITECTURES; i++)
-        if (is_known(a, i, ABLATE_FEWER)) print_fewer(a, i);
+        if (is_known(a, i, LOSS_FEWER)) print_fewer(a, i);
 }
