@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "dsmoe.h"
+#include "formats/partial_file.h"
 #include "study/choices.h"
 #include "study/comparison.h"
 #include "study/losses.h"
@@ -79,6 +80,9 @@ typedef struct ablation {
 /* DIR/NAME; false after a message if that is too long. */
 bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A file there, whole or not at all. */
+int ablate_write_file(const ablation *a, const char *name, partial_file_put_fn *put,
+                      const void *context);
 /* Makes the folder, or finds that what was trained there had the same settings. */
 int ablate_folder_open(ablation *a);
 /* Whether something has been trained there, or measured: from then on its settings bind. */

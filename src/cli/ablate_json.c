@@ -4,7 +4,6 @@
 
 #include "cli/ablate.h"
 #include "cli/cli.h"
-#include "cli/replace_file.h"
 #include "formats/json_write.h"
 
 /* What the paper measured for DeepSeekMoE with its shared expert replaced. */
@@ -262,8 +261,9 @@ static void put_comparisons(FILE *file, const ablation *a)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void put_all(FILE *file, const ablation *a)
+static void put_all(FILE *file, const void *context)
 {
+    const ablation *a = context;
     fprintf(file, "{\"scale\": \"%s\", \"data\": [", a->scale->name);
     for (int i = 0; i < a->n_data; i++) {
         if (i) fputs(", ", file);
@@ -299,14 +299,10 @@ static void put_all(FILE *file, const ablation *a)
 int ablate_write(const ablation *a)
 {
     char json[ABLATE_PATH], html[ABLATE_PATH];
-    replace_file out;
     dsmoe_error error;
     if (!ablate_path(a, json, "ablation.json") || !ablate_path(a, html, "ablation.html"))
         return CLI_FAILURE;
-    int exit_code = replace_file_begin("ablate", json, &out);
-    if (exit_code != CLI_OK) return exit_code;
-    put_all(out.file, a);
-    exit_code = replace_file_end("ablate", &out);
+    int exit_code = ablate_write_file(a, "ablation.json", put_all, a);
     if (exit_code != CLI_OK) return exit_code;
     if (dsmoe_report_ablation(json, html, &error) != DSMOE_OK)
         return cli_failure("ablate", "%s", error.message);
