@@ -2,7 +2,8 @@
 """scale.py [--build DIR] WHAT - how far training scales: real exchange code on networks that SimGrid plays.
 
   speed       how fast this machine trains a layer of each model          -> speed.json
-  calibrate   real runs of 1, 2 and 4 ranks beside simulated ones          -> calibration.json
+  calibrate   real runs of 1, 2 and 4 ranks                                -> calibration.json
+  fit         the same simulated, beside them                              -> calibration.json
   sweep       8 to 256 hosts on 1, 10 and 100 Gbit/s                       -> points.jsonl
   plan        what dsmoe_scale_predict says of the same, whole models         -> plan.json
   table       what tests/test_scale.c compares dsmoe_scale_predict with    -> tests/data/scale/simulated.txt
@@ -142,22 +143,31 @@ def bench_train(build, n_ranks, gbit, parallel):
 
 
 def calibrate(build):
-    rows = []
+    """Real runs. Ranks that share this machine compute as fast as two processes beside each other."""
+    with concurrent.futures.ThreadPoolExecutor() as both:
+        beside = list(both.map(lambda _: bench_train(build, 1, 0, "data"), range(2)))
     with tempfile.TemporaryDirectory() as folder:
-        words, amounts = case_words(folder)
-        alone = bench_train(build, 1, 0, "data")
-        with concurrent.futures.ThreadPoolExecutor() as both:  # as fast as they are beside each other
-            beside = list(both.map(lambda _: bench_train(build, 1, 0, "data"), range(2)))
-        words.update(speed_of(beside[0]["seconds"], amounts))
-        for n_ranks in (1, 2, 4):
-            for gbit in (0.1, 1) if n_ranks > 1 else (1,):
-                for parallel in ("data", "experts") if n_ranks > 1 else ("data",):
-                    real = alone if n_ranks == 1 else bench_train(build, n_ranks, gbit, parallel)
-                    made = simulate(build, n_ranks, gbit, dict(words, parallel=parallel), n_cores=os.cpu_count())
-                    rows.append({"ranks": n_ranks, "gbit": gbit, "parallel": parallel,
-                                 "real": real["step_seconds"], "simulated": made["simulated"]["step"]})
-                    print(rows[-1], file=sys.stderr)
-    (HERE / "calibration.json").write_text(json.dumps(rows, indent=1) + "\n")
+        found = {"speed": speed_of(beside[0]["seconds"], case_words(folder)[1]), "runs": []}
+    cases = [(1, 1, "data")] + [(r, g, p) for g in (1, 0.1) for r in (2, 4) for p in ("data", "experts")]
+    for n_ranks, gbit, parallel in cases:
+        run = {"ranks": n_ranks, "gbit": gbit, "parallel": parallel}
+        found["runs"].append(dict(run, real=bench_train(build, n_ranks, gbit, parallel)["step_seconds"]))
+        print(found["runs"][-1], file=sys.stderr)
+    (HERE / "calibration.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def fit(build):
+    """The same runs simulated."""
+    found = json.loads((HERE / "calibration.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        words = dict(case_words(folder)[0], **found["speed"])
+        for run in found["runs"]:
+            made = simulate(build, run["ranks"], run["gbit"], dict(words, parallel=run["parallel"]),
+                            n_cores=os.cpu_count())
+            run["simulated"] = made["simulated"]["step"]
+            print(f"{run['ranks']} {run['gbit']} {run['parallel']}: {run['real']:.2f} s, simulated {run['simulated']:.2f},"
+                  f" {run['simulated'] / run['real']:.2f} times", file=sys.stderr)
+    (HERE / "calibration.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 # ---- many hosts ----------------------------------------------------------------------------------
@@ -172,13 +182,12 @@ def typical_loads(model, folder):
 
 
 def points(most):
-    """Whole models on few hosts, two layers of them on any number; what makes the difference is the number of messages,
-    over each of which SimGrid spends time in proportion to the number of hosts."""
+    """Whole models on few hosts, two and three layers of them on any number, from which the whole follows."""
     for n_ranks in (8, 16, 32, 64, 128, 256):
         for model in DEPTH:
             for parallel in ("data", "experts"):
-                for gbit in NETWORKS if n_ranks <= 64 else (10,):
-                    for depth in (2, 3, DEPTH[model]) if n_ranks <= 16 else (2, 3) if n_ranks <= 64 else (2,):
+                for gbit in NETWORKS:
+                    for depth in (2, 3, DEPTH[model]) if n_ranks <= 16 else (2, 3):
                         if n_ranks <= most:
                             yield {"model": model, "parallel": parallel, "ranks": n_ranks, "gbit": gbit, "layers": depth}
 
@@ -221,12 +230,12 @@ def predict(build):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "calibrate", "sweep", "plan", "table", "plot"))
+    parser.add_argument("what", choices=("speed", "calibrate", "fit", "sweep", "plan", "table", "plot"))
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
     parser.add_argument("--most", default=256, type=int)
     asked = parser.parse_args()
     build = asked.build.resolve()
-    if asked.what in ("calibrate", "sweep", "plan"):
+    if asked.what in ("fit", "sweep", "plan"):
         if not shutil.which("smpirun"):
             sys.exit("scale.py: SimGrid is missing: apt-get install libsimgrid-dev")
         subprocess.run(["cmake", "-S", ROOT, "-B", build], stdout=subprocess.DEVNULL, check=True)
@@ -235,6 +244,8 @@ def main():
         measure_speed(build)
     elif asked.what == "calibrate":
         calibrate(build)
+    elif asked.what == "fit":
+        fit(build)
     elif asked.what == "sweep":
         sweep(build, asked.most)
     elif asked.what == "plan":

@@ -29,6 +29,12 @@ typedef struct request {
     double attention, experts, head, memory; /* FLOP/s; bytes/s */
 } request;
 
+/* An exchange: how many ranks have begun it, and when the last of them did. */
+typedef struct meeting {
+    int n_ranks;
+    double since;
+} meeting;
+
 /* Shared by all ranks, who are threads of one process here and take turns. */
 typedef struct world {
     request asked;
@@ -37,6 +43,8 @@ typedef struct world {
     double *loads;
     outline *outline;
     char *payload; /* of all messages */
+    meeting *meetings;
+    size_t n_meetings;
 } world;
 static world shared;
 
@@ -49,6 +57,7 @@ typedef struct rank_state {
     sg_host_t machine;  /* NULL: a rank has its own */
     dsmoe_bytes *lists; /* [2, n_ranks] */
     bool under_way;
+    size_t n_begun;      /* exchanges */
     outline_goods goods; /* that travel */
     rank_times times;
 } rank_state;
@@ -212,8 +221,29 @@ static void spend(rank_state *s, double seconds)
     sg_exec_wait(work);
 }
 
-/* Training polls before each task of its threads. What matters are the first looks, after which messages travel by
- * themselves. */
+static void note_begin(rank_state *s)
+{
+    world *w = &shared;
+    if (s->n_begun == w->n_meetings) {
+        w->meetings = realloc(w->meetings, ++w->n_meetings * sizeof *w->meetings);
+        if (!w->meetings) give_up("no memory");
+        w->meetings[s->n_begun] = (meeting){0};
+    }
+    meeting *m = &w->meetings[s->n_begun++];
+    m->n_ranks++;
+    m->since = MPI_Wtime();
+}
+
+/* Training polls before each task of its threads. What matters are the looks until all ranks are there and have told each
+ * other so, after which messages travel by themselves: no more are made then, as each keeps SimGrid busy longer than the
+ * last (what a test has found done stays in a list, through which it then goes for each message). */
+static bool is_settled(const rank_state *s)
+{
+    const double told = 2e-3; /* seconds after which the heads of mpi.c are there */
+    const meeting *m = &shared.meetings[s->n_begun - 1];
+    return m->n_ranks == s->peers->size && MPI_Wtime() > m->since + told;
+}
+
 static dsmoe_status run_work(void *context, outline_work work, double amount, dsmoe_error *error)
 {
     (void)error;
@@ -223,7 +253,10 @@ static dsmoe_status run_work(void *context, outline_work work, double amount, ds
     double left = amount / speeds[work], slice = s->under_way ? 1e-3 : left;
     double start = MPI_Wtime();
     for (; left > 0; left -= slice, slice *= 2) {
+        bool is_last = s->under_way && is_settled(s);
         if (s->under_way) s->peers->poll(s->peers->context);
+        if (is_last) s->under_way = false;
+        if (!s->under_way) slice = left;
         spend(s, fmin(left, slice));
     }
     s->times.computing += MPI_Wtime() - start;
@@ -255,6 +288,7 @@ static dsmoe_status run_begin(void *context, outline_goods goods, const size_t *
     s->under_way = true;
     s->goods = goods;
     dsmoe_status status = peers_exchange_begin(s->peers, out, in, error);
+    note_begin(s);
     s->times.goods[goods] += MPI_Wtime() - start;
     return status;
 }

@@ -36,6 +36,10 @@ typedef void widen_fn(int64_t n, const void *src, float *dst);
 widen_fn widen_q4_0_avx512, widen_q5_0_avx512, widen_q5_1_avx512, widen_q8_0_avx512;
 widen_fn widen_q4_k_avx512, widen_q5_k_avx512, widen_q6_k_avx512;
 
+/* The largest size that the scales of blocks allow n numbers: of each BLOCK of them the bits, if they are more than those
+ * that are there. */
+void largest_avx512(dsmoe_dtype type, int64_t n, const void *src, uint32_t *largest);
+
 /* Backward through block types. */
 extern const word_kernels words_avx512;
 

@@ -1,5 +1,7 @@
 /* avx512_widen.c - block types to float32, sixteen numbers at a time: what backward through frozen weights takes of
  * them. Codes times scales are exact (see widen_blocks.c), so fused or not comes to the same bits. */
+#include <string.h>
+
 #include "base/half.h"
 #include "kernels/avx512.h"
 #include "kernels/blocks.h"
@@ -76,32 +78,52 @@ void widen_q8_0_avx512(int64_t n, const void *src, float *dst)
     }
 }
 
-/* The numbers of a part of 32 are scale·code - offset. */
-typedef struct line {
-    __m512 scale, offset;
-} line;
+/* The numbers of part i of a block are scale[i]·code - offset[i]. */
+typedef struct lines {
+    float scale[8], offset[8];
+} lines;
 
-INLINE line line_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t *scales, int part)
+/* Eight bytes times a number. */
+INLINE void put_products(uint64_t bytes, float number, float to[8])
 {
-    int scale, min;
-    block_scale_min(scales, part, &scale, &min);
-    return (line){_mm512_set1_ps(half_load_f16(d) * (float)scale),
-                  _mm512_set1_ps(half_load_f16(dmin) * (float)min)};
+    __m256i ints = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+    _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(ints), _mm256_set1_ps(number)));
+}
+
+/* All of a block at once: see block_scale_min. */
+INLINE lines lines_of(const uint8_t d[2], const uint8_t dmin[2], const uint8_t scales[12])
+{
+    const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, upper = 0x30303030;
+    uint32_t a, b, c;
+    memcpy(&a, scales, sizeof a);
+    memcpy(&b, scales + 4, sizeof b);
+    memcpy(&c, scales + 8, sizeof c);
+    lines l;
+    put_products((a & six) | (uint64_t)((c & four) | (a >> 2 & upper)) << 32, half_load_f16(d),
+                 l.scale);
+    put_products((b & six) | (uint64_t)((c >> 4 & four) | (b >> 2 & upper)) << 32,
+                 half_load_f16(dmin), l.offset);
+    return l;
+}
+
+/* Sixteen numbers of part i. */
+INLINE void put_part(__m128i codes, const lines *l, int i, float *dst)
+{
+    put_line(codes, _mm512_set1_ps(l->scale[i]), _mm512_set1_ps(l->offset[i]), dst);
 }
 
 void widen_q4_k_avx512(int64_t n, const void *src, float *dst)
 {
     const block_q4_k *block = src;
-    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++)
-        for (int pair = 0; pair < 4; pair++, dst += 2 * BLOCK) {
-            line low = line_of(block->d, block->dmin, block->scales, 2 * pair);
-            line high = line_of(block->d, block->dmin, block->scales, 2 * pair + 1);
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++) {
+        lines l = lines_of(block->d, block->dmin, block->scales);
+        for (int pair = 0; pair < 4; pair++, dst += 2 * BLOCK)
             for (int i = 0; i < BLOCK; i += 16) {
                 __m128i q = load_bytes(block->q + pair * BLOCK + i);
-                put_line(low_half(q), low.scale, low.offset, dst + i);
-                put_line(high_half(q), high.scale, high.offset, dst + BLOCK + i);
+                put_part(low_half(q), &l, 2 * pair, dst + i);
+                put_part(high_half(q), &l, 2 * pair + 1, dst + BLOCK + i);
             }
-        }
+    }
 }
 
 /* Bit `part` of sixteen bytes, as the fifth. */
@@ -114,31 +136,96 @@ INLINE __m128i fifth_of(__m128i high, int part)
 void widen_q5_k_avx512(int64_t n, const void *src, float *dst)
 {
     const block_q5_k *block = src;
-    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++)
-        for (int part = 0; part < 8; part++, dst += BLOCK) {
-            line l = line_of(block->d, block->dmin, block->scales, part);
+    for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++) {
+        lines l = lines_of(block->d, block->dmin, block->scales);
+        for (int part = 0; part < 8; part++, dst += BLOCK)
             for (int i = 0; i < BLOCK; i += 16) {
                 __m128i q = load_bytes(block->q + part / 2 * BLOCK + i);
                 q = part % 2 ? high_half(q) : low_half(q);
                 q = _mm_or_si128(q, fifth_of(load_bytes(block->high + i), part));
-                put_line(q, l.scale, l.offset, dst + i);
+                put_part(q, &l, part, dst + i);
             }
-        }
+    }
 }
 
 void widen_q6_k_avx512(int64_t n, const void *src, float *dst)
 {
     const block_q6_k *block = src;
     for (int64_t b = 0; b < n / SUPER_BLOCK; b++, block++, dst += SUPER_BLOCK) {
-        float d = half_load_f16(block->d);
+        float scale[16];
+        __m512 ints = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(block->scales)));
+        _mm512_storeu_ps(scale, _mm512_mul_ps(ints, _mm512_set1_ps(half_load_f16(block->d))));
+        UNROLL
         for (int part = 0; part < 16; part++) {
             int half = part / 8, pair = part / 2 % 4, odd = part % 2 * 16;
             __m128i low = load_bytes(block->low + half * 64 + pair % 2 * 32 + odd);
             __m128i high = _mm_srli_epi16(load_bytes(block->high + half * 32 + odd), pair * 2);
             low = pair / 2 ? high_half(low) : low_half(low);
             high = _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4);
-            put_centred(_mm_or_si128(low, high), 32, d * (float)block->scales[part],
-                        dst + part * 16);
+            put_centred(_mm_or_si128(low, high), 32, scale[part], dst + part * 16);
+        }
+    }
+}
+
+/* ---- how large they can be ------------------------------------------------------------------------ */
+
+/* Of numbers without their signs the order is that of their bits, and a NaN is the largest of all. */
+INLINE void grow(uint32_t *largest, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= INT32_MAX;
+    if (bits > *largest) *largest = bits;
+}
+
+/* Of the codes of a part the first and the last give the ends of its numbers. */
+INLINE void largest_of_lines(const lines *l, float last_code, uint32_t largest[8])
+{
+    const __m256i no_sign = _mm256_set1_epi32(INT32_MAX);
+    __m256 scale = _mm256_loadu_ps(l->scale), offset = _mm256_loadu_ps(l->offset);
+    __m256i low = _mm256_and_si256(_mm256_castps_si256(offset), no_sign);
+    __m256 end = _mm256_fmsub_ps(scale, _mm256_set1_ps(last_code), offset);
+    __m256i high = _mm256_and_si256(_mm256_castps_si256(end), no_sign);
+    __m256i before = _mm256_loadu_si256((const __m256i *)largest);
+    before = _mm256_max_epu32(before, _mm256_max_epu32(low, high));
+    _mm256_storeu_si256((__m256i *)largest, before);
+}
+
+INLINE void largest_of_small(dsmoe_dtype type, const unsigned char *block, uint32_t *largest)
+{
+    float d = half_load_f16(block); /* the first of each type */
+    switch (type) {
+    case DSMOE_Q4_0: grow(largest, 8.0f * d); break;
+    case DSMOE_Q5_0: grow(largest, 16.0f * d); break;
+    case DSMOE_Q8_0: grow(largest, 128.0f * d); break;
+    default: { /* Q5_1 */
+        float m = half_load_f16(block + 2);
+        grow(largest, m);
+        grow(largest, 31.0f * d + m);
+    }
+    }
+}
+
+INLINE void largest_of_q6_k(const block_q6_k *block, uint32_t largest[8])
+{
+    float d = half_load_f16(block->d);
+    for (int part = 0; part < 16; part++)
+        grow(&largest[part / 2], 32.0f * (d * (float)block->scales[part]));
+}
+
+void largest_avx512(dsmoe_dtype type, int64_t n, const void *src, uint32_t *largest)
+{
+    const unsigned char *block = src;
+    for (int64_t j = 0; j < n; j += dtype_table[type].block, block += dtype_table[type].bytes) {
+        uint32_t *to = largest + j / BLOCK;
+        if (type == DSMOE_Q4_K || type == DSMOE_Q5_K) { /* which begin alike */
+            const block_q4_k *b = (const block_q4_k *)block;
+            lines l = lines_of(b->d, b->dmin, b->scales);
+            largest_of_lines(&l, type == DSMOE_Q4_K ? 15.0f : 31.0f, to);
+        } else if (type == DSMOE_Q6_K) {
+            largest_of_q6_k((const block_q6_k *)block, to);
+        } else {
+            largest_of_small(type, block, to);
         }
     }
 }

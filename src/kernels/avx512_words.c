@@ -1,5 +1,8 @@
 /* avx512_words.c - backward through weights in blocks: products of words, two terms of the sum in a lane.
  *
+ * Words of 32 columns have one scale, by the largest numbers that the scales of blocks allow: so these alone are read
+ * before the codes become words.
+ *
  * A panel has, of each group of 32 columns, [sum/2][32] pairs of words. Of four rows 0 and 2 are a pair, and 1 and 3:
  * in that order quantize_fine leaves the other side. Tile 14×32 as with floats, at twice the terms. */
 #include <string.h>
@@ -15,33 +18,17 @@ enum {
 
 /* ---- weights in words -------------------------------------------------------------------------- */
 
-/* Rows as float32, group by group, [n/TILE_N][filled][TILE_N], and the largest of each column: of numbers without their
- * signs the order is that of their bits, and a NaN is the largest of all. */
-INLINE void widen_rows(widen_fn *widen, matrix w, int64_t column, int64_t sum, int64_t filled,
-                       int64_t n, float *wide, float largest[MOST])
-{
-    const __m512i no_sign = _mm512_set1_epi32(INT32_MAX);
-    float row[MOST];
-    memset(largest, 0, (size_t)n * sizeof *largest);
-    for (int64_t r = 0; r < sum; r++) {
-        widen(n, matrix_at(w, r, column), row);
-        for (int64_t j = 0; j < n; j += WIDE) {
-            __m512i v = _mm512_loadu_si512(row + j), most = _mm512_loadu_si512(largest + j);
-            most = _mm512_max_epu32(most, _mm512_and_si512(v, no_sign));
-            _mm512_storeu_si512(largest + j, most);
-            _mm512_storeu_si512(wide + j / TILE_N * TILE_N * filled + r * TILE_N + j % TILE_N, v);
-        }
-    }
-    for (int64_t j = 0; j < n; j += TILE_N)
-        memset(wide + j * filled + sum * TILE_N, 0,
-               (size_t)((filled - sum) * TILE_N) * sizeof *wide);
-}
+/* What brings the numbers of 32 columns into words, and what brings these back. Columns of nearly nothing, and those that
+ * are not finite, become zeros; the scale of the latter is not finite. */
+typedef struct word_scale {
+    float factor, scale;
+} word_scale;
 
-/* What brings 16 columns into words: 0 for columns of nearly nothing, and for those that are not finite. */
-INLINE __m512 factor_of(__m512 largest)
+INLINE word_scale scale_of(uint32_t bits)
 {
-    const __m512 top = _mm512_set1_ps(WORD_TOP), least = _mm512_set1_ps(1e-30f);
-    return _mm512_maskz_div_ps(_mm512_cmp_ps_mask(largest, least, _CMP_GT_OQ), top, largest);
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    return (word_scale){largest > 1e-30f ? WORD_TOP / largest : 0.0f, largest / WORD_TOP};
 }
 
 INLINE __m512i rounded(const float *x, __m512 factor)
@@ -56,30 +43,50 @@ INLINE __m512i pair_of(const float *first, const float *second, __m512 factor)
     return _mm512_mask_blend_epi16(0xaaaaaaaa, rounded(first, factor), high);
 }
 
-static void pack_words(widen_fn *widen, matrix w, int64_t column, int64_t sum, int64_t n,
-                       float *wide, int16_t *panel, float *scale)
+/* Four rows, the first ones of the panel's groups being at `panel`, which lie `apart` words apart. */
+INLINE void pack_four(const float wide[4][MOST], int64_t n, const word_scale *scales, int64_t apart,
+                      int16_t *panel)
 {
-    int64_t filled = (sum + 3) / 4 * 4;
-    float largest[MOST];
-    widen_rows(widen, w, column, sum, filled, n, wide, largest);
-    for (int64_t j = 0; j < n; j += WIDE) {
-        const __m512 most = _mm512_loadu_ps(largest + j), factor = factor_of(most);
-        const float *from = wide + j / TILE_N * TILE_N * filled + j % TILE_N;
-        int16_t *to = panel + j / TILE_N * TILE_N * filled + j % TILE_N * 2;
-        _mm512_storeu_ps(scale + j, _mm512_mul_ps(most, _mm512_set1_ps(1.0f / WORD_TOP)));
-        for (int64_t r = 0; r < filled; r += 4, from += 4 * TILE_N, to += 4 * TILE_N) {
-            _mm512_storeu_si512(to, pair_of(from, from + 2 * TILE_N, factor));
-            _mm512_storeu_si512(to + 2 * TILE_N, pair_of(from + TILE_N, from + 3 * TILE_N, factor));
+    for (int64_t j = 0; j < n; j += TILE_N, panel += apart) {
+        const __m512 factor = _mm512_set1_ps(scales[j / TILE_N].factor);
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            const int first = i / 2, at = i % 2 * WIDE;
+            __m512i pair = pair_of(wide[first] + j + at, wide[first + 2] + j + at, factor);
+            _mm512_storeu_si512(panel + i * TILE_N, pair);
         }
+    }
+}
+
+static void pack_words(widen_fn *widen, matrix w, int64_t column, int64_t sum, int64_t n,
+                       int16_t *panel, float *scale)
+{
+    uint32_t largest[MOST / TILE_N] = {0};
+    word_scale scales[MOST / TILE_N];
+    float wide[4][MOST];
+    for (int64_t r = 0; r < sum; r++) largest_avx512(w.type, n, matrix_at(w, r, column), largest);
+    for (int64_t j = 0; j < n; j++) {
+        if (j % TILE_N == 0) scales[j / TILE_N] = scale_of(largest[j / TILE_N]);
+        scale[j] = scales[j / TILE_N].scale;
+    }
+    for (int64_t r = 0; r < sum; r += 4, panel += 4 * TILE_N) {
+        for (int i = 0; i < 4; i++) {
+            if (r + i < sum)
+                widen(n, matrix_at(w, r + i, column), wide[i]);
+            else
+                memset(wide[i], 0, sizeof wide[i]);
+        }
+        pack_four(wide, n, scales, (sum + 3) / 4 * 4 * TILE_N, panel);
     }
 }
 
 /* ---- the tile ---------------------------------------------------------------------------------- */
 
-INLINE void add_to(float *c, bool accumulate, __m512i sum, __m512 scale)
+INLINE void add_to(float *c, bool accumulate, const int32_t *sum, __m512 scale)
 {
     __m512 before = accumulate ? _mm512_loadu_ps(c) : _mm512_setzero_ps();
-    _mm512_storeu_ps(c, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, before));
+    __m512 numbers = _mm512_cvtepi32_ps(_mm512_loadu_si512(sum));
+    _mm512_storeu_ps(c, _mm512_fmadd_ps(numbers, scale, before));
 }
 
 /* Two words of a row for all lanes. */
@@ -111,13 +118,18 @@ INLINE void tile_of(const int height, int64_t sum, const word_row *a, const int1
             sums[i][1] = _mm512_dpwssd_epi32(sums[i][1], ai, b1);
         }
     }
-    const __m512 s0 = _mm512_loadu_ps(scale), s1 = _mm512_loadu_ps(scale + WIDE);
+    /* Out of the registers at once: for rows that may not count the compiler would keep copies of them in the loop. */
+    int32_t all[TILE_M][TILE_N];
     UNROLL
     for (int i = 0; i < height; i++) {
-        if (i == m) break;
+        _mm512_storeu_si512(all[i], sums[i][0]);
+        _mm512_storeu_si512(all[i] + WIDE, sums[i][1]);
+    }
+    const __m512 s0 = _mm512_loadu_ps(scale), s1 = _mm512_loadu_ps(scale + WIDE);
+    for (int i = 0; i < m; i++) {
         const __m512 row = _mm512_set1_ps(a[i].scale);
-        add_to(c + i * ldc, accumulate, sums[i][0], _mm512_mul_ps(row, s0));
-        add_to(c + i * ldc + WIDE, accumulate, sums[i][1], _mm512_mul_ps(row, s1));
+        add_to(c + i * ldc, accumulate, all[i], _mm512_mul_ps(row, s0));
+        add_to(c + i * ldc + WIDE, accumulate, all[i] + WIDE, _mm512_mul_ps(row, s1));
     }
 }
 

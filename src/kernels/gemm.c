@@ -313,8 +313,7 @@ static void nn_words(const gemm *g, int64_t m, matrix w, int64_t column, int64_t
     const word_row *a = (const word_row *)g->x_panel;
     int64_t n_tiles = n / wk->tile_n * ceil_div(m, wk->tile_m), filled = round_up(sum, 4);
     int64_t burst = ceil_div(ahead_patches(&next), max64(1, n_tiles));
-    wk->pack(g->kernels->dtypes[w.type].widen, w, column, sum, n, g->w_panel, g->words,
-             g->word_scale);
+    wk->pack(g->kernels->dtypes[w.type].widen, w, column, sum, n, g->words, g->word_scale);
     for (int64_t j = 0; j < n; j += wk->tile_n)
         for (int64_t i = 0; i < m; i += wk->tile_m) {
             ahead_ask(&next, burst);

@@ -50,7 +50,7 @@ typedef struct dtype_kernels {
 } dtype_kernels;
 
 /* Backward through weights in blocks, c = a·w: see gemm.c. The sum runs over rows of w, and with them change the scales
- * of its blocks. So a stretch of rows is widened and brought into words, with one scale for each column; rows of a get
+ * of its blocks. So a stretch of rows is brought into words, with one scale for each BLOCK columns; rows of a get
  * 12 bits and one scale for the stretch, by quantize_fine. 256·2047·4095 still is a number of 32 bits: a sum leaves the
  * integers once for each stretch. Whatever rows come together, a row has the same bits. */
 enum { WORD_TOP = 4095 }; /* the largest word of a weight */
@@ -62,10 +62,10 @@ typedef struct word_row {
 
 typedef struct word_kernels {
     int tile_m, tile_n; /* BLOCK is a multiple of tile_n */
-    /* n columns from `column` on, whole blocks, of `sum` ≤ BLOCK_STRETCH rows of w. `wide` has room for as many
-     * floats, `panel` for as many words, the rows being filled up to fours; scale[n]. Their order is the set's own. */
+    /* n columns from `column` on, whole blocks, of `sum` ≤ BLOCK_STRETCH rows of w. `panel` has room for as many words, the
+     * rows being filled up to fours; scale[n]. Their order is the set's own. */
     void (*pack)(void (*widen)(int64_t n, const void *src, float *dst), matrix w, int64_t column,
-                 int64_t sum, int64_t n, float *wide, int16_t *panel, float *scale);
+                 int64_t sum, int64_t n, int16_t *panel, float *scale);
     /* c[i·ldc + j] = (accumulate ? c : 0) + Σ_k a_i[k]·w_k[j] for i < m and the tile_n columns that begin at `panel`. */
     void (*tile)(int64_t sum, const word_row *a, const int16_t *panel, const float *scale, float *c,
                  int64_t ldc, bool accumulate, int m);
@@ -149,9 +149,10 @@ typedef struct latent_kernels {
     void (*score)(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
                   float *scores, int64_t ld, latent_next next);
     /* y_i += Σ_j weights[i·ld + j]·row_j over the first n_sums columns of `width`; rows of y lie n_sums apart. Of the
-     * weights all LATENT_KEYS of a row can be read; those after the first n are 0. */
+     * weights all LATENT_KEYS of a row can be read; those after the first n are 0. Memory is asked for what somebody will
+     * want later, as far as there is time. */
     void (*add)(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
-                int64_t width, float *y, int64_t n_sums);
+                int64_t width, float *y, int64_t n_sums, latent_next later);
 } latent_kernels;
 
 /* One step of AdamW, the same for all parameters of a kind. */
