@@ -27,6 +27,8 @@ usage --out
 run 2 ablate --data "$corpus" --out ""
 usage --out
 for wrong in "--scale huge" "--only gshard,nothing" "--seeds 0" "--steps 0" "--lr -1" "--lr nan" \
+    "--lr switch=0" "--lr swotch=0.001" "--balance words" "--norm-topk-prob maybe" "--norm-topk-prob switch=yes" \
+    "--routed-scaling-factor dense=2" "--aux-loss-alpha -1" "--init-std x" \
     "--vocab-size 100" "--bad-bytes drop" "--no-such-option" "--only gshard --all" \
     "--steps 1000000000 --batch 65536 --seq 1048576"; do
     # shellcheck disable=SC2086  # an option and its value
@@ -85,9 +87,9 @@ done
 for file in data.cache latest/training.safetensors; do
     [ ! -e "$dir/runs/gshard-seed1/$file" ] || complain "$file of a finished run"
 done
-# plain, four masks; the same, the shared one replaced, six numbers of experts
-[ "$(grep -c '^gshard.1' "$dir/losses.tsv")" -eq 5 ] || complain "not five losses of gshard"
-[ "$(grep -c '^deepseekmoe.1' "$dir/losses.tsv")" -eq 12 ] || complain "not twelve of deepseekmoe"
+# plain, twice four masks; the same, the shared one replaced, six numbers of experts
+[ "$(grep -c '^gshard.1' "$dir/losses.tsv")" -eq 9 ] || complain "not nine losses of gshard"
+[ "$(grep -c '^deepseekmoe.1' "$dir/losses.tsv")" -eq 16 ] || complain "not sixteen of deepseekmoe"
 cp "$dir/losses.tsv" "$scratch/losses"
 
 # a probe on the command line of eval is the same thing
@@ -124,12 +126,13 @@ says "dense, seed 1"
 
 # losses that are lost are measured again, to the bit
 cp "$dir/losses.tsv" "$scratch/losses"
-grep -v 'mask 2' "$scratch/losses" >"$dir/losses.tsv"
+grep -v 'mask first 2' "$scratch/losses" >"$dir/losses.tsv"
 ablate 0 --out "$dir" --only gshard,deepseekmoe
 cmp -s "$dir/losses.tsv" "$scratch/losses" || complain "losses differ the second time"
 
 # ---- a folder keeps to its settings
-for other in "--steps 4" "--lr 0.001" "--seq 16" "--batch 2" "--vocab-size 310" "--scale small"; do
+for other in "--steps 4" "--lr 0.001" "--lr gshard=0.001" "--norm-topk-prob yes" "--balance batch" \
+    "--aux-loss-alpha 0.001" "--routed-scaling-factor switch=2" "--init-std 0.06" "--seq 16" "--batch 2" "--vocab-size 310" "--scale small"; do
     # shellcheck disable=SC2086  # an option and its value
     ablate 1 --out "$dir" --only gshard $other
     one_message "${other%% *}" --out
@@ -140,6 +143,35 @@ ablate 1 --out "$dir" --only gshard
 one_message "the text has changed" "name another --out"
 cp "$scratch/README.md" "$corpus/prose/README.md"
 cp "$dir/losses.tsv" "$scratch/losses"
+
+# ---- each model at its best, and what it was trained with is written down
+ablate 0 --out "$scratch/fair" --only switch,gshard --lr 0.001 --lr switch=0.0005 --norm-topk-prob yes \
+    --balance batch --aux-loss-alpha 0.002 --routed-scaling-factor switch=2.5 --init-std 0.06 --json
+shows '"lr": 0.0005, "norm_topk_prob": false, "routed_scaling_factor": 2.5, "seq_aux": false' \
+    '"lr": 0.001, "norm_topk_prob": true, "routed_scaling_factor": 1, "seq_aux": false' \
+    '"aux_loss_alpha": 0.002, "initializer_range": 0.06'
+for line in "lr 0.001" "lr switch=0.0005" "norm-topk-prob yes" "routed-scaling-factor switch=2.5" "balance batch" \
+    "aux-loss-alpha 0.002" "init-std 0.06"; do
+    grep -qx -e "--$line" "$scratch/fair/settings.txt" || complain "no $line in settings.txt"
+done
+grep -q '"lr": *0.0005' "$scratch/fair/runs/switch-seed1/settings.json" || complain "switch had another rate"
+grep -q '"routed_scaling_factor": *2.5' "$scratch/fair/runs/switch-seed1/latest/config.json" ||
+    complain "switch had another scale"
+grep -q '"norm_topk_prob": *true' "$scratch/fair/runs/gshard-seed1/latest/config.json" ||
+    complain "the gates of gshard were not normalised"
+# with normalised gates both readings of the mask are one
+[ "$(grep -c '^gshard.1' "$scratch/fair/losses.tsv")" -eq 5 ] || complain "not five losses of gshard"
+ablate 1 --out "$scratch/fair" --only gshard --lr 0.001
+one_message "--lr switch=0.0005" --out
+
+# ---- several seeds: differences seed by seed, and words for what they support
+run 0 ablate --data "$corpus" --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 3 -t 2 --out "$scratch/seeds" \
+    --only dense,gshard
+shows "what the data support" "GShard, top-2"
+grep -q '"comparisons": \[' "$scratch/seeds/ablation.json" || complain "no comparisons"
+grep -q '"name": "gshard", "to": "dense", "n": 3, "mean": ' "$scratch/seeds/ablation.json" ||
+    complain "gshard is not compared with dense"
+grep -q 'What the data support' "$scratch/seeds/ablation.html" || complain "the page says nothing of it"
 
 # ---- an end that was none: the run is gone on with, not measured
 lines=$dir/runs/gshard-seed1/metrics.jsonl
@@ -178,6 +210,9 @@ wait $!
 code=$?
 [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
 says "same command"
+# the text is read once: a run has the tokens of the folder
+[ "$(stat -c %i "$scratch/stopped/runs/dense-seed1/data.cache")" = "$(stat -c %i "$scratch/stopped/data.cache")" ] ||
+    complain "a run has read the text once more"
 grep -q '"finished": false' "$scratch/stopped/ablation.json" || complain "half a comparison is finished"
 for folder in stopped straight; do
     # shellcheck disable=SC2086  # several arguments

@@ -37,7 +37,7 @@ may_include study base formats kernels moe model engine train
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
-may_include cli serve peers # the plugin that joins ranks is the command's to load
+may_include cli base formats model study report serve peers # the plugin that joins ranks is the command's to load
 
 # a room that is not in the list above would go unchecked
 for room in */; do

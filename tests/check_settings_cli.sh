@@ -13,6 +13,14 @@ saved() { # a line that the run's settings must have
     grep -qF -- "$1" "$run_dir/settings.json" || complain "no $1 in settings.json"
 }
 
+# ---- the paper's settings say at once what they need
+sources=$(cd "$(dirname "$0")/.." && pwd)
+for size in 2b 16b; do
+    run 1 train --settings "$sources/settings/$size.json" --data "$scratch/text" --out "$scratch/paper"
+    says "$size.json: training takes" "GB of memory"
+    [ ! -e "$scratch/paper" ] || complain "a folder of a run that cannot be"
+done
+
 # ---- a run that goes on takes other settings, defaults among them
 # shellcheck disable=SC2086  # several arguments
 run 0 train $small --out "$run_dir" --stop-after 3 --quiet -t 1

@@ -13,6 +13,7 @@ typedef struct pass {
     const made_model *model;
     const dsmoe_config *config;
     int64_t n_tokens, n_masked;
+    bool masks_first;
     const int64_t *known;  /* the routing, or NULL */
     int layer, first, end; /* its tensors */
     size_t prefix;         /* characters before their own names */
@@ -315,6 +316,15 @@ static void leave_out_groups(pass *p)
     }
 }
 
+/* Softmax over the experts that are not masked: the others have nothing. */
+static void forget_masked(pass *p, const int64_t *masked)
+{
+    double sum = 0;
+    for (int64_t m = 0; m < p->n_masked; m++) p->scores[masked[m]] = 0;
+    for (int64_t i = 0; i < p->config->n_routed_experts; i++) sum += p->scores[i];
+    for (int64_t i = 0; i < p->config->n_routed_experts; i++) p->scores[i] /= sum;
+}
+
 /* The experts of a token, by their keys or as they are known. */
 static int64_t *choose(pass *p, int64_t token)
 {
@@ -332,6 +342,7 @@ static int64_t *choose(pass *p, int64_t token)
     order(p, p->keys, n, best, p->n_masked);
     order(p, p->keys, n, best, p->n_masked + k);
     memcpy(chosen, best + p->n_masked, (size_t)k * sizeof *chosen);
+    if (p->masks_first) forget_masked(p, best);
     return chosen;
 }
 
@@ -469,13 +480,15 @@ static naive_result run(pass p)
 
 naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens)
 {
-    return naive_model_run_masked(model, 0, tokens, n_tokens);
+    return naive_model_run_masked(model, 0, false, tokens, n_tokens);
 }
 
-naive_result naive_model_run_masked(const made_model *model, int64_t n_masked,
+naive_result naive_model_run_masked(const made_model *model, int64_t n_masked, bool masks_first,
                                     const int32_t *tokens, int64_t n_tokens)
 {
-    return run(start(model, n_masked, tokens, n_tokens));
+    pass p = start(model, n_masked, tokens, n_tokens);
+    p.masks_first = masks_first;
+    return run(p);
 }
 
 naive_result naive_model_run_routed(const made_model *model, const int64_t *topk_idx,

@@ -18,8 +18,8 @@ typedef struct naive_result {
 } naive_result;
 
 naive_result naive_model_run(const made_model *model, const int32_t *tokens, int64_t n_tokens);
-/* Each token does without its n_masked best experts. */
-naive_result naive_model_run_masked(const made_model *model, int64_t n_masked,
+/* Each token does without its n_masked best experts; with `masks_first` softmax never saw them. */
+naive_result naive_model_run_masked(const made_model *model, int64_t n_masked, bool masks_first,
                                     const int32_t *tokens, int64_t n_tokens);
 /* With a routing that is known: small changes of the weights then make small changes only. */
 naive_result naive_model_run_routed(const made_model *model, const int64_t *topk_idx,

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/statistics.h"
 #include "report/axis.h"
 #include "report/digits.h"
 #include "report/page.h"
@@ -51,10 +52,10 @@ static void test_series(void **state)
     series_free(&s);
 
     const double values[] = {1, NAN, 2, 3};
-    series_spread spread = series_measure(values, 4);
-    assert_true(spread.n == 3 && spread.mean == 2 && fabs(spread.deviation - 1) < 1e-12);
-    assert_true(isnan(series_measure(values, 0).mean));
-    assert_true(series_measure(values, 1).deviation == 0);
+    spread all = spread_of(values, 4);
+    assert_true(all.n == 3 && all.mean == 2 && fabs(all.deviation - 1) < 1e-12);
+    assert_true(isnan(spread_of(values, 0).mean));
+    assert_true(spread_of(values, 1).deviation == 0);
 }
 
 static void check_axis(const axis *a, double low, double high)

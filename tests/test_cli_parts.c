@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/json_line.h"
@@ -373,7 +374,7 @@ static void test_characters(void **state)
         size_t length = strlen(cases[i].bytes);
         char *exact = malloc(length); /* not a byte beyond may be read */
         memcpy(exact, cases[i].bytes, length);
-        assert_int_equal(cli_utf8_character(exact, length, &code), cases[i].size);
+        assert_int_equal(utf8_decode(exact, length, &code), cases[i].size);
         if (cases[i].size) assert_int_equal(code, cases[i].code);
         free(exact);
     }
@@ -546,39 +547,6 @@ static void test_json_line_ids(void **state)
     free(ids);
 }
 
-static void test_json_line_number(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *line;
-        double value;
-    } right[] = {
-        {"{\"x\":1}", 1},
-        {"{\"type\": \"eval\", \"kinds\": {\"x\": 3}, \"x\" : -2.5e-3 }", -2.5e-3},
-        {"{\"x\":0,\"y\":[1]}", 0},
-        {"{\"x\":5.3717353530738450}", 5.371735353073845},
-    };
-    static const char *const wrong[] = {
-        "{\"x\":null}", "{\"x\":\"1\"}",     "{\"x\":true}", "{\"x\":[1]}",
-        "{\"x\":}",     "{\"x\":-}",         "{\"x\":01}",   "{\"x\":1",
-        "{\"x\":1.}",   "{\"x\":1,\"x\":2}", "{\"y\":1}",    "{\"x\":nan}",
-    };
-    json_line_error error;
-    double value;
-    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        size_t length = strlen(right[i].line);
-        assert_true(json_line_number(right[i].line, length, "x", &value, &error));
-        assert_true(value == right[i].value);
-        for (size_t n = 0; n < length; n++) /* half lines */
-            assert_false(json_line_number(right[i].line, n, "x", &value, &error));
-    }
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        if (json_line_number(wrong[i], strlen(wrong[i]), "x", &value, &error))
-            fail_msg("%s: taken", wrong[i]);
-        assert_true(*error.message);
-    }
-}
-
 /* ---- ids ----------------------------------------------------------------------------------- */
 
 static void test_ids_between_blanks(void **state)
@@ -698,7 +666,6 @@ int main(void)
         cmocka_unit_test(test_json_line_is_strict),
         cmocka_unit_test(test_json_line_depth_has_an_end),
         cmocka_unit_test(test_json_line_ids),
-        cmocka_unit_test(test_json_line_number),
         cmocka_unit_test(test_ids_between_blanks),
         cmocka_unit_test(test_ids_of_a_model),
         cmocka_unit_test(test_stream_never_splits_a_character),

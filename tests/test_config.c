@@ -219,6 +219,7 @@ static void test_accepted(void **state)
     assert_true(read_with("tie_word_embeddings", "true").tie_word_embeddings);
     assert_true(read_with("initializer_range", "0.006").initializer_range == 0.006);
     assert_true(read_with("aux_loss_alpha", "0").aux_loss_alpha == 0);
+    assert_true(read_with("routed_scaling_factor", "2.5").routed_scaling_factor == 2.5);
     assert_int_equal(read_with("max_position_embeddings", "131072").max_position_embeddings,
                      131072);
 }

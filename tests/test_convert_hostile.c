@@ -50,6 +50,9 @@ static void test_inexpressible(void **state)
     config.norm_topk_prob = true;
     refused_config(&config, "norm_topk_prob");
     config = small();
+    config.routed_scaling_factor = 2;
+    refused_config(&config, "routed_scaling_factor");
+    config = small();
     config.attention_bias = true;
     refused_config(&config, "attention_bias");
     config = small();

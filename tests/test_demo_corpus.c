@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 #include "cli/demo_folder.h"
-#include "cli/demo_routing.h"
+#include "study/demo_routing.h"
 #include "cli/demo_study.h"
 #include "scratch.h"
 
@@ -174,7 +174,7 @@ static demo_size write_corpus(const char *folder, uint64_t seed)
     char name[400];
     demo_size size;
     snprintf(name, sizeof name, "%s/%s", directory, folder);
-    assert_int_equal(demo_corpus_write(name, seed, &size), CLI_OK);
+    assert_int_equal(demo_corpus_write(name, seed, &size, NULL), DSMOE_OK);
     return size;
 }
 

@@ -224,6 +224,7 @@ static void test_config_round_trip(void **state)
     }
     config.norm_topk_prob = config.attention_bias = config.tie_word_embeddings = true;
     config.seq_aux = false;
+    config.routed_scaling_factor = 2.5;
     config.aux_loss_alpha = 1.0 / 3;
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 500000.25;

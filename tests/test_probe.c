@@ -46,7 +46,15 @@ static const probe_case cases[] = {
     {"more", {.num_experts_per_tok = 7}, false, 0, 2, 7},
     {"masked and one alone", {.mask_top = 0.85, .num_experts_per_tok = 1}, true, 6, 2, 1},
     {"masked, no shared", {.mask_top = 0.3, .replace_shared = true}, false, 2, 0, 5},
-    {"all three", {0.6, true, 1}, true, 4, 0, 3},
+    {"all three", {0.6, true, 1, false}, true, 4, 0, 3},
+    {"masked before softmax", {0.5, false, 0, true}, false, 4, 2, 3},
+    {"the same, no shared",
+     {.mask_top = 0.3, .replace_shared = true, .mask_before_softmax = true},
+     false,
+     2,
+     0,
+     5},
+    {"the same, normalised", {.mask_top = 0.2, .mask_before_softmax = true}, true, 1, 2, 3},
 };
 
 static void compare_rows(const char *name, dsmoe_sequence *sequence, const int32_t *tokens,
@@ -73,7 +81,8 @@ static void check_case(const probe_case *c, const char *dtype, uint64_t seed)
     made_tokens(&made, tokens, N_TOKENS, seed);
     made.config.n_shared_experts = c->n_shared;
     made.config.num_experts_per_tok = c->k;
-    naive_result expected = naive_model_run_masked(&made, c->n_masked, tokens, N_TOKENS);
+    naive_result expected =
+        naive_model_run_masked(&made, c->n_masked, c->probe.mask_before_softmax, tokens, N_TOKENS);
     if (expected.margin < 1e-6) fail_msg("%s: take another seed, experts tie", c->name);
 
     dsmoe_model *model = open_model(directory), *probed = make_probe(model, c->probe);
@@ -119,6 +128,32 @@ static void test_ties(void **state)
                 assert_int_equal(idx[2 * t + s], n_masked + s);
                 assert_float_equal(weight[2 * t + s], 1.0 / 6, 1e-7); /* of all, masked ones too */
             }
+        }
+    }
+    fixture_free(&f);
+}
+
+/* The gate values of a token that may use one expert only are all there is, if softmax sees no other. */
+static void test_masked_before_softmax(void **state)
+{
+    (void)state;
+    fixture f = fixture_make(small_config(16, 8, 6, 1, 0), 1, 5, 2, 12);
+    int32_t idx[5];
+    float weight[5], scores[5 * 6];
+    dsmoe_routing routing = {.scores = scores, .topk_idx = idx, .topk_weight = weight};
+    f.layer->n_masked = 5;
+    for (int masks_first = 0; masks_first < 2; masks_first++) {
+        f.layer->masks_first = masks_first;
+        assert_int_equal(dsmoe_layer_route(f.layer, f.x, 5, routing, &f.workspace, NULL), DSMOE_OK);
+        for (int t = 0; t < 5; t++) {
+            double sum = 0;
+            for (int i = 0; i < 6; i++) sum += scores[6 * t + i];
+            assert_float_equal(sum, 1, 1e-6);
+            assert_float_equal(weight[t], scores[6 * t + idx[t]], 0);
+            if (masks_first)
+                assert_float_equal(weight[t], 1, 1e-6);
+            else
+                assert_true(weight[t] < 1.0f / 6); /* the least of six */
         }
     }
     fixture_free(&f);
@@ -355,8 +390,9 @@ static void test_refused(void **state)
                        "num_experts_per_tok");
     assert_refused(model, (dsmoe_probe){.mask_top = 0.65}, "only 2 of 7");
     assert_refused(model, (dsmoe_probe){.mask_top = 0.999999, .num_experts_per_tok = 1}, "only 0");
-    assert_refused(model, (dsmoe_probe){0, true, 6}, "use 8 routed experts");
-    assert_refused(model, (dsmoe_probe){0.4, true, 0}, "only 4 of 7");
+    assert_refused(model, (dsmoe_probe){.replace_shared = true, .num_experts_per_tok = 6},
+                   "use 8 routed experts");
+    assert_refused(model, (dsmoe_probe){.mask_top = 0.4, .replace_shared = true}, "only 4 of 7");
     dsmoe_probe none = {0};
     assert_int_equal(dsmoe_model_probe(NULL, &none, &probed, NULL), DSMOE_ERROR_ARGUMENT);
     assert_int_equal(dsmoe_model_probe(model, NULL, &probed, NULL), DSMOE_ERROR_ARGUMENT);
@@ -388,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_plain_arithmetic),
         cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_masked_before_softmax),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_nothing_changed),
         cmocka_unit_test(test_side_by_side),

@@ -458,6 +458,33 @@ static void test_ablation(void **state)
     free(page);
 }
 
+/* Intervals, words and gaps of pairs are shown as the file has them, on an axis of tokens. */
+static void test_ablation_comparisons(void **state)
+{
+    (void)state;
+    char *page = ablation_page_of(
+        "{\"tokens\":1000,\"steps\":10,\"models\":[{\"name\":\"a\",\"label\":\"Ann\",\"runs\":[]},"
+        "{\"name\":\"b\",\"label\":\"Bob\",\"runs\":[]}],\"comparisons\":[{\"name\":\"a\",\"to\":\"b\","
+        "\"n\":3,\"mean\":-0.0253,\"low\":-0.0419,\"high\":-0.0088,\"p\":0.0223,\"corrected_p\":0.0004,"
+        "\"paper\":-0.059,\"text\":\"Ann is <ahead>\",\"gap\":[[5,0.1,-0.2,0.3,3],[10,-0.1,null,null,1],"
+        "[7,1,1,1,1],[\"x\"]]},{\"name\":\"b\",\"to\":\"nobody\",\"mean\":null,\"gap\":7},7]}");
+    assert_non_null(page);
+    assert_alone(page);
+    static const char *const shown[] = {"What the data support",
+                                        "Ann to Bob",
+                                        "-0.0253",
+                                        "-0.0419 to -0.0088",
+                                        "0.022",
+                                        "&lt; 0.001",
+                                        "-0.0590",
+                                        "tokens",
+                                        "no difference",
+                                        "Differences while training"};
+    for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
+    assert_hides(page, "<ahead>");
+    free(page);
+}
+
 static void test_ablation_hostile(void **state)
 {
     (void)state;
@@ -510,12 +537,19 @@ static void test_ablation_hostile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_finished),      IN_FOLDER(test_bias),
-        IN_FOLDER(test_unfinished),    IN_FOLDER(test_long),
-        IN_FOLDER(test_escaped),       IN_FOLDER(test_hostile_lines),
-        IN_FOLDER(test_hostile_files), IN_FOLDER(test_too_many_experts),
-        IN_FOLDER(test_damaged),       IN_FOLDER(test_locale),
-        IN_FOLDER(test_ablation),      IN_FOLDER(test_ablation_hostile),
+        IN_FOLDER(test_finished),
+        IN_FOLDER(test_bias),
+        IN_FOLDER(test_unfinished),
+        IN_FOLDER(test_long),
+        IN_FOLDER(test_escaped),
+        IN_FOLDER(test_hostile_lines),
+        IN_FOLDER(test_hostile_files),
+        IN_FOLDER(test_too_many_experts),
+        IN_FOLDER(test_damaged),
+        IN_FOLDER(test_locale),
+        IN_FOLDER(test_ablation),
+        IN_FOLDER(test_ablation_hostile),
+        IN_FOLDER(test_ablation_comparisons),
 
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,6 +37,31 @@ static void test_defaults(void **state)
     assert_memory_equal(&s, &before, sizeof s);
 }
 
+/* The paper's: 100B tokens in batches of 4M, 2T in batches of 18M. */
+static void test_paper(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *preset;
+        double tokens, batch, lr, alpha;
+    } sizes[] = {{TEST_DATA "/../../settings/2b.json", "2b", 100e9, 4e6, 1.08e-3, 0.01},
+                 {TEST_DATA "/../../settings/16b.json", "16b", 2e12, 18e6, 4.2e-4, 0.001}};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        dsmoe_run_settings s = dsmoe_run_settings_default();
+        dsmoe_error error = {0};
+        if (dsmoe_run_settings_read(sizes[i].path, &s, &error) != DSMOE_OK)
+            fail_msg("%s", error.message);
+        double batch = (double)(s.batch * s.accumulate * s.seq);
+        assert_string_equal(s.preset, sizes[i].preset);
+        assert_true(fabs(batch / sizes[i].batch - 1) < 0.06);
+        assert_true(fabs(batch * (double)s.steps / sizes[i].tokens - 1) < 0.06);
+        assert_true(s.lr == sizes[i].lr && s.aux_loss_alpha == sizes[i].alpha);
+        assert_true(s.warmup == 2000 && s.init_std == 0.006 && s.weight_decay == 0.1 &&
+                    s.clip == 1 && s.beta1 == 0.9 && s.beta2 == 0.95);
+        assert_string_equal(s.schedule, "step");
+    }
+}
+
 /* Every member has another value than by default. */
 static dsmoe_run_settings unusual(void)
 {
@@ -233,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_defaults), cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_one_line), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_check),    cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_paper),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -69,8 +69,9 @@ typedef struct dsmoe_config {
     int64_t qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
     dsmoe_scoring_func scoring_func;
     dsmoe_topk_method topk_method;
-    int64_t n_group, topk_group;              /* 0: experts are not grouped */
-    double routed_scaling_factor;             /* 0 in the paper's model: none */
+    int64_t n_group, topk_group; /* 0: experts are not grouped */
+    double
+        routed_scaling_factor; /* 0: none. The paper's model may have one, but other programs do not know it */
     int64_t original_max_position_embeddings; /* of YaRN, as are the next */
     double beta_fast, beta_slow, mscale, mscale_all_dim;
 } dsmoe_config;

@@ -100,9 +100,12 @@ typedef struct dsmoe_probe {
                                     others instead; 0: none */
     bool replace_shared;         /* no shared experts: for each a token takes one more routed one */
     int64_t num_experts_per_tok; /* routed experts of a token, before that; 0: as many as ever */
+    bool
+        mask_before_softmax; /* what mask_top masks is gone before the softmax, so that the scores of
+                                    the others add up to 1; else gate values stay the scores over all */
 } dsmoe_probe;
-/* A model over the weights of another one, which must outlive it, with the probe applied. Gate values
- * stay the softmax scores over all routed experts. */
+/* A model over the weights of another one, which must outlive it, with the probe applied.
+ * mask_before_softmax changes nothing where gate values are normalised or scores are sigmoids. */
 DSMOE_API dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *probe,
                                          dsmoe_model **probed, dsmoe_error *error);
 

@@ -124,6 +124,9 @@ typedef struct dsmoe_run_options {
     /* Not 0: tells so many of the first training sequences, and ends; nothing is trained, and a new run's folder
      * is as it was before. */
     int64_t show_data;
+    /* The data.cache of an earlier reading of the same data with the same tokenizer, or NULL. A run that has no
+     * tokens yet takes these, if the file says they are its own, and reads the text else. */
+    const char *tokens;
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     double
         time_limit; /* the same after the step in which so many seconds since the call pass; 0: none */

@@ -1,4 +1,4 @@
-/* utf8.c - where a character of UTF-8 ends. */
+/* utf8.c - where a character of UTF-8 ends, and which it is. */
 #include "base/utf8.h"
 
 /* Bytes of a character with this first byte, and the range of its second byte: that is where
@@ -35,4 +35,14 @@ size_t utf8_character(const void *text, size_t length)
 {
     size_t width;
     return utf8_begun(text, length, &width) == width ? width : 0;
+}
+
+size_t utf8_decode(const void *text, size_t length, uint32_t *code)
+{
+    const unsigned char *bytes = text;
+    size_t width = utf8_character(text, length);
+    if (width == 0) return 0;
+    *code = width == 1 ? bytes[0] : bytes[0] & (0x7fu >> width);
+    for (size_t i = 1; i < width; i++) *code = *code << 6 | (bytes[i] & 0x3f);
+    return width;
 }

@@ -3,9 +3,13 @@
 #define DSMOE_BASE_UTF8_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Bytes of the character that the text begins with; 0 if none does, or it is cut short. */
 size_t utf8_character(const void *text, size_t length);
+
+/* The same, and the character itself. */
+size_t utf8_decode(const void *text, size_t length, uint32_t *code);
 
 /* How many of the first bytes can belong to one character that begins there, of *width bytes. */
 size_t utf8_begun(const unsigned char *text, size_t length, size_t *width);

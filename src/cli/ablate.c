@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/suggest.h"
 #include "cli/table.h"
+#include "model/config_write.h"
 
 static const char help[] =
     "usage: dsmoe ablate --data PATH --out DIR [options]\n"
@@ -31,16 +32,28 @@ static const char help[] =
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
     "      --seeds N         trains every model N times, from seeds 1 to N (3)\n"
     "      --only NAME,...   these models only\n"
-    "      --all             gshard-x1.5 as well\n"
-    "      --steps N  --batch N  --seq N  --lr X  --vocab-size N\n"
+    "      --all             the last five models as well\n"
+    "      --steps N  --batch N  --seq N  --vocab-size N\n"
     "                        instead of what the scale has\n"
+    "\n"
+    "for all models (VALUE) or for one (MODEL=VALUE); may be given several times, one for a model counts\n"
+    "for more:\n"
+    "      --lr X                     learning rate (default: the scale's)\n"
+    "      --norm-topk-prob yes|no    gate values of a token add up to 1 (default: no; a token with one\n"
+    "                                 routed expert keeps its softmax score)\n"
+    "      --routed-scaling-factor X  times gate values that are not normalised (default: 1)\n"
+    "      --balance sequence|batch   what the balance loss is taken over (default: sequence)\n"
+    "      --aux-loss-alpha X         factor of the balance loss (default: 0.01)\n"
+    "      --init-std X               spread of the first weights (default: 0.02)\n"
+    "\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "      --json            prints DIR/ablation.json instead of tables\n"
     "  -h, --help            this text\n"
     "\n"
     "models: dense, switch (top-1 of 16), gshard (top-2 of 16), gshard+shared (1 shared + top-1 of\n"
     "15), fine-m2 (1 + 3 of 31 of half width), fine-m4 (8 of 64 of a quarter, none shared),\n"
-    "deepseekmoe (1 + 7 of 63 of a quarter), gshard-x1.5 (wider experts)\n"
+    "deepseekmoe (1 + 7 of 63 of a quarter); with --all or --only: shared-2 (2 + 6 of 62), shared-4\n"
+    "(4 + 4 of 60), half-active (1 + 3 of 63), gshard-x1.5 (wider experts), dense-x16 (16 times as wide)\n"
     "\n"
     "example:\n"
     "  scripts/corpus.sh corpus && dsmoe ablate --data corpus --out ablation --seeds 3\n";
@@ -53,25 +66,25 @@ enum { N_EVALS = 20, EVAL_SEQUENCES = 64, N_SAVES = 8 };
 
 static int refuse_model(const char *word)
 {
-    const char *names[ABLATE_N_MODELS];
+    const char *names[N_ARCHITECTURES];
     char hint[SUGGESTION];
-    for (int i = 0; i < ABLATE_N_MODELS; i++) names[i] = ablate_models[i].name;
+    for (int i = 0; i < N_ARCHITECTURES; i++) names[i] = architectures[i].name;
     return cli_usage("ablate", "--only: there is no model '%s'%s", word,
-                     suggest_text(word, names, ABLATE_N_MODELS, hint));
+                     suggest_text(word, names, N_ARCHITECTURES, hint));
 }
 
 /* Marks the models of "NAME,NAME", or those that are always trained. */
 static int select_models(ablation *a)
 {
     const ablate_options *o = a->options;
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
-        a->entries[i].is_selected = !o->only && (o->all || !ablate_models[i].is_extra);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        a->entries[i].is_selected = !o->only && (o->all || !architectures[i].is_extra);
     for (const char *name = o->only; name && *name;) {
         char word[32];
         size_t length = strcspn(name, ",");
         snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1),
                  name);
-        int entry = ablate_model_find(word);
+        int entry = architecture_find(word);
         if (entry < 0) return refuse_model(word);
         a->entries[entry].is_selected = true;
         name += length + (name[length] == ',');
@@ -82,13 +95,13 @@ static int select_models(ablation *a)
 /* Equal where the paper has it equal: expert parameters, all and for a token. */
 static int check_equality(const ablation *a)
 {
-    const ablate_parameters *first = NULL;
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
-        const ablate_parameters *p = &a->entries[i].parameters;
-        if (!ablate_models[i].is_equal) continue;
+    const architecture_parameters *first = NULL;
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        const architecture_parameters *p = &a->entries[i].parameters;
+        if (!architectures[i].is_equal) continue;
         if (first && (p->experts != first->experts || p->active_experts != first->active_experts))
             return cli_failure("ablate", "%s has other expert parameters than it should",
-                               ablate_models[i].name);
+                               architectures[i].name);
         if (!first) first = p;
     }
     return CLI_OK;
@@ -96,20 +109,21 @@ static int check_equality(const ablation *a)
 
 static int prepare_models(ablation *a)
 {
-    ablate_common common = {.vocab_size = dsmoe_tokenizer_size(a->tokenizer),
-                            .bos_token_id = dsmoe_tokenizer_bos(a->tokenizer),
-                            .eos_token_id = dsmoe_tokenizer_eos(a->tokenizer),
-                            .seq = a->seq};
-    char path[ABLATE_PATH];
+    architecture_common common = {.vocab_size = dsmoe_tokenizer_size(a->tokenizer),
+                                  .bos_token_id = dsmoe_tokenizer_bos(a->tokenizer),
+                                  .eos_token_id = dsmoe_tokenizer_eos(a->tokenizer),
+                                  .seq = a->seq};
+    char path[ABLATE_PATH], name[64];
     dsmoe_error error;
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
+    if (!ablate_path(a, path, "configs")) return CLI_FAILURE;
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
         ablate_entry *e = &a->entries[i];
-        e->config = ablate_model_config(e->model, a->scale, &common);
-        if (ablate_model_parameters(&e->config, &e->parameters, &error) != DSMOE_OK)
+        e->config = architecture_config(e->model, a->scale, &common, &a->choices.of[i]);
+        if (architecture_count(&e->config, &e->parameters, &error) != DSMOE_OK)
             return cli_failure("ablate", "%s: %s", e->model->name, error.message);
-        if (!ablate_path(a, path, "configs/%s.json", e->model->name)) return CLI_FAILURE;
-        int exit_code = ablate_config_write(path, &e->config);
-        if (exit_code != CLI_OK) return exit_code;
+        snprintf(name, sizeof name, "%s.json", e->model->name);
+        if (config_write_as(path, name, &e->config, DSMOE_F32, &error) != DSMOE_OK)
+            return cli_failure("ablate", "%s", error.message);
     }
     return check_equality(a);
 }
@@ -196,7 +210,7 @@ static double run_gflop(const ablation *a, int entry)
 /* What this call has to do. */
 static void count_work(ablation *a)
 {
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < a->options->n_seeds; seed++) {
             if (!a->entries[i].is_selected || a->entries[i].runs[seed].is_finished) continue;
             a->n_runs++;
@@ -224,13 +238,13 @@ static void watch_event(void *context, const dsmoe_run_event *event)
     case DSMOE_RUN_STEP:
         a->gflop_done = watch->gflop_before + per_step * (double)(event->step - watch->first_step);
         snprintf(a->label, sizeof a->label, "run %d of %d, %s seed %d, step %" PRId64 ", loss %.3f",
-                 a->run, a->n_runs, ablate_models[watch->entry].name, watch->seed + 1, event->step,
+                 a->run, a->n_runs, architectures[watch->entry].name, watch->seed + 1, event->step,
                  event->loss);
         progress_update(&a->bar, a->gflop_done, a->gflop_total);
         break;
     case DSMOE_RUN_SKIP:
         progress_finish(&a->bar);
-        fprintf(stderr, "%s, seed %d: %s\n", ablate_models[watch->entry].name, watch->seed + 1,
+        fprintf(stderr, "%s, seed %d: %s\n", architectures[watch->entry].name, watch->seed + 1,
                 event->text);
         break;
     default: break;
@@ -256,7 +270,7 @@ static bool is_interrupted(void *context)
 static int run_settings(const ablation *a, int entry, int seed, dsmoe_run_settings *s)
 {
     char out[ABLATE_PATH], tokenizer[ABLATE_PATH], config[ABLATE_PATH];
-    const char *name = ablate_models[entry].name;
+    const char *name = architectures[entry].name;
     *s = dsmoe_run_settings_default();
     memcpy(s->data, a->data, sizeof s->data);
     snprintf(s->bad_bytes, sizeof s->bad_bytes, "%s", a->options->bad_bytes);
@@ -270,7 +284,7 @@ static int run_settings(const ablation *a, int entry, int seed, dsmoe_run_settin
     s->steps = a->steps;
     s->batch = a->batch;
     s->seq = a->seq;
-    s->lr = a->lr;
+    s->lr = a->choices.of[entry].lr;
     s->seed = seed + 1;
     s->held_out = held_out;
     s->eval_every = a->steps > N_EVALS ? a->steps / N_EVALS : 1;
@@ -288,7 +302,7 @@ static void remove_spent(const ablation *a, int entry, int seed)
                                         "data.cache"};
     char path[ABLATE_PATH];
     for (int i = 0; i < 3; i++)
-        if (ablate_path(a, path, "runs/%s-seed%d/%s", ablate_models[entry].name, seed + 1,
+        if (ablate_path(a, path, "runs/%s-seed%d/%s", architectures[entry].name, seed + 1,
                         names[i]))
             unlink(path);
 }
@@ -297,7 +311,7 @@ static int train(ablation *a, int entry, int seed)
 {
     static const char *const moved[] = {"data"};             /* if it has */
     dsmoe_run_settings *settings = malloc(sizeof *settings); /* large for a stack */
-    char saved[ABLATE_PATH];
+    char saved[ABLATE_PATH], tokens[ABLATE_PATH];
     dsmoe_run_result result;
     dsmoe_error error;
     run_watch watch = {a, entry, seed, a->gflop_done, 0};
@@ -305,12 +319,14 @@ static int train(ablation *a, int entry, int seed)
                                  .event = watch_event,
                                  .stop = is_interrupted,
                                  .setting_name = option_name,
+                                 .tokens = tokens,
                                  .context = &watch};
+    if (!ablate_path(a, tokens, "data.cache")) return CLI_FAILURE;
     if (!settings) return cli_failure("ablate", "not enough memory");
     a->run++;
     int exit_code = run_settings(a, entry, seed, settings);
     if (exit_code == CLI_OK &&
-        !ablate_path(a, saved, "runs/%s-seed%d/settings.json", ablate_models[entry].name, seed + 1))
+        !ablate_path(a, saved, "runs/%s-seed%d/settings.json", architectures[entry].name, seed + 1))
         exit_code = CLI_FAILURE;
     if (exit_code == CLI_OK && access(saved, F_OK) == 0) {
         options.resume = settings->out;
@@ -342,8 +358,8 @@ static int run_and_measure(ablation *a, int entry, int seed)
     if (exit_code == CLI_OK) exit_code = ablate_measure(a, entry, seed);
     if (exit_code == CLI_OK) {
         remove_spent(a, entry, seed);
-        fprintf(stderr, "%s, seed %d: held-out loss %.4f (%.0f s)\n", ablate_models[entry].name,
-                seed + 1, run->losses[ABLATE_PLAIN], cli_seconds() - start);
+        fprintf(stderr, "%s, seed %d: held-out loss %.4f (%.0f s)\n", architectures[entry].name,
+                seed + 1, run->losses[LOSS_PLAIN], cli_seconds() - start);
     }
     int written = ablate_write(a);
     return exit_code != CLI_OK ? exit_code : written;
@@ -369,7 +385,7 @@ static int run_all(ablation *a)
     if (a->n_runs > 0) print_data(a);
     a->bar = progress_start(a->label, "GFLOP");
     for (int seed = 0; seed < a->options->n_seeds; seed++)
-        for (int i = 0; exit_code == CLI_OK && i < ABLATE_N_MODELS; i++)
+        for (int i = 0; exit_code == CLI_OK && i < N_ARCHITECTURES; i++)
             if (a->entries[i].is_selected) exit_code = run_and_measure(a, i, seed);
     return exit_code;
 }
@@ -395,11 +411,24 @@ static bool has_tokens(const ablation *a)
            access(path, F_OK) == 0;
 }
 
+static int take_choices(ablation *a)
+{
+    dsmoe_error error;
+    a->choices = choices_default(a->scale->lr);
+    for (int i = 0; i < N_CHOICES; i++) {
+        const option_words *words = &a->options->choices[i];
+        if (choices_take(&a->choices, i, words->at, words->count, &error) != DSMOE_OK)
+            return cli_usage("ablate", "--%s: %s", choice_names[i], error.message);
+    }
+    if (choices_settle(&a->choices, &error) == DSMOE_OK) return CLI_OK;
+    return cli_usage("ablate", "%s", error.message);
+}
+
 /* The options as the comparison takes them: names found, paths absolute, defaults filled in. */
 static int take_options(ablation *a)
 {
     const ablate_options *o = a->options;
-    a->scale = ablate_scale_find(o->scale);
+    a->scale = study_scale_find(o->scale);
     if (!a->scale)
         return cli_usage("ablate", "--scale must be tiny, small or medium, not '%s'", o->scale);
     if (names_find_bad_bytes("ablate", o->bad_bytes, &a->bad_bytes) != CLI_OK) return CLI_USAGE;
@@ -407,14 +436,14 @@ static int take_options(ablation *a)
     a->batch = o->batch ? o->batch : a->scale->batch;
     a->seq = o->seq ? o->seq : a->scale->seq;
     a->vocab_size = o->vocab_size ? o->vocab_size : a->scale->vocab_size;
-    a->lr = o->lr > 0 ? o->lr : a->scale->lr;
+    if (take_choices(a) != CLI_OK) return CLI_USAGE;
     if ((double)a->steps * (double)a->batch * (double)a->seq > 1e15)
         return cli_usage("ablate", "--steps, --batch and --seq make too many tokens");
     a->n_seeds = (int)o->n_seeds;
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
-        a->entries[i].model = &ablate_models[i];
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        a->entries[i].model = &architectures[i];
         for (int seed = 0; seed < ABLATE_MAX_SEEDS; seed++)
-            for (int which = 0; which < ABLATE_N_LOSSES; which++)
+            for (int which = 0; which < N_LOSSES; which++)
                 a->entries[i].runs[seed].losses[which] = NAN;
     }
     if (snprintf(a->out, sizeof a->out, "%s", o->out) >= DSMOE_PATH)
@@ -471,6 +500,9 @@ int command_ablate(int argc, char **argv)
 {
     ablate_options options = {.scale = "tiny", .bad_bytes = "replace", .n_seeds = 3};
     option_words data = {options.data, DSMOE_MAX_DATA, 0};
+    const char *choices[N_CHOICES][N_ARCHITECTURES + 1];
+    for (int i = 0; i < N_CHOICES; i++)
+        options.choices[i] = (option_words){choices[i], N_ARCHITECTURES + 1, 0};
     const option_row rows[] = {
         {"--data", NULL, OPTION_LIST, &data, 0, 0},
         {"--bad-bytes", NULL, OPTION_NAME, &options.bad_bytes, 0, 0},
@@ -483,8 +515,13 @@ int command_ablate(int argc, char **argv)
         {"--steps", NULL, OPTION_INTEGER, &options.steps, 1, 1e9},
         {"--batch", NULL, OPTION_INTEGER, &options.batch, 1, CLI_MAX_BATCH},
         {"--seq", NULL, OPTION_INTEGER, &options.seq, 2, 1 << 20},
-        {"--lr", NULL, OPTION_NUMBER, &options.lr, 1e-9, 10},
         {"--vocab-size", NULL, OPTION_INTEGER, &options.vocab_size, 258, 1 << 24},
+        {"--lr", NULL, OPTION_LIST, &options.choices[0], 0, 0},
+        {"--norm-topk-prob", NULL, OPTION_LIST, &options.choices[1], 0, 0},
+        {"--routed-scaling-factor", NULL, OPTION_LIST, &options.choices[2], 0, 0},
+        {"--balance", NULL, OPTION_LIST, &options.choices[3], 0, 0},
+        {"--aux-loss-alpha", NULL, OPTION_LIST, &options.choices[4], 0, 0},
+        {"--init-std", NULL, OPTION_LIST, &options.choices[5], 0, 0},
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
     };

@@ -6,15 +6,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/ablate_models.h"
+#include "cli/options.h"
 #include "cli/progress.h"
 #include "dsmoe.h"
+#include "formats/partial_file.h"
+#include "study/choices.h"
+#include "study/comparison.h"
+#include "study/losses.h"
 
 enum {
     ABLATE_MAX_SEEDS = 32,
     ABLATE_MAX_CURVE = 64,
-    ABLATE_N_MASKS = 5,            /* 0, 1/16, … 4/16 */
-    ABLATE_MAX_FEWER = 7,          /* 1 … 7 active experts */
     ABLATE_PATH = DSMOE_PATH + 64, /* of a file in the folder */
 };
 
@@ -23,22 +25,13 @@ typedef struct ablate_options {
     const char *out, *scale, *only, *bad_bytes, *tokenizer;
     int64_t n_seeds, n_threads;
     int64_t steps, batch, seq, vocab_size; /* 0: the scale's */
-    double lr;                             /* the same */
+    option_words choices[N_CHOICES];       /* "VALUE" or "MODEL=VALUE" */
     bool all, json;
 } ablate_options;
 
-/* Where the loss of a probe stands in ablate_run.losses. */
-enum {
-    ABLATE_PLAIN = 0,
-    ABLATE_MASK = 0, /* + sixteenths; none is the plain model */
-    ABLATE_REPLACED = ABLATE_MASK + ABLATE_N_MASKS,
-    ABLATE_FEWER, /* + active experts - 1 */
-    ABLATE_N_LOSSES = ABLATE_FEWER + ABLATE_MAX_FEWER,
-};
-
 /* A model with a seed. Losses on all held-out sequences; NAN: not known yet. */
 typedef struct ablate_run {
-    double losses[ABLATE_N_LOSSES];
+    double losses[N_LOSSES];
     bool is_finished;
     int n_curve;
     struct {
@@ -48,16 +41,16 @@ typedef struct ablate_run {
 } ablate_run;
 
 typedef struct ablate_entry {
-    const ablate_model *model;
+    const architecture *model;
     bool is_selected; /* to be trained by this call; what the folder has of others is shown too */
     dsmoe_config config;
-    ablate_parameters parameters;
+    architecture_parameters parameters;
     ablate_run runs[ABLATE_MAX_SEEDS]; /* seed 1 first */
 } ablate_entry;
 
 typedef struct ablation {
     const ablate_options *options;
-    const ablate_scale *scale;
+    const study_scale *scale;
     char out[DSMOE_PATH];
     char data[DSMOE_MAX_DATA][DSMOE_PATH]; /* absolute */
     int n_data;
@@ -68,11 +61,11 @@ typedef struct ablation {
     bool is_open;   /* the folder is this comparison's */
     bool has_begun; /* something was trained there before */
     int64_t steps, batch, seq, vocab_size;
-    double lr;
+    study_choices choices;
     dsmoe_tokenizer *tokenizer;
     dsmoe_dataset *dataset;
     int n_seeds; /* of which something is to be shown */
-    ablate_entry entries[ABLATE_N_MODELS];
+    ablate_entry entries[N_ARCHITECTURES];
     /* The work of this call. */
     int n_runs, run; /* runs that are left at its start, and the one at work, from 1 */
     double gflop_done, gflop_total;
@@ -87,6 +80,9 @@ typedef struct ablation {
 /* DIR/NAME; false after a message if that is too long. */
 bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* A file there, whole or not at all. */
+int ablate_write_file(const ablation *a, const char *name, partial_file_put_fn *put,
+                      const void *context);
 /* Makes the folder, or finds that what was trained there had the same settings. */
 int ablate_folder_open(ablation *a);
 /* Whether something has been trained there, or measured: from then on its settings bind. */
@@ -104,13 +100,6 @@ int ablate_folder_read_run(ablation *a, int entry, int seed);
 
 /* ---- probes (ablate_probes.c) ---------------------------------------------------------------- */
 
-/* Whether a loss is one of those that are measured for this model, and the probe that gives it. */
-bool ablate_has_loss(const ablate_entry *entry, int which);
-dsmoe_probe ablate_probe(int which);
-/* The name of a loss in losses.tsv: "plain", "mask 1/16", "replaced", "active 3"; returns `out`. */
-enum { ABLATE_LOSS_NAME = 24 };
-const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME]);
-
 /* Measures what is not known yet of a finished run. */
 int ablate_measure(ablation *a, int entry, int seed);
 /* Whether nothing is left to measure. */
@@ -120,6 +109,8 @@ bool ablate_is_measured(const ablate_entry *entry, int seed);
 
 /* Whether the entry has a place in tables: it is selected, or there is something to show. */
 bool ablate_is_shown(const ablation *a, int entry);
+/* What the losses say about the paper's claims; how many of these there is something to say about. */
+int ablate_compare(const ablation *a, study_comparison comparisons[N_CLAIMS]);
 /* DIR/ablation.json and DIR/ablation.html, made again. */
 int ablate_write(const ablation *a);
 void ablate_print_tables(const ablation *a);

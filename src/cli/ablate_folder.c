@@ -16,9 +16,8 @@
 
 #include "cli/ablate.h"
 #include "cli/cli.h"
-#include "cli/json_line.h"
 #include "cli/output.h"
-#include "cli/replace_file.h"
+#include "report/lines.h"
 
 bool ablate_path(const ablation *a, char path[ABLATE_PATH], const char *format, ...)
 {
@@ -44,7 +43,7 @@ static char *format_settings(const ablation *a)
     fprintf(file, "--scale %s\n", a->scale->name);
     fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", a->steps,
             a->batch, a->seq);
-    fprintf(file, "--lr %.9g\n", a->lr);
+    choices_put(file, &a->choices);
     if (*a->tokenizer_path)
         fprintf(file, "--tokenizer %s\n", a->tokenizer_path);
     else
@@ -98,14 +97,15 @@ static int compare_settings(const ablation *a, const char *path, const char *tex
     return exit_code;
 }
 
-static int write_settings(const char *path, const char *text)
+int ablate_write_file(const ablation *a, const char *name, partial_file_put_fn *put,
+                      const void *context)
 {
-    replace_file out;
-    int exit_code = replace_file_begin("ablate", path, &out);
-    if (exit_code != CLI_OK) return exit_code;
-    fputs(text, out.file);
-    return replace_file_end("ablate", &out);
+    dsmoe_error error;
+    if (partial_file_write_text(a->out, name, put, context, &error) == DSMOE_OK) return CLI_OK;
+    return cli_failure("ablate", "%s", error.message);
 }
+
+static void put_text(FILE *file, const void *context) { fputs(context, file); }
 
 /* ---- a start that trains nothing ------------------------------------------------------------- */
 
@@ -148,8 +148,8 @@ static void discard(const ablation *a)
     char path[ABLATE_PATH];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ablate_path(a, path, "%s", names[i])) unlink(path);
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
-        if (ablate_path(a, path, "configs/%s.json", ablate_models[i].name)) unlink(path);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        if (ablate_path(a, path, "configs/%s.json", architectures[i].name)) unlink(path);
     for (int i = 0; i < N_FOLDERS; i++)
         if (ablate_path(a, path, "%s", folders[i])) rmdir(path);
 }
@@ -255,8 +255,8 @@ static int settle(ablation *a)
     if (!text) return cli_failure("ablate", "not enough memory");
     a->has_begun = ablate_folder_has_begun(a);
     if (!a->has_begun) discard(a);
-    int exit_code =
-        access(path, F_OK) == 0 ? compare_settings(a, path, text) : write_settings(path, text);
+    int exit_code = access(path, F_OK) == 0 ? compare_settings(a, path, text)
+                                            : ablate_write_file(a, "settings.txt", put_text, text);
     free(text);
     return exit_code;
 }
@@ -282,14 +282,6 @@ int ablate_folder_open(ablation *a)
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-static int find_loss(const char *name)
-{
-    char other[ABLATE_LOSS_NAME];
-    for (int i = 0; i < ABLATE_N_LOSSES; i++)
-        if (!strcmp(name, ablate_loss_name(i, other))) return i;
-    return -1;
-}
-
 /* One line without its end; what it should not have is passed over. */
 static void read_loss(ablation *a, char *line)
 {
@@ -302,7 +294,7 @@ static void read_loss(ablation *a, char *line)
     int64_t seed;
     char *end;
     double loss = strtod(field[3], &end);
-    int entry = ablate_model_find(field[0]), which = find_loss(field[2]);
+    int entry = architecture_find(field[0]), which = loss_find(field[2]);
     if (entry < 0 || which < 0 || !cli_parse_int(field[1], 1, ABLATE_MAX_SEEDS, &seed)) return;
     if (end == field[3] || *end || !isfinite(loss)) return;
     a->entries[entry].runs[seed - 1].losses[which] = loss;
@@ -337,25 +329,26 @@ static int read_losses(ablation *a, char *text)
     return CLI_OK;
 }
 
+static void put_losses(FILE *file, const void *context)
+{
+    const ablation *a = context;
+    char name[LOSS_NAME];
+    fprintf(file, data_line, dsmoe_dataset_get_info(a->dataset).hash);
+    fputc('\n', file);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        for (int seed = 0; seed < a->n_seeds; seed++)
+            for (int which = 0; which < N_LOSSES; which++) {
+                double loss = a->entries[i].runs[seed].losses[which];
+                if (!isnan(loss))
+                    fprintf(file, "%s\t%d\t%s\t%.17g\n", architectures[i].name, seed + 1,
+                            loss_name(which, name), loss);
+            }
+}
+
 /* The whole file again, so that it is never half. */
 static int write_losses(const ablation *a)
 {
-    char path[ABLATE_PATH], name[ABLATE_LOSS_NAME];
-    replace_file out;
-    if (!ablate_path(a, path, "losses.tsv")) return CLI_FAILURE;
-    int exit_code = replace_file_begin("ablate", path, &out);
-    if (exit_code != CLI_OK) return exit_code;
-    fprintf(out.file, data_line, dsmoe_dataset_get_info(a->dataset).hash);
-    fputc('\n', out.file);
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
-        for (int seed = 0; seed < a->n_seeds; seed++)
-            for (int which = 0; which < ABLATE_N_LOSSES; which++) {
-                double loss = a->entries[i].runs[seed].losses[which];
-                if (!isnan(loss))
-                    fprintf(out.file, "%s\t%d\t%s\t%.17g\n", ablate_models[i].name, seed + 1,
-                            ablate_loss_name(which, name), loss);
-            }
-    return replace_file_end("ablate", &out);
+    return ablate_write_file(a, "losses.tsv", put_losses, a);
 }
 
 int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss)
@@ -367,49 +360,39 @@ int ablate_folder_add(ablation *a, int entry, int seed, int which, double loss)
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A line of metrics.jsonl. Of two lines for one step the later counts. */
-static void read_metrics_line(ablation *a, ablate_run *run, const char *line, size_t length)
+static void read_metrics_line(const ablation *a, ablate_run *run, const json_node *line)
 {
-    static const char finished[] = "\"finished\":true"; /* as a run writes it */
-    json_line_error error;
-    double step, loss;
-    size_t type_length;
-    char *type = json_line_string(line, length, "type", &type_length, &error);
-    if (!type || !json_line_number(line, length, "step", &step, &error)) step = -1;
-    if (step == (double)a->steps && !strcmp(type, "end") &&
-        memmem(line, length, finished, sizeof finished - 1))
+    const char *type = line_text(line, "type");
+    double step = line_number(line, "step"), loss = line_number(line, "loss");
+    if (!type || !(step >= 0)) return;
+    if (step == (double)a->steps && !strcmp(type, "end") && line_flag(line, "finished"))
         run->is_finished = true;
-    if (step >= 0 && !strcmp(type, "eval") &&
-        json_line_number(line, length, "loss", &loss, &error)) {
-        while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step)
-            run->n_curve--;
-        if (run->n_curve < ABLATE_MAX_CURVE) {
-            run->curve[run->n_curve].step = (int64_t)step;
-            run->curve[run->n_curve++].loss = loss;
-        }
-    }
-    free(type);
+    if (strcmp(type, "eval") != 0 || isnan(loss)) return;
+    while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step) run->n_curve--;
+    if (run->n_curve == ABLATE_MAX_CURVE) return;
+    run->curve[run->n_curve].step = (int64_t)step;
+    run->curve[run->n_curve++].loss = loss;
 }
 
 /* What has been measured was finished, whatever its log lost: its large files may be gone. */
 int ablate_folder_read_run(ablation *a, int entry, int seed)
 {
     ablate_run *run = &a->entries[entry].runs[seed];
-    char path[ABLATE_PATH], *text;
-    size_t length;
+    char path[ABLATE_PATH];
+    line_reader lines;
+    dsmoe_error error;
     run->is_finished = ablate_is_measured(&a->entries[entry], seed);
     run->n_curve = 0;
-    if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", ablate_models[entry].name, seed + 1))
+    if (!ablate_path(a, path, "runs/%s-seed%d/metrics.jsonl", architectures[entry].name, seed + 1))
         return CLI_FAILURE;
     if (access(path, F_OK) != 0) return CLI_OK;
-    int exit_code = cli_read_file("ablate", path, &text, &length);
-    if (exit_code != CLI_OK) return exit_code;
-    for (const char *line = text; *line;) {
-        size_t n = strcspn(line, "\n");
-        read_metrics_line(a, run, line, n);
-        line += n + (line[n] == '\n');
+    dsmoe_status status = line_reader_open(&lines, path, &error);
+    if (status == DSMOE_OK) {
+        while (line_reader_next(&lines)) read_metrics_line(a, run, lines.object);
+        status = line_reader_check(&lines, path, &error);
+        line_reader_close(&lines);
     }
-    free(text);
-    return CLI_OK;
+    return status == DSMOE_OK ? CLI_OK : cli_failure("ablate", "%s", error.message);
 }
 
 int ablate_folder_read(ablation *a)
@@ -426,7 +409,7 @@ int ablate_folder_read(ablation *a)
     } else {
         exit_code = write_losses(a);
     }
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; exit_code == CLI_OK && seed < a->n_seeds; seed++)
             exit_code = ablate_folder_read_run(a, i, seed);
     return exit_code;

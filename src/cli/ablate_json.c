@@ -4,7 +4,7 @@
 
 #include "cli/ablate.h"
 #include "cli/cli.h"
-#include "cli/replace_file.h"
+#include "formats/json_write.h"
 
 /* What the paper measured for DeepSeekMoE with its shared expert replaced. */
 static const double paper_before = 1.808, paper_after = 2.414;
@@ -13,13 +13,13 @@ bool ablate_is_shown(const ablation *a, int entry)
 {
     const ablate_entry *e = &a->entries[entry];
     for (int seed = 0; seed < a->n_seeds; seed++)
-        if (!isnan(e->runs[seed].losses[ABLATE_PLAIN])) return true;
+        if (!isnan(e->runs[seed].losses[LOSS_PLAIN])) return true;
     return e->is_selected;
 }
 
 static bool is_known(const ablation *a, int entry, int which)
 {
-    if (!ablate_has_loss(&a->entries[entry], which)) return false;
+    if (!loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which)) return false;
     for (int seed = 0; seed < a->n_seeds; seed++)
         if (!isnan(a->entries[entry].runs[seed].losses[which])) return true;
     return false;
@@ -27,7 +27,7 @@ static bool is_known(const ablation *a, int entry, int which)
 
 static bool is_finished(const ablation *a)
 {
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
+    for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < a->options->n_seeds; seed++)
             if (a->entries[i].is_selected && !ablate_is_measured(&a->entries[i], seed))
                 return false;
@@ -57,7 +57,7 @@ static void put_losses(FILE *file, const ablation *a, int entry, int which)
 static void put_run(FILE *file, const ablate_run *run, int seed)
 {
     fprintf(file, "{\"seed\": %d, \"held_out_loss\": ", seed + 1);
-    put_number(file, run->losses[ABLATE_PLAIN]);
+    put_number(file, run->losses[LOSS_PLAIN]);
     fputs(", \"curve\": [", file);
     for (int i = 0; i < run->n_curve; i++) {
         fprintf(file, "%s[%" PRId64 ", ", i ? ", " : "", run->curve[i].step);
@@ -67,18 +67,29 @@ static void put_run(FILE *file, const ablate_run *run, int seed)
     fputs("]}", file);
 }
 
+static void put_choice(FILE *file, const study_choice *c)
+{
+    fprintf(file,
+            ",\n   \"lr\": %.9g, \"norm_topk_prob\": %s, \"routed_scaling_factor\": %.9g, "
+            "\"seq_aux\": %s, \"aux_loss_alpha\": %.9g, \"initializer_range\": %.9g",
+            c->lr, c->norm_topk_prob ? "true" : "false",
+            c->routed_scaling_factor ? c->routed_scaling_factor : 1, c->seq_aux ? "true" : "false",
+            c->aux_loss_alpha, c->initializer_range);
+}
+
 static void put_model(FILE *file, const ablation *a, int entry)
 {
     const ablate_entry *e = &a->entries[entry];
-    char experts[ABLATE_EXPERTS];
+    char experts[ARCHITECTURE_EXPERTS];
     fprintf(file, "{\"name\": \"%s\", \"label\": \"%s\", \"paper_loss\": ", e->model->name,
             e->model->label);
     put_number(file, e->model->paper_loss);
+    put_choice(file, &a->choices.of[entry]);
     fprintf(file,
             ", \"experts\": \"%s\",\n   \"total_parameters\": %" PRId64
             ", \"active_parameters\": %" PRId64 ", \"expert_parameters\": %" PRId64
             ", \"active_expert_parameters\": %" PRId64 ",\n   \"runs\": [",
-            ablate_model_experts(e->model, experts), e->parameters.total, e->parameters.active,
+            architecture_experts(e->model, experts), e->parameters.total, e->parameters.active,
             e->parameters.experts, e->parameters.active_experts);
     for (int seed = 0; seed < a->n_seeds; seed++) {
         if (seed) fputs(",\n    ", file);
@@ -89,25 +100,35 @@ static void put_model(FILE *file, const ablation *a, int entry)
 
 /* ---- probes ---------------------------------------------------------------------------------- */
 
-static void put_masked(FILE *file, const ablation *a, int entry)
+static void put_mask(FILE *file, const ablation *a, int entry, int which)
 {
-    fprintf(file, "{\"name\": \"%s\", \"share\": [", ablate_models[entry].name);
-    for (int i = 0; i < ABLATE_N_MASKS; i++) fprintf(file, "%s%.9g", i ? ", " : "", i / 16.0);
+    fprintf(file, "{\"name\": \"%s\", \"share\": [", architectures[entry].name);
+    for (int i = 0; i < LOSS_N_MASKS; i++) fprintf(file, "%s%.9g", i ? ", " : "", i / 16.0);
     fputs("],\n    \"losses\": [", file);
-    for (int i = 0; i < ABLATE_N_MASKS; i++) {
+    for (int i = 0; i < LOSS_N_MASKS; i++) {
         if (i) fputs(", ", file);
-        put_losses(file, a, entry, ABLATE_MASK + i);
+        put_losses(file, a, entry, i ? which + i : LOSS_PLAIN);
     }
     fputs("]}", file);
 }
 
+static void put_masked(FILE *file, const ablation *a, int entry)
+{
+    put_mask(file, a, entry, LOSS_MASK);
+}
+
+static void put_masked_first(FILE *file, const ablation *a, int entry)
+{
+    put_mask(file, a, entry, LOSS_MASK_FIRST);
+}
+
 static void put_replaced(FILE *file, const ablation *a, int entry)
 {
-    fprintf(file, "{\"name\": \"%s\", \"before\": ", ablate_models[entry].name);
-    put_losses(file, a, entry, ABLATE_PLAIN);
+    fprintf(file, "{\"name\": \"%s\", \"before\": ", architectures[entry].name);
+    put_losses(file, a, entry, LOSS_PLAIN);
     fputs(", \"after\": ", file);
-    put_losses(file, a, entry, ABLATE_REPLACED);
-    bool is_the_papers = entry == ablate_model_find("deepseekmoe");
+    put_losses(file, a, entry, LOSS_REPLACED);
+    bool is_the_papers = entry == architecture_find("deepseekmoe");
     fputs(", \"paper_before\": ", file);
     put_number(file, is_the_papers ? paper_before : NAN);
     fputs(", \"paper_after\": ", file);
@@ -118,15 +139,15 @@ static void put_replaced(FILE *file, const ablation *a, int entry)
 static void put_fewer(FILE *file, const ablation *a, int entry)
 {
     int64_t k = a->entries[entry].config.num_experts_per_tok;
-    fprintf(file, "{\"name\": \"%s\", \"k\": [", ablate_models[entry].name);
+    fprintf(file, "{\"name\": \"%s\", \"k\": [", architectures[entry].name);
     for (int64_t i = k; i > 0; i--) fprintf(file, "%s%" PRId64, i < k ? ", " : "", i);
     fputs("],\n    \"losses\": [", file);
     for (int64_t i = k; i > 0; i--) {
         if (i < k) fputs(", ", file);
-        put_losses(file, a, entry, i == k ? ABLATE_PLAIN : ABLATE_FEWER + (int)i - 1);
+        put_losses(file, a, entry, i == k ? LOSS_PLAIN : LOSS_FEWER + (int)i - 1);
     }
     fputs("],\n    \"compare\": {\"name\": \"gshard\", \"losses\": ", file);
-    put_losses(file, a, ablate_model_find("gshard"), ABLATE_PLAIN);
+    put_losses(file, a, architecture_find("gshard"), LOSS_PLAIN);
     fputs("}}", file);
 }
 
@@ -137,7 +158,7 @@ static void put_probes(FILE *file, const ablation *a, const char *key, int which
 {
     bool first = true;
     fprintf(file, "  \"%s\": [", key);
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
         if (!is_known(a, i, which)) continue;
         fputs(first ? "\n   " : ",\n   ", file);
         put(file, a, i);
@@ -146,48 +167,142 @@ static void put_probes(FILE *file, const ablation *a, const char *key, int which
     fputs("]", file);
 }
 
+/* ---- comparisons ----------------------------------------------------------------------------- */
+
+/* The loss of a run at a step of its curve; NAN if it has none. */
+static double loss_at(const ablate_run *run, int64_t step)
+{
+    for (int i = 0; i < run->n_curve; i++)
+        if (run->curve[i].step == step) return run->curve[i].loss;
+    return NAN;
+}
+
+static paired_difference gap_at(const ablation *a, int one, int other, int64_t step)
+{
+    double losses[2][ABLATE_MAX_SEEDS];
+    for (int seed = 0; seed < a->n_seeds; seed++) {
+        losses[0][seed] = loss_at(&a->entries[one].runs[seed], step);
+        losses[1][seed] = loss_at(&a->entries[other].runs[seed], step);
+    }
+    return paired_compare(losses[0], losses[1], (size_t)a->n_seeds);
+}
+
+/* The steps are those of the seed that got furthest. */
+static void put_gap(FILE *file, const ablation *a, const study_claim *claim)
+{
+    int one = architecture_find(claim->name), other = architecture_find(claim->other);
+    const ablate_run *longest = &a->entries[one].runs[0];
+    for (int seed = 1; seed < a->n_seeds; seed++)
+        if (a->entries[one].runs[seed].n_curve > longest->n_curve)
+            longest = &a->entries[one].runs[seed];
+    bool first = true;
+    fputs("\"gap\": [", file);
+    for (int i = 0; i < longest->n_curve; i++) {
+        paired_difference d = gap_at(a, one, other, longest->curve[i].step);
+        if (d.n == 0) continue;
+        fprintf(file, "%s[%" PRId64, first ? "" : ", ", longest->curve[i].step);
+        const double numbers[] = {d.mean, d.low, d.high, (double)d.n};
+        for (int j = 0; j < 4; j++) {
+            fputs(", ", file);
+            put_number(file, numbers[j]);
+        }
+        fputs("]", file);
+        first = false;
+    }
+    fputs("]", file);
+}
+
+static void put_comparison(FILE *file, const ablation *a, const study_comparison *c)
+{
+    const paired_difference *d = &c->difference;
+    const architecture *one = &architectures[architecture_find(c->claim->name)];
+    const architecture *other = &architectures[architecture_find(c->claim->other)];
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"mean", d->mean},
+                   {"low", d->low},
+                   {"high", d->high},
+                   {"p", d->p},
+                   {"corrected_p", c->corrected_p},
+                   {"paper", one->paper_loss - other->paper_loss}};
+    fprintf(file, "{\"name\": \"%s\", \"to\": \"%s\", \"n\": %zu", one->name, other->name, d->n);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        fprintf(file, ", \"%s\": ", numbers[i].key);
+        put_number(file, numbers[i].value);
+    }
+    fputs(",\n   \"text\": \"", file);
+    study_tell(file, c);
+    fputs("\",\n   ", file);
+    put_gap(file, a, c->claim);
+    fputs("}", file);
+}
+
+int ablate_compare(const ablation *a, study_comparison comparisons[N_CLAIMS])
+{
+    double losses[N_ARCHITECTURES][ABLATE_MAX_SEEDS];
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        for (int seed = 0; seed < ABLATE_MAX_SEEDS; seed++)
+            losses[i][seed] = a->entries[i].runs[seed].losses[LOSS_PLAIN];
+    return study_compare(losses[0], ABLATE_MAX_SEEDS, comparisons);
+}
+
+static void put_comparisons(FILE *file, const ablation *a)
+{
+    study_comparison comparisons[N_CLAIMS];
+    int n = ablate_compare(a, comparisons);
+    fputs(" \"comparisons\": [", file);
+    for (int i = 0; i < n; i++) {
+        fputs(i ? ",\n  " : "\n  ", file);
+        put_comparison(file, a, &comparisons[i]);
+    }
+    fputs("],\n", file);
+}
+
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static void put_all(FILE *file, const ablation *a)
+static void put_all(FILE *file, const void *context)
 {
+    const ablation *a = context;
     fprintf(file, "{\"scale\": \"%s\", \"data\": [", a->scale->name);
     for (int i = 0; i < a->n_data; i++) {
         if (i) fputs(", ", file);
-        cli_print_json_string(file, a->data[i]);
+        json_write_string(file, a->data[i]);
     }
     fprintf(file,
             "],\n \"tokens\": %" PRId64 ", \"steps\": %" PRId64 ", \"batch\": %" PRId64
             ", \"seq\": %" PRId64 ", \"lr\": %.9g, \"vocab_size\": %" PRId64 ", \"seeds\": [",
-            a->steps * a->batch * a->seq, a->steps, a->batch, a->seq, a->lr, a->vocab_size);
+            a->steps * a->batch * a->seq, a->steps, a->batch, a->seq, a->choices.common.lr,
+            a->vocab_size);
     for (int seed = 0; seed < a->n_seeds; seed++) fprintf(file, "%s%d", seed ? ", " : "", seed + 1);
     fprintf(file, "], \"finished\": %s,\n \"models\": [", is_finished(a) ? "true" : "false");
     bool first = true;
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
         if (!ablate_is_shown(a, i)) continue;
         fputs(first ? "\n  " : ",\n  ", file);
         put_model(file, a, i);
         first = false;
     }
-    fputs("],\n \"probes\": {\n", file);
-    put_probes(file, a, "mask_top", ABLATE_MASK + 1, put_masked);
+    fputs("],\n", file);
+    put_comparisons(file, a);
+    fputs(" \"probes\": {\n", file);
+    put_probes(file, a, "mask_top", LOSS_MASK + 1, put_masked);
     fputs(",\n", file);
-    put_probes(file, a, "replace_shared", ABLATE_REPLACED, put_replaced);
+    put_probes(file, a, "mask_top_first", LOSS_MASK_FIRST + 1, put_masked_first);
     fputs(",\n", file);
-    put_probes(file, a, "fewer_active", ABLATE_FEWER, put_fewer);
+    put_probes(file, a, "replace_shared", LOSS_REPLACED, put_replaced);
+    fputs(",\n", file);
+    put_probes(file, a, "fewer_active", LOSS_FEWER, put_fewer);
     fputs("}}\n", file);
 }
 
 int ablate_write(const ablation *a)
 {
     char json[ABLATE_PATH], html[ABLATE_PATH];
-    replace_file out;
     dsmoe_error error;
     if (!ablate_path(a, json, "ablation.json") || !ablate_path(a, html, "ablation.html"))
         return CLI_FAILURE;
-    int exit_code = replace_file_begin("ablate", json, &out);
-    if (exit_code != CLI_OK) return exit_code;
-    put_all(out.file, a);
-    exit_code = replace_file_end("ablate", &out);
+    int exit_code = ablate_write_file(a, "ablation.json", put_all, a);
     if (exit_code != CLI_OK) return exit_code;
     if (dsmoe_report_ablation(json, html, &error) != DSMOE_OK)
         return cli_failure("ablate", "%s", error.message);

@@ -5,43 +5,15 @@
 #include "cli/ablate.h"
 #include "cli/cli.h"
 
-bool ablate_has_loss(const ablate_entry *entry, int which)
-{
-    if (which == ABLATE_PLAIN) return true;
-    if (which < ABLATE_REPLACED) return entry->model->is_masked;
-    if (which == ABLATE_REPLACED) return entry->model->k_shared > 0;
-    int64_t active = which - ABLATE_FEWER + 1;
-    return entry->model->is_fewer && active < entry->config.num_experts_per_tok;
-}
-
-dsmoe_probe ablate_probe(int which)
-{
-    if (which < ABLATE_REPLACED) return (dsmoe_probe){.mask_top = (which - ABLATE_MASK) / 16.0};
-    if (which == ABLATE_REPLACED) return (dsmoe_probe){.replace_shared = true};
-    return (dsmoe_probe){.num_experts_per_tok = which - ABLATE_FEWER + 1};
-}
-
-const char *ablate_loss_name(int which, char out[ABLATE_LOSS_NAME])
-{
-    if (which == ABLATE_PLAIN)
-        snprintf(out, ABLATE_LOSS_NAME, "plain");
-    else if (which < ABLATE_REPLACED)
-        snprintf(out, ABLATE_LOSS_NAME, "mask %d/16", which - ABLATE_MASK);
-    else if (which == ABLATE_REPLACED)
-        snprintf(out, ABLATE_LOSS_NAME, "replaced");
-    else
-        snprintf(out, ABLATE_LOSS_NAME, "active %d", which - ABLATE_FEWER + 1);
-    return out;
-}
-
 static bool is_missing(const ablate_entry *entry, int seed, int which)
 {
-    return ablate_has_loss(entry, which) && isnan(entry->runs[seed].losses[which]);
+    return loss_is_asked(entry->model, &entry->config, which) &&
+           isnan(entry->runs[seed].losses[which]);
 }
 
 bool ablate_is_measured(const ablate_entry *entry, int seed)
 {
-    for (int which = 0; which < ABLATE_N_LOSSES; which++)
+    for (int which = 0; which < N_LOSSES; which++)
         if (is_missing(entry, seed, which)) return false;
     return true;
 }
@@ -54,18 +26,18 @@ static bool show_progress(void *context, double done, double total)
 
 static int measure_loss(ablation *a, int entry, int seed, int which, const dsmoe_model *model)
 {
-    char name[ABLATE_LOSS_NAME], label[96];
-    snprintf(label, sizeof label, "%s, seed %d, %s", ablate_models[entry].name, seed + 1,
-             ablate_loss_name(which, name));
+    char name[LOSS_NAME], label[96];
+    snprintf(label, sizeof label, "%s, seed %d, %s", architectures[entry].name, seed + 1,
+             loss_name(which, name));
     progress bar = progress_start(label, "sequences");
     dsmoe_held_out_options options = {
         .n_threads = (int)a->options->n_threads, .progress = show_progress, .context = &bar};
-    dsmoe_probe probe = ablate_probe(which);
+    dsmoe_probe probe = loss_probe(which);
     dsmoe_model *probed = NULL;
     dsmoe_error error;
     double loss = NAN;
     dsmoe_status status = DSMOE_OK;
-    if (which != ABLATE_PLAIN) status = dsmoe_model_probe(model, &probe, &probed, &error);
+    if (which != LOSS_PLAIN) status = dsmoe_model_probe(model, &probe, &probed, &error);
     if (status == DSMOE_OK)
         status = dsmoe_held_out_loss(probed ? probed : model, a->dataset, &options, &loss, &error);
     dsmoe_model_free(probed);
@@ -83,12 +55,12 @@ int ablate_measure(ablation *a, int entry, int seed)
     dsmoe_model *model;
     dsmoe_error error;
     if (ablate_is_measured(&a->entries[entry], seed)) return CLI_OK;
-    if (!ablate_path(a, path, "runs/%s-seed%d/latest", ablate_models[entry].name, seed + 1))
+    if (!ablate_path(a, path, "runs/%s-seed%d/latest", architectures[entry].name, seed + 1))
         return CLI_FAILURE;
     if (dsmoe_model_open(path, &model, &error) != DSMOE_OK)
         return cli_failure("ablate", "%s", error.message);
     int exit_code = CLI_OK;
-    for (int which = 0; exit_code == CLI_OK && which < ABLATE_N_LOSSES; which++)
+    for (int which = 0; exit_code == CLI_OK && which < N_LOSSES; which++)
         if (is_missing(&a->entries[entry], seed, which))
             exit_code = measure_loss(a, entry, seed, which, model);
     dsmoe_model_free(model);

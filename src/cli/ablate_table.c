@@ -8,44 +8,28 @@
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
 
-/* A loss, or a difference of two, over the seeds of which it is known. */
-typedef struct statistic {
-    int n;
-    double sum, sum_squares;
-} statistic;
-
-static void add(statistic *s, double value)
-{
-    if (isnan(value)) return;
-    s->n++;
-    s->sum += value;
-    s->sum_squares += value * value;
-}
-
 /* Of a model, less that of another with the same seed if there is one. */
-static statistic collect(const ablation *a, int entry, int which, int other, int other_which)
+static spread collect(const ablation *a, int entry, int which, int other, int other_which)
 {
-    statistic s = {0};
+    double values[ABLATE_MAX_SEEDS];
     for (int seed = 0; seed < a->n_seeds; seed++) {
         double loss = a->entries[entry].runs[seed].losses[which];
-        add(&s, other < 0 ? loss : loss - a->entries[other].runs[seed].losses[other_which]);
+        values[seed] = other < 0 ? loss : loss - a->entries[other].runs[seed].losses[other_which];
     }
-    return s;
+    return spread_of(values, (size_t)a->n_seeds);
 }
 
 /* Mean and standard deviation; "-" of nothing. */
-static void put_statistic(text_table *table, statistic s, bool is_difference)
+static void put_statistic(text_table *table, spread s, bool is_difference)
 {
     if (s.n == 0) {
         table_text(table, "-");
         return;
     }
-    double mean = s.sum / s.n, deviation = 0;
-    if (s.n > 1) deviation = sqrt(fmax(0, (s.sum_squares - s.n * mean * mean) / (s.n - 1)));
     if (s.n == 1)
-        table_text(table, is_difference ? "%+.4f" : "%.4f", mean);
+        table_text(table, is_difference ? "%+.4f" : "%.4f", s.mean);
     else
-        table_text(table, is_difference ? "%+.4f +/- %.4f" : "%.4f +/- %.4f", mean, deviation);
+        table_text(table, is_difference ? "%+.4f +/- %.4f" : "%.4f +/- %.4f", s.mean, s.deviation);
 }
 
 static void put_paper(text_table *table, double loss)
@@ -58,7 +42,8 @@ static void put_paper(text_table *table, double loss)
 
 static bool is_known(const ablation *a, int entry, int which)
 {
-    return ablate_has_loss(&a->entries[entry], which) && collect(a, entry, which, -1, 0).n > 0;
+    return loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which) &&
+           collect(a, entry, which, -1, 0).n > 0;
 }
 
 /* ---- the tables ------------------------------------------------------------------------------ */
@@ -68,21 +53,21 @@ static void print_models(const ablation *a)
     static const char *const headers[] = {"model",         "experts",   "total", "active",
                                           "held-out loss", "to gshard", "paper", "to gshard"};
     text_table table = {.n_columns = 8, .n_headers = 1};
-    int gshard = ablate_model_find("gshard");
-    double paper_gshard = ablate_models[gshard].paper_loss;
-    char cell[TABLE_CELL], experts[ABLATE_EXPERTS];
+    int gshard = architecture_find("gshard");
+    double paper_gshard = architectures[gshard].paper_loss;
+    char cell[TABLE_CELL], experts[ARCHITECTURE_EXPERTS];
     for (int i = 0; i < 8; i++) table_text(&table, "%s", headers[i]);
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
         const ablate_entry *e = &a->entries[i];
         if (!ablate_is_shown(a, i)) continue;
         table_text(&table, "%s", e->model->name);
-        table_text(&table, "%s", ablate_model_experts(e->model, experts));
+        table_text(&table, "%s", architecture_experts(e->model, experts));
         table_text(&table, "%s", number_shorten(e->parameters.total, cell));
         table_text(&table, "%s", number_shorten(e->parameters.active, cell));
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
-        statistic none = {0};
-        put_statistic(&table,
-                      i == gshard ? none : collect(a, i, ABLATE_PLAIN, gshard, ABLATE_PLAIN), true);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
+        spread none = {0};
+        put_statistic(&table, i == gshard ? none : collect(a, i, LOSS_PLAIN, gshard, LOSS_PLAIN),
+                      true);
         put_paper(&table, e->model->paper_loss);
         if (i == gshard || isnan(e->model->paper_loss))
             table_text(&table, "-");
@@ -92,17 +77,17 @@ static void print_models(const ablation *a)
     table_print(&table);
 }
 
-static void print_masked(const ablation *a)
+static void print_masked(const ablation *a, int which, const char *title)
 {
-    text_table table = {.n_columns = 1 + ABLATE_N_MASKS, .n_headers = 1};
-    table_text(&table, "top experts masked");
-    for (int i = 0; i < ABLATE_N_MASKS; i++) table_text(&table, i ? "%d/16" : "none", i);
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
-        if (!is_known(a, i, ABLATE_MASK + 1)) continue;
-        table_text(&table, "%s", ablate_models[i].name);
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
-        for (int mask = 1; mask < ABLATE_N_MASKS; mask++)
-            put_statistic(&table, collect(a, i, ABLATE_MASK + mask, i, ABLATE_PLAIN), true);
+    text_table table = {.n_columns = 1 + LOSS_N_MASKS, .n_headers = 1};
+    table_text(&table, "%s", title);
+    for (int i = 0; i < LOSS_N_MASKS; i++) table_text(&table, i ? "%d/16" : "none", i);
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        if (!is_known(a, i, which + 1)) continue;
+        table_text(&table, "%s", architectures[i].name);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
+        for (int mask = 1; mask < LOSS_N_MASKS; mask++)
+            put_statistic(&table, collect(a, i, which + mask, i, LOSS_PLAIN), true);
     }
     if (table.n_cells == table.n_columns) return;
     putchar('\n');
@@ -116,13 +101,13 @@ static void print_replaced(const ablation *a)
     static const char *const headers[] = {"shared expert replaced", "before", "after", "difference",
                                           "paper"};
     for (int i = 0; i < 5; i++) table_text(&table, "%s", headers[i]);
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
-        if (!is_known(a, i, ABLATE_REPLACED)) continue;
-        table_text(&table, "%s", ablate_models[i].name);
-        put_statistic(&table, collect(a, i, ABLATE_PLAIN, -1, 0), false);
-        put_statistic(&table, collect(a, i, ABLATE_REPLACED, -1, 0), false);
-        put_statistic(&table, collect(a, i, ABLATE_REPLACED, i, ABLATE_PLAIN), true);
-        table_text(&table, i == ablate_model_find("deepseekmoe") ? "1.808 to 2.414" : "-");
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        if (!is_known(a, i, LOSS_REPLACED)) continue;
+        table_text(&table, "%s", architectures[i].name);
+        put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
+        put_statistic(&table, collect(a, i, LOSS_REPLACED, -1, 0), false);
+        put_statistic(&table, collect(a, i, LOSS_REPLACED, i, LOSS_PLAIN), true);
+        table_text(&table, i == architecture_find("deepseekmoe") ? "1.808 to 2.414" : "-");
     }
     if (table.n_cells == table.n_columns) return;
     putchar('\n');
@@ -131,33 +116,47 @@ static void print_replaced(const ablation *a)
 
 static void print_fewer(const ablation *a, int entry)
 {
-    int gshard = ablate_model_find("gshard");
+    int gshard = architecture_find("gshard");
     int64_t k = a->entries[entry].config.num_experts_per_tok;
     text_table table = {.n_columns = 3, .n_headers = 1};
-    table_text(&table, "active routed experts of %s", ablate_models[entry].name);
+    table_text(&table, "active routed experts of %s", architectures[entry].name);
     table_text(&table, "loss");
     table_text(&table, "to gshard");
     for (int64_t active = k; active > 0; active--) {
-        int which = active == k ? ABLATE_PLAIN : ABLATE_FEWER + (int)active - 1;
+        int which = active == k ? LOSS_PLAIN : LOSS_FEWER + (int)active - 1;
         table_text(&table, "%" PRId64, active);
         put_statistic(&table, collect(a, entry, which, -1, 0), false);
-        put_statistic(&table, collect(a, entry, which, gshard, ABLATE_PLAIN), true);
+        put_statistic(&table, collect(a, entry, which, gshard, LOSS_PLAIN), true);
     }
     putchar('\n');
     table_print(&table);
     puts("(paper: with 4 active it equals GShard)");
 }
 
+/* What the data support, in words. */
+static void print_comparisons(const ablation *a)
+{
+    study_comparison comparisons[N_CLAIMS];
+    int n = ablate_compare(a, comparisons);
+    if (n > 0 && a->n_seeds > 1)
+        puts("\nwhat the data support (95 % intervals of paired differences, p after Holm):");
+    for (int i = 0; i < n && a->n_seeds > 1; i++) {
+        fputs("  ", stdout);
+        study_tell(stdout, &comparisons[i]);
+        putchar('\n');
+    }
+}
+
 /* That what should be equal is. */
 static void print_equal(const ablation *a)
 {
-    const ablate_parameters *p = &a->entries[ablate_model_find("gshard")].parameters;
+    const architecture_parameters *p = &a->entries[architecture_find("gshard")].parameters;
     char all[TABLE_CELL], active[TABLE_CELL];
     bool first = true;
     fputs("\nequal expert parameters (", stdout);
-    for (int i = 0; i < ABLATE_N_MODELS; i++) {
-        if (!ablate_models[i].is_equal) continue;
-        printf("%s%s", first ? "" : ", ", ablate_models[i].name);
+    for (int i = 0; i < N_ARCHITECTURES; i++) {
+        if (!architectures[i].is_equal) continue;
+        printf("%s%s", first ? "" : ", ", architectures[i].name);
         first = false;
     }
     printf("): %s in all, %s for a token; only the router differs\n", number_group(p->experts, all),
@@ -171,9 +170,11 @@ void ablate_print_tables(const ablation *a)
            number_group(a->steps * a->batch * a->seq, tokens), a->n_seeds,
            a->n_seeds == 1 ? "" : "s", a->n_seeds == 1 ? "" : ": mean +/- standard deviation");
     print_models(a);
+    print_comparisons(a);
     print_equal(a);
-    print_masked(a);
+    print_masked(a, LOSS_MASK, "top experts masked");
+    print_masked(a, LOSS_MASK_FIRST, "... before the softmax");
     print_replaced(a);
-    for (int i = 0; i < ABLATE_N_MODELS; i++)
-        if (is_known(a, i, ABLATE_FEWER)) print_fewer(a, i);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        if (is_known(a, i, LOSS_FEWER)) print_fewer(a, i);
 }

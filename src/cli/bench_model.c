@@ -11,6 +11,7 @@
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "formats/json_write.h"
 
 static const char command[] = "bench model";
 
@@ -387,7 +388,7 @@ static void print_json(const bench_state *s, bench_result *r)
     const bench_options *o = s->options;
     bench_summary sum = summarise(s, r);
     printf("{\"model\":");
-    cli_print_json_string(stdout, o->path);
+    json_write_string(stdout, o->path);
     printf(",\"kernels\":\"%s\",\"threads\":%d,\"n_depth\":%lld,\"n_prompt\":%lld,\"n_gen\":%lld,"
            "\"batch_size\":%lld,\"rounds\":%d,\n",
            dsmoe_kernels_name(), (int)o->n_threads, (long long)o->n_depth, (long long)o->n_prompt,

@@ -80,15 +80,6 @@ void cli_group_digits(const char *digits, char *out);
 enum { CLI_BYTES = 24 };
 const char *cli_format_bytes(double bytes, char out[CLI_BYTES]);
 
-/* Bytes of the UTF-8 character at the start of text that is not empty, and the character itself; 0 if
- * none begins there. */
-size_t cli_utf8_character(const char *text, size_t length, uint32_t *code);
-
-/* A JSON string with quotes and escapes. A byte that belongs to no UTF-8 character becomes U+FFFD. */
-void cli_print_json_string(FILE *file, const char *text);
-/* The same for text of a known length, which may hold NULs. */
-void cli_print_json_text(FILE *file, const char *text, size_t length);
-
 /* A word as a shell takes it: in quotes if it has more than letters, digits and the like. */
 void cli_print_word(FILE *file, const char *word);
 

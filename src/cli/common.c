@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 /* "dsmoe COMMAND: message" on one line, whatever a file name or a word of the user holds: what is no
  * character and what steers a terminal becomes '?'. */
 static void print_message(const char *command, const char *format, va_list arguments)
@@ -21,7 +23,7 @@ static void print_message(const char *command, const char *format, va_list argum
     vsnprintf(message, sizeof message, format, arguments);
     fprintf(stderr, "dsmoe%s%s: ", command ? " " : "", command ? command : "");
     for (size_t i = 0, length = strlen(message), size; i < length; i += size) {
-        size = cli_utf8_character(message + i, length - i, &code);
+        size = utf8_decode(message + i, length - i, &code);
         bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
         if (size == 0) size = 1;
         fwrite(shown ? message + i : "?", 1, shown ? size : 1, stderr);
@@ -145,62 +147,6 @@ const char *cli_format_bytes(double bytes, char out[CLI_BYTES])
     return out;
 }
 
-size_t cli_utf8_character(const char *bytes, size_t length, uint32_t *code)
-{
-    const unsigned char *text = (const unsigned char *)bytes;
-    /* The second byte decides whether a form is overlong, a surrogate or beyond Unicode. */
-    unsigned char first = text[0], low = 0x80, high = 0xbf;
-    size_t size = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    *code = size == 1 ? first : first & (0x7fu >> size);
-    if (size == 1) return 1;
-    if (first < 0xc2 || first > 0xf4 || size > length) return 0;
-    if (first == 0xe0) low = 0xa0;
-    if (first == 0xed) high = 0x9f;
-    if (first == 0xf0) low = 0x90;
-    if (first == 0xf4) high = 0x8f;
-    if (text[1] < low || text[1] > high) return 0;
-    for (size_t i = 1; i < size; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-        *code = *code << 6 | (text[i] & 0x3f);
-    }
-    return size;
-}
-
-static void print_json_escape(FILE *file, unsigned char c)
-{
-    switch (c) {
-    case '"': fputs("\\\"", file); break;
-    case '\\': fputs("\\\\", file); break;
-    case '\n': fputs("\\n", file); break;
-    case '\r': fputs("\\r", file); break;
-    case '\t': fputs("\\t", file); break;
-    default: fprintf(file, "\\u%04x", c);
-    }
-}
-
-void cli_print_json_text(FILE *file, const char *text, size_t length)
-{
-    uint32_t code = 0;
-    fputc('"', file);
-    for (size_t i = 0, size; i < length; i += size) {
-        size = cli_utf8_character(text + i, length - i, &code);
-        if (size == 0) {
-            fputs("\xef\xbf\xbd", file); /* U+FFFD */
-            size = 1;
-        } else if (code < 0x20 || code == 0x7f || code == '"' || code == '\\') {
-            print_json_escape(file, (unsigned char)code);
-        } else {
-            fwrite(text + i, 1, size, file);
-        }
-    }
-    fputc('"', file);
-}
-
-void cli_print_json_string(FILE *file, const char *text)
-{
-    cli_print_json_text(file, text, strlen(text));
-}
-
 bool cli_steers_terminal(FILE *file)
 {
     const char *terminal = getenv("TERM");
@@ -238,7 +184,7 @@ bool cli_print_text(const char *text, size_t length)
     if (!isatty(STDOUT_FILENO)) return fwrite(text, 1, length, stdout) == length;
     uint32_t code = 0;
     for (size_t i = 0, size; i < length; i += size) {
-        size = cli_utf8_character(text + i, length - i, &code);
+        size = utf8_decode(text + i, length - i, &code);
         bool steers = size > 0 && (code < 0x20 || (code >= 0x7f && code <= 0x9f)) && code != '\n' &&
                       code != '\t' && code != '\r';
         if (size == 0) size = 1;

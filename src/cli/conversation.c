@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "formats/json_write.h"
 
 bool conversation_add(conversation *c, const char *role, const char *text, size_t length)
 {
@@ -69,9 +70,9 @@ void conversation_print(const conversation *c, FILE *file)
     fputs("[", file);
     for (size_t i = 0; i < c->count; i++) {
         fputs(i ? ",\n  {\"role\": " : "\n  {\"role\": ", file);
-        cli_print_json_string(file, c->messages[i].role);
+        json_write_string(file, c->messages[i].role);
         fputs(", \"content\": ", file);
-        cli_print_json_string(file, c->messages[i].content);
+        json_write_string(file, c->messages[i].content);
         fputs("}", file);
     }
     fputs("\n]\n", file);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 #include "cli/demo_folder.h"
 #include "cli/demo_study.h"
 #include "cli/demo_view.h"
@@ -178,11 +178,13 @@ static int parse(demo_command *c, int argc, char **argv)
 static int make_text(const demo_command *c)
 {
     demo_size size;
+    dsmoe_error error;
     int exit_code = demo_folder_prepare(c->out, c->steps, c->force);
     if (exit_code != CLI_OK) return exit_code;
     demo_print_title("A text of several kinds, made up here");
-    exit_code = demo_corpus_write(c->corpus, (uint64_t)c->seed, &size);
-    if (exit_code == CLI_OK) exit_code = write_config(c);
+    if (demo_corpus_write(c->corpus, (uint64_t)c->seed, &size, &error) != DSMOE_OK)
+        return cli_failure("demo", "%s", error.message);
+    exit_code = write_config(c);
     if (exit_code == CLI_OK) demo_print_corpus(c->corpus, (uint64_t)c->seed, size);
     return exit_code;
 }

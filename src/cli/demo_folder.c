@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 #include "cli/output.h"
 
 enum { PATH = DSMOE_PATH + 300 };

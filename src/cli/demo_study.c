@@ -134,8 +134,8 @@ static dsmoe_status watch_untrained(const student *s, uint64_t seed, int n_threa
         dsmoe_trainer_create(dsmoe_model_config(s->model), &options, &trainer, error);
     if (status != DSMOE_OK) return status;
     dsmoe_trainer_init(trainer, seed);
-    status = demo_routing_collect(dsmoe_trainer_model(trainer), s->tokenizer, seed, n_threads, NULL,
-                                  &study->untrained, error);
+    status = demo_routing_collect(dsmoe_trainer_model(trainer), s->tokenizer, seed, n_threads,
+                                  cli_interrupted, NULL, &study->untrained, error);
     dsmoe_trainer_free(trainer);
     return status;
 }
@@ -150,8 +150,8 @@ static dsmoe_status watch(const student *s, uint64_t seed, int n_threads, const 
                  strerror(errno));
         return error->status;
     }
-    dsmoe_status status =
-        demo_routing_collect(s->model, s->tokenizer, seed, n_threads, ids, &study->routing, error);
+    dsmoe_status status = demo_routing_collect(s->model, s->tokenizer, seed, n_threads,
+                                               cli_interrupted, ids, &study->routing, error);
     bool written = !ferror(ids);
     written = fclose(ids) == 0 && written;
     if (status != DSMOE_OK) return status;

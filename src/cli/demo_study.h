@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cli/demo_corpus.h"
-#include "cli/demo_routing.h"
+#include "study/demo_corpus.h"
+#include "study/demo_routing.h"
 
 enum { DEMO_EXAM = 40, DEMO_ANSWER = 512 };
 

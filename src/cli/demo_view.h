@@ -2,7 +2,7 @@
 #ifndef DSMOE_CLI_DEMO_VIEW_H
 #define DSMOE_CLI_DEMO_VIEW_H
 
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 #include "cli/demo_study.h"
 #include "cli/progress.h"
 #include "dsmoe.h"

@@ -14,6 +14,7 @@
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "formats/json_write.h"
 
 static const char help[] =
     "usage: dsmoe eval -m MODEL -f FILE [options]\n"
@@ -39,6 +40,8 @@ static const char help[] =
     "the paper's probes, which ask what the experts of a model know:\n"
     "      --mask-top X       no token may use this share (0 to below 1) of its highest-scoring\n"
     "                         routed experts; it takes the best of the others\n"
+    "      --mask-before-softmax\n"
+    "                         the scores of the others add up to 1 (default: they stay as they are)\n"
     "      --replace-shared   without shared experts: for each one more routed expert\n"
     "      --experts N        routed experts of a token\n"
     "      --probes           none of these, then 1/16 to 4/16 masked, the shared experts\n"
@@ -156,9 +159,9 @@ eval_numbers eval_compute(const eval_result *result)
 void eval_print_json_source(const evaluation *e)
 {
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, e->options->model);
+    json_write_string(stdout, e->options->model);
     fputs(", \"file\": ", stdout);
-    cli_print_json_string(stdout, e->options->file);
+    json_write_string(stdout, e->options->file);
     printf(",\n \"tokens\": %" PRId64 ", \"n_ctx\": %" PRId64 ", \"stride\": %" PRId64
            ", \"bos\": %s,\n",
            e->text->n_tokens, e->n_ctx, e->stride, e->text->bos >= 0 ? "true" : "false");
@@ -332,6 +335,8 @@ static int check_options(eval_options *options)
         if (exit_code != CLI_OK) return exit_code;
         return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
     }
+    if (options->probe.mask_before_softmax && options->probe.mask_top == 0)
+        return cli_usage("eval", "--mask-before-softmax has no effect without --mask-top");
     if (options->answers) return cli_usage("eval", "--answers has no effect without --tasks");
     if (!options->file) return cli_usage("eval", "no text: name its file with -f FILE");
     if (options->probes && probed)
@@ -371,6 +376,7 @@ int command_eval(int argc, char **argv)
         {"--threads", "-t", OPTION_INTEGER, &options.n_threads, 1, CLI_MAX_THREADS},
         {"--json", NULL, OPTION_FLAG, &options.json, 0, 0},
         {"--mask-top", NULL, OPTION_NUMBER, &options.probe.mask_top, 0, 1},
+        {"--mask-before-softmax", NULL, OPTION_FLAG, &options.probe.mask_before_softmax, 0, 0},
         {"--replace-shared", NULL, OPTION_FLAG, &options.probe.replace_shared, 0, 0},
         {"--experts", NULL, OPTION_INTEGER, &options.probe.num_experts_per_tok, 1, INT32_MAX},
         {"--probes", NULL, OPTION_FLAG, &options.probes, 0, 0},

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/eval.h"
+#include "formats/json_write.h"
 
 enum { DEFAULT_CONTEXT = 512 };
 
@@ -120,11 +121,11 @@ static void print_json(const against *a)
     const dsmoe_comparison *r = &a->result;
     double bytes = weight_bytes(a->model), bytes_against = weight_bytes(a->other);
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, a->options->model);
+    json_write_string(stdout, a->options->model);
     fputs(", \"against\": ", stdout);
-    cli_print_json_string(stdout, a->options->against);
+    json_write_string(stdout, a->options->against);
     fputs(", \"file\": ", stdout);
-    cli_print_json_string(stdout, a->options->file);
+    json_write_string(stdout, a->options->file);
     printf(",\n \"tokens\": %" PRId64 ", \"scored\": %" PRId64 ", \"n_ctx\": %" PRId64
            ", \"bos\": %s",
            a->text->n_tokens, r->n_tokens, a->n_ctx, a->text->bos >= 0 ? "true" : "false");

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/eval.h"
+#include "formats/json_write.h"
 
 enum { MAX_SMALLER = 7, MAX_PROBES = 1 + 4 + 1 + MAX_SMALLER };
 
@@ -142,7 +143,7 @@ static void print_json(const evaluation *e, const probe_set *set, double seconds
     for (int i = 0; i < set->n_done; i++) {
         const probe_row *row = &set->rows[i];
         printf("%s\n  {\"name\": ", i ? "," : "");
-        cli_print_json_string(stdout, row->label);
+        json_write_string(stdout, row->label);
         fputs(", ", stdout);
         eval_print_json_probe(&row->probe, &row->config);
         printf(",\n   \"cross_entropy\": %.9g, \"standard_error\": %.4g, \"difference\": %.9g}",

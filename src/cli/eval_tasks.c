@@ -3,6 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/eval.h"
+#include "formats/json_write.h"
 
 /* One file. */
 typedef struct quiz {
@@ -30,11 +31,11 @@ static void print_answer(void *context, const dsmoe_task_result *r)
 {
     const quiz *q = context;
     fputs("{\"file\": ", stdout);
-    cli_print_json_string(stdout, q->path);
+    json_write_string(stdout, q->path);
     printf(", \"line\": %" PRId64 ", \"right\": %s", r->line, r->right ? "true" : "false");
     if (r->n_choices == 0) {
         fputs(", \"text\": ", stdout);
-        cli_print_json_string(stdout, r->text);
+        json_write_string(stdout, r->text);
     } else {
         printf(", \"answer\": %" PRId64 ", \"chosen\": %" PRId64
                ", \"chosen_by_character\": %" PRId64 ", \"chosen_by_token\": %" PRId64
@@ -102,9 +103,9 @@ static void print_json(const quiz *q)
 {
     const dsmoe_task_scores *s = &q->scores;
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, q->options->model);
+    json_write_string(stdout, q->options->model);
     fputs(", \"file\": ", stdout);
-    cli_print_json_string(stdout, q->path);
+    json_write_string(stdout, q->path);
     printf(",\n \"questions\": %" PRId64 ", \"answered\": %" PRId64, dsmoe_tasks_count(q->tasks),
            s->acc.n + s->exact_match.n);
     print_json_score("acc", s->acc);

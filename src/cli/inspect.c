@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/replace_file.h"
 #include "cli/table.h"
+#include "formats/json_write.h"
 
 static const char help[] =
     "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
@@ -131,7 +132,7 @@ static void print_extras(const inspection *it)
            n_extra == 1 ? "" : "s");
     for (size_t i = 0; i < n_extra && i < SHOWN; i++) {
         printf("              ");
-        cli_print_json_string(stdout, dsmoe_model_extra(it->model, i)); /* may hold anything */
+        json_write_string(stdout, dsmoe_model_extra(it->model, i)); /* may hold anything */
         putchar('\n');
     }
     if (n_extra > SHOWN) printf("              and %zu more\n", n_extra - SHOWN);
@@ -193,7 +194,7 @@ static void print_json_config(const dsmoe_config *config)
 static void print_json_model(const inspection *it)
 {
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, it->options->model);
+    json_write_string(stdout, it->options->model);
     fputs(",\n", stdout);
     print_json_config(&it->view.config);
     putchar(' ');
@@ -210,7 +211,7 @@ static void print_json_model(const inspection *it)
     fputs("}, \"extra\": [", stdout);
     for (size_t i = 0; i < dsmoe_model_extra_count(it->model); i++) {
         if (i > 0) fputs(", ", stdout);
-        cli_print_json_string(stdout, dsmoe_model_extra(it->model, i));
+        json_write_string(stdout, dsmoe_model_extra(it->model, i));
     }
     printf("]},\n \"memory\": {\"n_ctx\": %" PRId64 ", \"weights\": %zu, \"kv_type\": \"%s\""
            ", \"kv_cache\": %zu, \"workspace\": %zu},\n \"bytes_per_token\": %zu",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "base/utf8.h"
 
 enum { MAX_DEPTH = 256 };
 
@@ -16,7 +17,7 @@ typedef struct reader {
 } reader;
 
 /* What is made of the wanted member. */
-typedef enum wanted_kind { WANTED_STRING, WANTED_IDS, WANTED_NUMBER } wanted_kind;
+typedef enum wanted_kind { WANTED_STRING, WANTED_IDS } wanted_kind;
 
 typedef struct wanted {
     const char *key;
@@ -25,7 +26,6 @@ typedef struct wanted {
     char *string;
     int32_t *ids;
     size_t count; /* bytes or ids */
-    double number;
 } wanted;
 
 /* Always false, so that a function can end with: return fail(r, "…"); the first message counts. */
@@ -132,7 +132,7 @@ static bool read_string(reader *r, char *out, size_t *length)
             continue;
         }
         uint32_t code = 0;
-        size_t size = cli_utf8_character(r->at, (size_t)(r->end - r->at), &code);
+        size_t size = utf8_decode(r->at, (size_t)(r->end - r->at), &code);
         if (size == 0) return fail(r, "not UTF-8");
         if (code < 0x20) return fail(r, "a control character within a string");
         memcpy(out, r->at, size);
@@ -237,21 +237,6 @@ static bool skip_number(reader *r)
     return true;
 }
 
-/* The digits are copied, as nothing ends them on the line that strtod would know. */
-static bool read_number(reader *r, double *value)
-{
-    char digits[64];
-    skip_blanks(r);
-    const char *start = r->at;
-    if (r->at == r->end || !skip_number(r)) return fail(r, "a number is expected");
-    size_t length = (size_t)(r->at - start);
-    if (length >= sizeof digits) return fail(r, "a number with too many digits");
-    memcpy(digits, start, length);
-    digits[length] = '\0';
-    *value = strtod(digits, NULL);
-    return true;
-}
-
 static bool skip_string(reader *r)
 {
     size_t length;
@@ -316,7 +301,6 @@ static bool read_wanted(reader *r, wanted *w)
     switch (w->kind) {
     case WANTED_STRING: return (w->string = copy_string(r, &w->count)) != NULL;
     case WANTED_IDS: return (w->ids = copy_ids(r, &w->count)) != NULL;
-    case WANTED_NUMBER: return read_number(r, &w->number);
     }
     return false;
 }
@@ -382,17 +366,6 @@ int32_t *json_line_ids(const char *line, size_t line_length, const char *key, si
     }
     *n_ids = w.count;
     return w.ids;
-}
-
-bool json_line_number(const char *line, size_t line_length, const char *key, double *value,
-                      json_line_error *error)
-{
-    reader r = {line, line, line + line_length, error};
-    wanted w = {.key = key, .kind = WANTED_NUMBER};
-    *error = (json_line_error){0};
-    if (!read_object(&r, &w)) return false;
-    *value = w.number;
-    return true;
 }
 
 bool json_line_each(const char *text, size_t length, json_item_fn *visit, void *context,

@@ -27,8 +27,4 @@ typedef bool json_item_fn(void *context, const char *item, size_t length);
 bool json_line_each(const char *text, size_t length, json_item_fn *visit, void *context,
                     json_line_error *error);
 
-/* The number under `key`; false on failure. One too large for a double is infinite. */
-bool json_line_number(const char *line, size_t line_length, const char *key, double *value,
-                      json_line_error *error);
-
 #endif

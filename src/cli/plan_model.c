@@ -10,6 +10,7 @@
 #include "cli/model_path.h"
 #include "cli/model_view.h"
 #include "cli/table.h"
+#include "formats/json_write.h"
 
 enum { N_WEIGHT_FORMATS = 4 };
 
@@ -58,7 +59,7 @@ static void json_model(const plan_view *view)
     const model_view *model = &view->model;
     const dsmoe_config *config = &model->config;
     fputs("{\"config\": ", stdout);
-    cli_print_json_string(stdout, view->path);
+    json_write_string(stdout, view->path);
     fputs(",\n ", stdout);
     model_view_print_json(model, true);
     printf(",\n \"n_tokens\": %" PRId64 ", \"flops\": %.17g, \"causal_flops\": %.17g",

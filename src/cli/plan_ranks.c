@@ -10,6 +10,7 @@
 #include "cli/plan.h"
 #include "cli/table.h"
 #include "cli/train_speed.h"
+#include "formats/json_write.h"
 
 enum { N_WAYS = 2 };
 static const char *const ways[N_WAYS] = {"data", "experts"};
@@ -182,7 +183,7 @@ static void json_view(const ranks_view *v)
     int best = choose(v);
     bool first = true;
     fputs("{\"model\": ", stdout);
-    cli_print_json_string(stdout, v->name);
+    json_write_string(stdout, v->name);
     printf(
         ", \"parameters\": %lld, \"active_parameters\": %lld,\n \"ranks\": %d, \"network\": %.9g, "
         "\"latency\": %.9g, \"batch\": %lld, \"seq\": %lld, \"accumulate\": %lld,\n",

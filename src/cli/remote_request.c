@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "base/utf8.h"
+#include "formats/json_write.h"
 
 static const struct {
     const char *option, *member;
@@ -46,7 +48,7 @@ static void print_stops(const option_words *stop, FILE *out)
     fputs("\"stop\": [", out);
     for (int i = 0; i < stop->count; i++) {
         if (i) fputs(", ", out);
-        cli_print_json_string(out, stop->at[i]);
+        json_write_string(out, stop->at[i]);
     }
     fputs("], ", out);
 }
@@ -93,7 +95,7 @@ bool remote_request_can_hold(const char *text, size_t length)
 {
     uint32_t code;
     for (size_t i = 0, size; i < length; i += size) {
-        size = cli_utf8_character(text + i, length - i, &code);
+        size = utf8_decode(text + i, length - i, &code);
         if (size == 0) return false;
     }
     return true;

@@ -13,6 +13,7 @@
 #include "cli/routing_page.h"
 #include "cli/table.h"
 #include "cli/token_label.h"
+#include "base/utf8.h"
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -21,7 +22,7 @@ static void put_text(FILE *file, const char *text, size_t length)
 {
     uint32_t code = 0;
     for (size_t i = 0, size; i < length; i += size) {
-        size = cli_utf8_character(text + i, length - i, &code);
+        size = utf8_decode(text + i, length - i, &code);
         bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
         if (size == 0) size = 1;
         if (!shown)

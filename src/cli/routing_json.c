@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "cli/cli.h"
+#include "formats/json_write.h"
 
 static void print_favourites(const routing_report *report, const routing_expert *expert)
 {
@@ -17,7 +18,7 @@ static void print_favourites(const routing_report *report, const routing_expert 
         printf("%s{\"token\": %" PRId32, i ? ", " : "", favourite->token);
         if (piece) {
             fputs(", \"text\": ", stdout);
-            cli_print_json_text(stdout, piece, length);
+            json_write_text(stdout, piece, length);
         }
         printf(", \"count\": %" PRIu32 ", \"occurrences\": %" PRIu32 ", \"lift\": %.4g}",
                favourite->count, favourite->total, favourite->lift);
@@ -69,7 +70,7 @@ static void print_together(const routing_report *report, const routing_layer *la
 void routing_print_json(const routing_report *report)
 {
     fputs("{\"file\": ", stdout);
-    cli_print_json_string(stdout, report->text_path);
+    json_write_string(stdout, report->text_path);
     printf(", \"tokens\": %" PRId64 ", \"counted\": %" PRId64 ", \"interrupted\": %s,\n"
            "  \"n_ctx\": %" PRId64 ", \"seconds\": %.3f, \"n_routed_experts\": %" PRId64
            ", \"num_experts_per_tok\": %" PRId64 ",\n  \"layers\": [",

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "base/utf8.h"
 
 enum { MAX_COLUMNS = 20 };
 
@@ -35,7 +36,7 @@ static bool in_ranges(uint32_t code, const code_range *ranges, size_t n_ranges)
 static int show_character(const char *bytes, size_t length, char out[16], size_t *size)
 {
     uint32_t code = 0;
-    *size = cli_utf8_character(bytes, length, &code);
+    *size = utf8_decode(bytes, length, &code);
     if (*size == 0) {
         *size = 1;
         return snprintf(out, 16, "\\x%02X", (unsigned char)bytes[0]);

@@ -12,6 +12,7 @@
 #include "cli/json_line.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "formats/json_write.h"
 
 static const char tokenize_help[] =
     "usage: dsmoe tokenize -m PATH [-p TEXT | -f FILE] [options]\n"
@@ -172,7 +173,7 @@ static int detokenize_line(const converter *c, const char *line, size_t line_len
     free(ids);
     if (status != DSMOE_OK) return fail_at_line(c, at, &error);
     fputs("{\"text\":", stdout);
-    cli_print_json_text(stdout, text, length);
+    json_write_text(stdout, text, length);
     puts("}");
     free(text);
     return CLI_OK;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "cli/model_sizes.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -60,6 +61,30 @@ static int check_model(const dsmoe_run_settings *s)
     return cli_usage(
         "train", "--device-groups %" PRId64 " does not divide %" PRId64 " routed experts evenly",
         s->device_groups, config.n_routed_experts);
+}
+
+/* Settings of others may be made for other machines: what they need is told before anything is read. Of a model
+ * of which a part is trained, the run itself tells. */
+static void tell_memory(const char *file, const dsmoe_run_settings *s)
+{
+    dsmoe_config config;
+    dsmoe_trainer_options options = dsmoe_trainer_options_default();
+    char needed[CLI_BYTES], left[CLI_BYTES];
+    if (!file || *s->init || read_config(s, &config) != DSMOE_OK) return;
+    if (model_sizes_apply("train", &s->model, &config) >= 0) return;
+    if (s->vocab_size > 0 && !*s->tokenizer) config.vocab_size = s->vocab_size;
+    options.n_sequences = s->batch;
+    options.sequence_length = s->seq;
+    options.recompute = s->recompute;
+    dsmoe_trainer_memory m = dsmoe_trainer_memory_size(&config, &options);
+    double sum = (double)m.weights + (double)m.gradients + (double)m.moments +
+                 (double)m.activations + (double)m.workspace;
+    if (!(sum > 0)) return;
+    uint64_t available = memory_available();
+    cli_format_bytes((double)available, left);
+    cli_note("train", "%s: training takes %s of memory%s%s%s", file, cli_format_bytes(sum, needed),
+             available < UINT64_MAX ? "; " : "", available < UINT64_MAX ? left : "",
+             available < UINT64_MAX ? " can be had" : "");
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -148,6 +173,7 @@ int command_train(int argc, char **argv)
     bool is_new = !c.resume && !ranks_follows();
     const dsmoe_peers *peers;
     exit_code = is_new ? check_model(&c.settings) : CLI_OK;
+    if (exit_code == CLI_OK && is_new && !c.quiet) tell_memory(c.settings_file, &c.settings);
     if (exit_code == CLI_OK && is_new) exit_code = check_out(&c.settings);
     if (exit_code == CLI_OK) exit_code = ranks_open("train", c.peer_timeout, &peers);
     if (exit_code != CLI_OK) return exit_code;

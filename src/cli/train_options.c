@@ -323,6 +323,7 @@ static int read_settings(const bool given[N_ROWS])
     dsmoe_error error;
     char path[DSMOE_PATH + 32];
     *s = dsmoe_run_settings_default();
+    line.options.settings_file = line.settings_file;
     snprintf(path, sizeof path, "%s/settings.json", line.options.resume ? line.options.resume : "");
     if (line.options.resume)
         dsmoe_run_settings_read(path, s, NULL); /* what is wrong with them the run tells */

@@ -6,9 +6,10 @@
 
 typedef struct train_options {
     dsmoe_run_settings
-        settings;             /* of a run that is resumed: its own, with the given ones over them */
-    const char *resume;       /* the folder of a run that goes on, or NULL */
-    const char *const *given; /* keys of the settings that were given */
+        settings; /* of a run that is resumed: its own, with the given ones over them */
+    const char *settings_file; /* that of --settings, or NULL */
+    const char *resume;        /* the folder of a run that goes on, or NULL */
+    const char *const *given;  /* keys of the settings that were given */
     int n_given;
     int64_t show_data, stop_after, n_threads;
     const char *parallel_name; /* NULL: not given */

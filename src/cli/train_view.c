@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 #include "cli/train_show.h"
+#include "base/utf8.h"
 
 enum { LINE_BYTES = 320, MARGIN = 3 };  /* a line that wraps cannot be cleared */
 static const double redraw_after = 0.1; /* seconds */
@@ -212,7 +213,7 @@ static void show_sample(const dsmoe_run_event *e)
     uint32_t code = 0;
     fprintf(stderr, "step %" PRId64 ": it writes\n    ", e->step);
     for (size_t i = 0, size; i < length; i += size) {
-        size = cli_utf8_character(e->text + i, length - i, &code);
+        size = utf8_decode(e->text + i, length - i, &code);
         bool shown = size > 0 && code >= 0x20 && (code < 0x7f || code > 0x9f);
         if (size == 0) size = 1;
         if (shown)

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "cli/options.h"
+#include "formats/json_write.h"
 
 static const char help[] =
     "usage: dsmoe verify PATH... [options]\n"
@@ -106,7 +107,7 @@ static void print_json_number(double number)
 static void print_json_check(const verify_progress *progress, const dsmoe_check *check)
 {
     printf("%s\n{\"name\":", progress->n_printed ? "," : "");
-    cli_print_json_string(stdout, check->name);
+    json_write_string(stdout, check->name);
     if (check->skipped) {
         printf(",\"skipped\":true}");
         return;
@@ -203,13 +204,13 @@ static bool verify_path_json(const char *path, const verify_options *options)
     bool all_ok;
     dsmoe_error error = {0};
     printf("{\"path\":");
-    cli_print_json_string(stdout, path);
+    json_write_string(stdout, path);
     printf(",\"checks\":[");
     bool ran = check_path(path, &progress, &all_ok, &error) == DSMOE_OK;
     printf("]");
     if (!ran) {
         printf(",\"error\":");
-        cli_print_json_string(stdout, error.message);
+        json_write_string(stdout, error.message);
         cli_failure("verify", "%s", error.message);
     }
     printf(",\"skipped\":%d,\"ok\":%s}", progress.n_skipped, all_ok ? "true" : "false");

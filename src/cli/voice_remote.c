@@ -8,6 +8,7 @@
 #include "cli/remote.h"
 #include "cli/remote_request.h"
 #include "cli/voice.h"
+#include "formats/json_write.h"
 
 typedef struct remote_voice {
     voice base;
@@ -87,7 +88,7 @@ static FILE *begin_body(const remote_voice *s, char **body, size_t *length)
     fputs("{", out);
     if (s->model) {
         fputs("\"model\": ", out);
-        cli_print_json_string(out, s->model);
+        json_write_string(out, s->model);
         fputs(", ", out);
     }
     remote_request_settings(s->order, out);
@@ -130,7 +131,7 @@ static void go_on(voice *v, stream *out, voice_result *result)
     FILE *file = begin_body(s, &body, &length);
     if (file) {
         fputs("\"prompt\": ", file);
-        cli_print_json_text(file, v->prompt, v->n_prompt);
+        json_write_text(file, v->prompt, v->n_prompt);
     }
     if (!send_body(s, "/v1/completions", file, &body, &length, out, result))
         result->end = RUNNER_FAILED; /* with the server's words for it */

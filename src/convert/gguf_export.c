@@ -56,6 +56,8 @@ static dsmoe_status check_expressible(const source *s, dsmoe_error *error)
     bool has_moe = c->n_routed_experts > 0, latent = config_is_latent(c);
     if (has_moe && c->norm_topk_prob && !latent)
         return refuse(s, "norm_topk_prob: its readers never renormalise gate values", error);
+    if (has_moe && c->routed_scaling_factor != 0 && c->routed_scaling_factor != 1 && !latent)
+        return refuse(s, "a routed_scaling_factor of this type of model", error);
     if (has_moe && c->moe_layer_freq != 1) return refuse(s, "a moe_layer_freq other than 1", error);
     if (c->attention_bias) return refuse(s, "attention_bias", error);
     if (c->rope_scaling == DSMOE_ROPE_DYNAMIC) return refuse(s, "dynamic rope_scaling", error);

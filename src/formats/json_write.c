@@ -9,19 +9,23 @@
 
 static void write_byte(FILE *text, unsigned char c)
 {
-    if (c == '"' || c == '\\')
-        fprintf(text, "\\%c", c);
-    else if (c < 0x20)
-        fprintf(text, "\\u%04x", c);
-    else
-        fputc(c, text);
+    switch (c) {
+    case '"': fputs("\\\"", text); break;
+    case '\\': fputs("\\\\", text); break;
+    case '\n': fputs("\\n", text); break;
+    case '\r': fputs("\\r", text); break;
+    case '\t': fputs("\\t", text); break;
+    default:
+        if (c < 0x20 || c == 0x7f) /* the last one would delete on a terminal */
+            fprintf(text, "\\u%04x", c);
+        else
+            fputc(c, text);
+    }
 }
 
 void json_write_string(FILE *text, const char *string)
 {
-    fputc('"', text);
-    for (; *string; string++) write_byte(text, (unsigned char)*string);
-    fputc('"', text);
+    json_write_text(text, string, strlen(string));
 }
 
 void json_write_text(FILE *text, const char *bytes, size_t length)

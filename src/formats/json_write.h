@@ -5,9 +5,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* With quotes and escapes. UTF-8 goes through as it is. */
+/* With quotes and escapes. UTF-8 goes through as it is; a byte of no character becomes U+FFFD. */
 void json_write_string(FILE *text, const char *string);
-/* The same of bytes of any kind: what is not UTF-8 becomes U+FFFD. */
+/* The same of text of a known length, which may hold NULs. */
 void json_write_text(FILE *text, const char *bytes, size_t length);
 /* As few digits as give the same double back; a point whatever the locale. Finite numbers only. */
 void json_write_number(FILE *text, double number);

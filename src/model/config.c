@@ -99,7 +99,8 @@ static dsmoe_status read_family(const json_node *root, dsmoe_config *config, dsm
     config->scoring_func = config_families[config->model_type].scoring_func;
     STATUS_TRY(check_word(root, "scoring_func", config_scoring_func(config), error));
     STATUS_TRY(read_topk_method(root, config, error));
-    return config->model_type == DSMOE_DEEPSEEK ? DSMOE_OK : read_latent(root, config, error);
+    if (config->model_type != DSMOE_DEEPSEEK) return read_latent(root, config, error);
+    return keys_read(config_first_keys.keys, config_first_keys.n_keys, root, config, error);
 }
 
 /* A list that may hold more than one name; any of them must be the causal language model. */

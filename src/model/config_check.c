@@ -75,6 +75,7 @@ static dsmoe_status check_groups(const dsmoe_config *c, dsmoe_error *error)
 static dsmoe_status check_attention(const dsmoe_config *config, dsmoe_error *error)
 {
     if (config->model_type != DSMOE_DEEPSEEK) return check_latent(config, error);
+    STATUS_TRY(keys_check(config_first_keys.keys, config_first_keys.n_keys, config, error));
     int64_t hidden = config->hidden_size, heads = config->num_attention_heads;
     int64_t kv_heads = config->num_key_value_heads;
     if (hidden % heads)

@@ -37,6 +37,11 @@ static const config_key latent[] = {
     {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 1},
 };
 
+/* Not in the public configuration: a scale that the paper's comparison needs to be fair to one expert alone. */
+static const config_key first[] = {
+    {KEY(routed_scaling_factor), KEY_NUMBER, KEY_OPTIONAL, 0, 1e6, 0},
+};
+
 static const config_key yarn[] = {
     {KEY(original_max_position_embeddings), KEY_INTEGER, KEY_OPTIONAL, 1, 1 << 30, 4096},
     {KEY(beta_fast), KEY_NUMBER, KEY_OPTIONAL, 1e-6, 1e6, 32},
@@ -68,6 +73,7 @@ static const config_key v3[] = {
     }
 const config_table config_keys = TABLE(common);
 const config_table config_latent_keys = TABLE(latent);
+const config_table config_first_keys = TABLE(first);
 const config_table config_yarn_keys = TABLE(yarn);
 
 const char *const config_topk_methods[CONFIG_TOPK_METHODS] = {

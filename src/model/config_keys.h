@@ -19,7 +19,8 @@ typedef struct config_table {
 extern const config_table config_keys; /* of all models */
 extern const config_table
     config_latent_keys; /* of V2 and V3, with the defaults that both have in common */
-extern const config_table config_yarn_keys; /* of rope_scaling with the type yarn */
+extern const config_table config_first_keys; /* of the paper's model alone */
+extern const config_table config_yarn_keys;  /* of rope_scaling with the type yarn */
 
 enum { CONFIG_TOPK_METHODS = 3 };
 

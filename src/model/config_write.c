@@ -167,7 +167,10 @@ static void put_config(FILE *text, const void *context)
     fputs("0.0", text);
     put_code(text, c);
     put_sizes(text, c);
-    if (config_is_latent(c)) put_latent(text, c);
+    if (config_is_latent(c))
+        put_latent(text, c);
+    else if (c->routed_scaling_factor != 0)
+        put_number(text, "routed_scaling_factor", c->routed_scaling_factor);
     put_integer(text, "pretraining_tp", 1);
     put_number(text, "rms_norm_eps", c->rms_norm_eps);
     put_rope_scaling(text, c);
@@ -195,8 +198,14 @@ static void put_generation_config(FILE *text, const void *context)
 dsmoe_status config_write(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype,
                           dsmoe_error *error)
 {
+    return config_write_as(folder, "config.json", config, dtype, error);
+}
+
+dsmoe_status config_write_as(const char *folder, const char *name, const dsmoe_config *config,
+                             dsmoe_dtype dtype, dsmoe_error *error)
+{
     typed_config typed = {config, dtype};
-    return partial_file_write_text(folder, "config.json", put_config, &typed, error);
+    return partial_file_write_text(folder, name, put_config, &typed, error);
 }
 
 dsmoe_status generation_config_write(const char *folder, const dsmoe_config *config,

@@ -9,6 +9,9 @@
  * the place of its PyTorch code. An old file is replaced at once or not at all. */
 dsmoe_status config_write(const char *folder, const dsmoe_config *config, dsmoe_dtype dtype,
                           dsmoe_error *error);
+/* The same under another name. */
+dsmoe_status config_write_as(const char *folder, const char *name, const dsmoe_config *config,
+                             dsmoe_dtype dtype, dsmoe_error *error);
 /* FOLDER/generation_config.json: the tokens that begin and end a text. */
 dsmoe_status generation_config_write(const char *folder, const dsmoe_config *config,
                                      dsmoe_error *error);

@@ -66,6 +66,9 @@ dsmoe_status dsmoe_model_probe(const dsmoe_model *model, const dsmoe_probe *prob
     (*probed)->lender = model;
     copy_types(model, *probed);
     for (int64_t i = 0; i < config.num_hidden_layers; i++)
-        if ((*probed)->layers[i]) (*probed)->layers[i]->n_masked = n_masked;
+        if ((*probed)->layers[i]) {
+            (*probed)->layers[i]->n_masked = n_masked;
+            (*probed)->layers[i]->masks_first = probe->mask_before_softmax;
+        }
     return DSMOE_OK;
 }

@@ -31,6 +31,7 @@ typedef struct gate_rule {
     bool normalises;
     float scale;      /* of the gate values, when all else is done */
     int64_t n_masked; /* see dsmoe_layer */
+    bool masks_first; /* the same, of softmax scores */
 } gate_rule;
 
 static gate_rule rule_of(const dsmoe_layer *layer)
@@ -51,6 +52,7 @@ static gate_rule rule_of(const dsmoe_layer *layer)
         .normalises = normalises,
         .scale = scales ? c->routed_scaling_factor : 1.0f,
         .n_masked = layer->n_masked,
+        .masks_first = layer->masks_first && moe_scoring_func(c) == DSMOE_SCORING_SOFTMAX,
     };
 }
 
@@ -148,6 +150,16 @@ static void mask_first(float *keys, int64_t n, int64_t n_masked)
     for (int64_t m = 0; m < n_masked; m++) keys[next_in_order(keys, n, -1)] = masked;
 }
 
+/* Scores as if the masked experts had not been there when softmax made them. The same 1e-20 as in normalising
+ * keeps a token from dividing by nothing whose masked experts have it all. */
+static void forget_masked(const float *keys, int64_t n, float *scores)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += keys[i] > masked ? scores[i] : 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        scores[i] = keys[i] > masked ? scores[i] / (sum + 1e-20f) : 0.0f;
+}
+
 /* What a group is compared by: its best key, or the sum of its two best. */
 static float group_key(const float *keys, int64_t size, bool by_two)
 {
@@ -188,8 +200,7 @@ static void mask_groups(const gate_rule *rule, float *keys, float *group_keys)
 
 /* The experts of a token; `keys` has room for n_experts and the groups. False if a bias is NaN or
  * infinite. */
-static bool choose(const gate_rule *rule, const float *scores, float *keys, int32_t *idx,
-                   float *best)
+static bool choose(const gate_rule *rule, float *scores, float *keys, int32_t *idx, float *best)
 {
     int64_t n = rule->n_experts;
     if (!rule->bias && rule->n_group == 1 && rule->n_masked == 0) { /* the paper's */
@@ -201,6 +212,7 @@ static bool choose(const gate_rule *rule, const float *scores, float *keys, int3
         if (!isfinite(keys[i])) return false;
     }
     mask_first(keys, n, rule->n_masked);
+    if (rule->masks_first) forget_masked(keys, n, scores);
     if (rule->n_group > 1) mask_groups(rule, keys, keys + n);
     choose_topk(keys, n, rule->k, idx, best);
     return true;

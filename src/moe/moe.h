@@ -31,6 +31,7 @@ struct dsmoe_layer {
     unsigned x_forms;    /* that its experts want of x: see ints.h */
     int64_t n_masked;    /* experts that each token would choose first and may not use; 0 but in a
                             probe, which sets it before anyone uses the layer */
+    bool masks_first;    /* those have no share in the softmax */
     expert_range held;   /* routed experts whose weights are here: all, unless ranks share them */
     const dsmoe_peers *peers; /* that share them; NULL: alone */
     int64_t most_tokens;      /* that any of them brings to a pass */

@@ -28,8 +28,9 @@ static size_t read_numbers(const json_node *array, double values[ABLATION_SEEDS]
 /* False if no seed has a value. */
 static bool make_point(double x, const double *values, size_t n, series_point *point)
 {
-    series_spread s = series_measure(values, n);
-    *point = (series_point){x, s.mean, s.mean - s.deviation, s.mean + s.deviation, (double)s.n};
+    spread s = spread_of(values, n);
+    double reach = s.n > 1 ? interval_reach(s) : 0;
+    *point = (series_point){x, s.mean, s.mean - reach, s.mean + reach, (double)s.n};
     return s.n > 0 && isfinite(x);
 }
 
@@ -116,7 +117,7 @@ static bool read_probe(const json_node *object, const char *x_key, ablation_prob
     }
     qsort(probe->points, probe->n_points, sizeof *probe->points, by_x);
     size_t n_values = read_numbers(line_array(compare, "losses"), values);
-    probe->compare_loss = series_measure(values, n_values).mean;
+    probe->compare_loss = spread_of(values, n_values).mean;
     return true;
 }
 
@@ -145,7 +146,67 @@ static void read_replacements(ablation *a, const json_node *array)
     }
 }
 
+/* ---- comparisons ---------------------------------------------------------------------------- */
+
+static bool read_gap(ablation_comparison *c, const json_node *gap)
+{
+    size_t n = at_most(line_count(gap), MAX_POINTS);
+    c->gap = calloc(n ? n : 1, sizeof *c->gap);
+    if (!c->gap) return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_node *at = line_item_array(gap, i);
+        double x = line_item(at, 0), mean = line_item(at, 1);
+        double low = line_item(at, 2), high = line_item(at, 3);
+        bool forward = c->n_gap == 0 || x > c->gap[c->n_gap - 1].x;
+        if (!isfinite(x) || !isfinite(mean) || !forward) continue;
+        c->gap[c->n_gap++] = (series_point){x, mean, isfinite(low) ? low : mean,
+                                            isfinite(high) ? high : mean, line_item(at, 4)};
+    }
+    return true;
+}
+
+static bool read_comparisons(ablation *a, const json_node *array)
+{
+    size_t n = at_most(line_count(array), ABLATION_COMPARISONS);
+    for (size_t i = 0; i < n; i++) {
+        const json_node *object = object_at(array, i);
+        ablation_comparison *c = &a->comparisons[a->n_comparisons++];
+        *c = (ablation_comparison){.name = line_text(object, "name"),
+                                   .to = line_text(object, "to"),
+                                   .text = line_text(object, "text"),
+                                   .n = line_number(object, "n"),
+                                   .mean = line_number(object, "mean"),
+                                   .low = line_number(object, "low"),
+                                   .high = line_number(object, "high"),
+                                   .p = line_number(object, "p"),
+                                   .corrected_p = line_number(object, "corrected_p"),
+                                   .paper = line_number(object, "paper")};
+        if (!c->name) c->name = "?";
+        if (!c->to) c->to = "?";
+        if (!read_gap(c, line_array(object, "gap"))) return false;
+    }
+    return true;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
+
+static void scale_points(series_point *points, size_t n, double factor)
+{
+    for (size_t i = 0; i < n; i++) points[i].x *= factor;
+}
+
+/* From steps to tokens. */
+static void scale_curves(ablation *a)
+{
+    double tokens = line_number(a->root, "tokens"), steps = line_number(a->root, "steps");
+    a->x_name = "step";
+    if (!(tokens > 0 && steps > 0 && tokens < 1e18)) return;
+    a->x_name = "tokens";
+    for (size_t i = 0; i < a->n_models; i++)
+        scale_points(a->models[i].curve, a->models[i].n_curve, tokens / steps);
+    for (size_t i = 0; i < a->n_comparisons; i++)
+        scale_points(a->comparisons[i].gap, a->comparisons[i].n_gap, tokens / steps);
+}
 
 static bool read_all(ablation *a, const json_node *models)
 {
@@ -155,7 +216,10 @@ static bool read_all(ablation *a, const json_node *models)
     a->n_seeds = at_most(line_count(line_array(a->root, "seeds")), ABLATION_SEEDS);
     const json_node *probes = line_object(a->root, "probes");
     read_replacements(a, line_array(probes, "replace_shared"));
-    return read_probes(line_array(probes, "mask_top"), "share", a->mask_top, &a->n_mask_top) &&
+    return read_comparisons(a, line_array(a->root, "comparisons")) &&
+           read_probes(line_array(probes, "mask_top_first"), "share", a->mask_top_first,
+                       &a->n_mask_top_first) &&
+           read_probes(line_array(probes, "mask_top"), "share", a->mask_top, &a->n_mask_top) &&
            read_probes(line_array(probes, "fewer_active"), "k", a->fewer_active,
                        &a->n_fewer_active);
 }
@@ -173,7 +237,10 @@ dsmoe_status ablation_read(ablation *a, const char *path, dsmoe_error *error)
                         "%s: not a comparison of architectures: there are no \"models\"", path);
     else if (!read_all(a, models))
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
-    if (status != DSMOE_OK) ablation_free(a);
+    if (status != DSMOE_OK)
+        ablation_free(a);
+    else
+        scale_curves(a);
     return status;
 }
 
@@ -181,6 +248,8 @@ void ablation_free(ablation *a)
 {
     for (size_t i = 0; i < a->n_models; i++) free(a->models[i].curve);
     for (size_t i = 0; i < a->n_mask_top; i++) free(a->mask_top[i].points);
+    for (size_t i = 0; i < a->n_mask_top_first; i++) free(a->mask_top_first[i].points);
+    for (size_t i = 0; i < a->n_comparisons; i++) free(a->comparisons[i].gap);
     for (size_t i = 0; i < a->n_fewer_active; i++) free(a->fewer_active[i].points);
     json_node_free(a->root);
     *a = (ablation){0};

@@ -4,18 +4,21 @@
  *   models [{name, label, paper_loss, experts, total_parameters, active_parameters,
  *            expert_parameters, active_expert_parameters,
  *            runs [{seed, held_out_loss, curve [[step, held-out loss], ..]}]}]
- *   probes {mask_top [{name, share [..], losses [share][seed]}],
+ *   probes {mask_top [{name, share [..], losses [share][seed]}], mask_top_first, the same,
  *           replace_shared [{name, before [seed], after [seed], paper_before, paper_after}],
  *           fewer_active [{name, k [..], losses [k][seed], compare {name, losses [seed]}}]}
+ *   comparisons [{name, to, n, mean, low, high, p, corrected_p, paper, text,
+ *                 gap [[step, mean, low, high, n], ..]}]
  *
  * Everything but the models may be missing, and so may every number. */
 #ifndef DSMOE_REPORT_ABLATION_H
 #define DSMOE_REPORT_ABLATION_H
 
+#include "base/statistics.h"
 #include "formats/json.h"
 #include "report/series.h"
 
-enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8 };
+enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8, ABLATION_COMPARISONS = 16 };
 
 typedef struct ablation_model {
     const char *name, *label, *experts; /* experts may be NULL */
@@ -23,7 +26,7 @@ typedef struct ablation_model {
     double paper_loss;
     double final[ABLATION_SEEDS]; /* held-out loss, NAN where it is not there yet */
     size_t n_runs;
-    series_point *curve; /* mean over the seeds; low and high are a standard deviation away */
+    series_point *curve; /* mean over the seeds; low and high are its 95 % interval */
     size_t n_curve;
 } ablation_model;
 
@@ -43,14 +46,27 @@ typedef struct ablation_replacement {
     double paper_before, paper_after;
 } ablation_replacement;
 
+/* Two architectures, seed by seed: below 0 the first is ahead. */
+typedef struct ablation_comparison {
+    const char *name, *to, *text; /* text may be NULL */
+    double n, mean, low, high, p, corrected_p, paper;
+    series_point *gap; /* while training, with its 95 % interval */
+    size_t n_gap;
+} ablation_comparison;
+
 typedef struct ablation {
-    json_node *root; /* names point into it */
+    json_node *root;    /* names point into it */
+    const char *x_name; /* of curves and gaps: "tokens", or "step" where tokens are not known */
     ablation_model models[ABLATION_MODELS];
     size_t n_models, n_seeds, n_runs, n_done;
     ablation_probe mask_top[ABLATION_PROBES], fewer_active[ABLATION_PROBES];
     size_t n_mask_top, n_fewer_active;
     ablation_replacement replace_shared[ABLATION_PROBES];
     size_t n_replace_shared;
+    ablation_probe mask_top_first[ABLATION_PROBES];
+    size_t n_mask_top_first;
+    ablation_comparison comparisons[ABLATION_COMPARISONS];
+    size_t n_comparisons;
 } ablation;
 
 dsmoe_status ablation_read(ablation *a, const char *path, dsmoe_error *error);

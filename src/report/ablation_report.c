@@ -43,10 +43,11 @@ static void put_head(FILE *html, const ablation *a)
     fputs(".</p>\n</header>\n", html);
 }
 
-/* The last architecture is what the others lead to: its colour is kept for it. */
+/* The paper's own architecture is what the others lead to: its colour is kept for it. */
 static const char *tone(const ablation *a, size_t index)
 {
-    if (index + 1 == a->n_models) return page_tone(1);
+    size_t own = ablation_find(a, "deepseekmoe");
+    if (index == (own < a->n_models ? own : a->n_models - 1)) return page_tone(1);
     size_t other = index % (PAGE_TONES - 1);
     return page_tone(other == 0 ? 0 : other + 1);
 }
@@ -82,10 +83,10 @@ static void put_final(FILE *html, const ablation *a)
 
 /* ---- curves --------------------------------------------------------------------------------- */
 
-static void put_curve_chart(FILE *html, const chart_line *lines, size_t n, const char *title,
-                            double from)
+static void put_curve_chart(FILE *html, const chart_line *lines, size_t n, const char *x_name,
+                            const char *title, double from)
 {
-    chart c = chart_make(title, "step", "nats per token");
+    chart c = chart_make(title, x_name, "nats per token");
     c.lines = lines;
     c.n_lines = n;
     c.no_legend = true;
@@ -107,12 +108,12 @@ static void put_curves(FILE *html, const ablation *a)
     if (last <= 0) return;
     page_card_open(
         html, "Held-out loss while training",
-        "On a part of the held-out text; the mean over the seeds, with one standard deviation to each "
-        "side.");
+        "On a part of the held-out text; the mean over the seeds, with its 95 % interval where "
+        "there are several.");
     chart_legend(html, lines, a->n_models);
     fputs("<div class=\"maps two\">\n", html);
-    put_curve_chart(html, lines, a->n_models, "From the start", 0);
-    put_curve_chart(html, lines, a->n_models, "The second half", last / 2);
+    put_curve_chart(html, lines, a->n_models, a->x_name, "From the start", 0);
+    put_curve_chart(html, lines, a->n_models, a->x_name, "The second half", last / 2);
     fputs("</div>\n", html);
     page_card_close(html);
 }
@@ -144,18 +145,21 @@ static void put_probe_lines(FILE *html, const ablation *a, const ablation_probe 
     chart_put(html, &c);
 }
 
-static void put_mask_top(FILE *html, const ablation *a)
+static void put_mask_top(FILE *html, const ablation *a, const ablation_probe *probes, size_t n,
+                         bool is_first)
 {
-    if (a->n_mask_top == 0) return;
+    if (n == 0) return;
     chart c =
         chart_make("Loss when the best experts of each token are masked",
                    "share of each token’s best experts that it may not use", "nats per token");
     c.x_percent = true;
-    page_card_open(html, "Without the best experts",
+    page_card_open(html,
+                   is_first ? "Without the best experts, gone before the softmax"
+                            : "Without the best experts",
                    "Each token’s highest-scoring routed experts are masked, and it takes the next"
                    " best instead. The faster the loss rises, the less can one expert stand in for"
                    " another.");
-    put_probe_lines(html, a, a->mask_top, a->n_mask_top, c);
+    put_probe_lines(html, a, probes, n, c);
     page_card_close(html);
 }
 
@@ -206,10 +210,106 @@ static void put_probes(FILE *html, const ablation *a)
 {
     if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
     fputs("<div class=\"grid2\">\n", html);
-    put_mask_top(html, a);
+    put_mask_top(html, a, a->mask_top, a->n_mask_top, false);
+    put_mask_top(html, a, a->mask_top_first, a->n_mask_top_first, true);
     put_fewer_active(html, a);
     put_replace_shared(html, a);
     fputs("</div>\n", html);
+}
+
+/* ---- what the data support ------------------------------------------------------------------ */
+
+static void put_signed(FILE *html, double value)
+{
+    if (isfinite(value))
+        fprintf(html, "%+.4f", value);
+    else
+        fputs("–", html);
+}
+
+static void put_p(FILE *html, double p)
+{
+    if (isfinite(p))
+        fprintf(html, p < 0.001 ? "<td>&lt; 0.001</td>" : "<td>%.3f</td>", p);
+    else
+        fputs("<td>–</td>", html);
+}
+
+static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
+{
+    fputs("<tr><td>", html);
+    page_text_cut(html, label_of(a, c->name), 60);
+    fputs(" to ", html);
+    page_text_cut(html, label_of(a, c->to), 60);
+    fputs("</td><td>", html);
+    put_signed(html, c->mean);
+    fputs("</td><td>", html);
+    put_signed(html, c->low);
+    fputs(" to ", html);
+    put_signed(html, c->high);
+    fputs("</td>", html);
+    put_p(html, c->p);
+    put_p(html, c->corrected_p);
+    fputs("<td>", html);
+    put_signed(html, c->paper);
+    fputs("</td></tr>\n", html);
+}
+
+static void put_comparisons(FILE *html, const ablation *a)
+{
+    if (a->n_comparisons == 0) return;
+    page_card_open(
+        html, "What the data support",
+        "Differences of held-out loss, seed by seed: below 0 the first is ahead. The interval"
+        " holds the true mean difference in 95 of 100 such comparisons; p is two-sided, from"
+        " Student’s t, and corrected after Holm for all rows of this table.");
+    fputs("<ul>\n", html);
+    for (size_t i = 0; i < a->n_comparisons; i++) {
+        if (!a->comparisons[i].text) continue;
+        fputs("<li>", html);
+        page_text_cut(html, a->comparisons[i].text, 400);
+        fputs(".</li>\n", html);
+    }
+    fputs("</ul>\n<div class=\"wide\"><table class=\"full\">\n<tr><th>difference</th><th>mean</th>"
+          "<th>95 % interval</th><th>p</th><th>p corrected</th><th>paper</th></tr>\n",
+          html);
+    for (size_t i = 0; i < a->n_comparisons; i++) put_comparison_row(html, a, &a->comparisons[i]);
+    fputs("</table></div>\n", html);
+    page_card_close(html);
+}
+
+static void put_gap(FILE *html, const ablation *a, const ablation_comparison *c)
+{
+    char title[256], one[64], other[64];
+    snprintf(title, sizeof title, "%s to %s", page_shorten(label_of(a, c->name), one, sizeof one),
+             page_shorten(label_of(a, c->to), other, sizeof other));
+    chart_line line = {title, tone_of(a, c->name), c->gap, c->n_gap, CHART_BAND};
+    chart g = chart_make(title, a->x_name, "nats per token");
+    g.lines = &line;
+    g.n_lines = 1;
+    g.no_legend = true;
+    g.level_name = "no difference";
+    g.level = 0;
+    fputs("<figure><h3>", html);
+    page_text_cut(html, title, 120);
+    fputs("</h3>\n", html);
+    chart_put(html, &g);
+    fputs("</figure>\n", html);
+}
+
+static void put_gaps(FILE *html, const ablation *a)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < a->n_comparisons; i++) n += a->comparisons[i].n_gap > 0;
+    if (n == 0) return;
+    page_card_open(html, "Differences while training",
+                   "Each pair on a part of the held-out text, the mean over the seeds with its 95 %"
+                   " interval: below 0 the first is ahead.");
+    fputs("<div class=\"maps two\">\n", html);
+    for (size_t i = 0; i < a->n_comparisons; i++)
+        if (a->comparisons[i].n_gap > 0) put_gap(html, a, &a->comparisons[i]);
+    fputs("</div>\n", html);
+    page_card_close(html);
 }
 
 /* ---- all numbers ---------------------------------------------------------------------------- */
@@ -219,7 +319,7 @@ static void put_cell(FILE *html, const char *text) { fprintf(html, "<td>%s</td>"
 static void put_spread(FILE *html, const double *values, size_t n)
 {
     char digits[DIGITS];
-    series_spread s = series_measure(values, n);
+    spread s = spread_of(values, n);
     fprintf(html, "<td>%s", digits_fixed(s.mean, 4, digits));
     if (s.n > 1) fprintf(html, " ± %s", digits_fixed(s.deviation, 4, digits));
     fputs("</td>", html);
@@ -289,6 +389,8 @@ static void put_probe_table(FILE *html, const ablation *a)
           "<th>held-out loss</th></tr>\n",
           html);
     put_probe_rows(html, a, "best masked:", a->mask_top, a->n_mask_top, true);
+    put_probe_rows(html, a, "best masked before the softmax:", a->mask_top_first,
+                   a->n_mask_top_first, true);
     put_probe_rows(html, a, "routed experts:", a->fewer_active, a->n_fewer_active, false);
     for (size_t i = 0; i < a->n_replace_shared; i++) {
         const ablation_replacement *r = &a->replace_shared[i];
@@ -311,8 +413,10 @@ static void put_page(FILE *html, const void *context)
     const ablation *a = context;
     page_open(html, "Architectures compared", line_flag(a->root, "finished") ? 0 : REFRESH_SECONDS);
     put_head(html, a);
+    put_comparisons(html, a);
     put_final(html, a);
     put_curves(html, a);
+    put_gaps(html, a);
     put_probes(html, a);
     put_models(html, a);
     put_probe_table(html, a);

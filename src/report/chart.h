@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/statistics.h"
 #include "report/series.h"
 
 /* How a line is drawn, added up. */

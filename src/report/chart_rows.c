@@ -13,7 +13,7 @@ static bool make_axis(const chart_row *rows, size_t n, axis *a)
 {
     double low = INFINITY, high = -INFINITY;
     for (size_t i = 0; i < n; i++) {
-        series_spread s = series_measure(rows[i].values, rows[i].n);
+        spread s = spread_of(rows[i].values, rows[i].n);
         low = fmin(low, s.mean - s.deviation);
         high = fmax(high, s.mean + s.deviation);
         for (size_t j = 0; j < rows[i].n; j++) {
@@ -26,7 +26,7 @@ static bool make_axis(const chart_row *rows, size_t n, axis *a)
     return true;
 }
 
-static void put_value(FILE *html, series_spread s, int decimals)
+static void put_value(FILE *html, spread s, int decimals)
 {
     char digits[DIGITS];
     fputs(digits_fixed(s.mean, decimals, digits), html);
@@ -35,7 +35,7 @@ static void put_value(FILE *html, series_spread s, int decimals)
 
 static void put_row(FILE *html, const axis *a, const chart_row *row, double middle, int decimals)
 {
-    series_spread s = series_measure(row->values, row->n);
+    spread s = spread_of(row->values, row->n);
     char digits[DIGITS];
     fprintf(html, "<text class=\"label end\" x=\"-12\" y=\"%.0f\">", middle - 3);
     page_text_cut(html, row->label, 20);

@@ -99,18 +99,3 @@ series_point *series_smooth(const series *s)
     }
     return smooth;
 }
-
-series_spread series_measure(const double *values, size_t n)
-{
-    series_spread spread = {0};
-    double squares = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(values[i])) continue;
-        double from_mean = values[i] - spread.mean;
-        spread.mean += from_mean / (double)++spread.n;
-        squares += from_mean * (values[i] - spread.mean);
-    }
-    if (spread.n == 0) spread.mean = NAN;
-    if (spread.n > 1) spread.deviation = sqrt(squares / (double)(spread.n - 1));
-    return spread;
-}

@@ -32,11 +32,4 @@ double series_at(const series_point *points, size_t n, double x);
 /* A smooth version of y in points of the same number, to be freed; NULL if there is no memory. */
 series_point *series_smooth(const series *s);
 
-/* Mean and standard deviation (that of a sample; 0 for one) of the finite values among n. */
-typedef struct series_spread {
-    double mean, deviation;
-    size_t n;
-} series_spread;
-series_spread series_measure(const double *values, size_t n);
-
 #endif

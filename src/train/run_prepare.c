@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/documents.h"
 #include "formats/folder.h"
@@ -402,6 +403,16 @@ static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_erro
     return DSMOE_OK;
 }
 
+/* A second name for a file that is there is as good as a copy: a cache is replaced, never changed. Where
+ * the disk knows no such names, the text is read once more. */
+static void borrow_tokens(const run *r)
+{
+    char path[CHECKPOINT_PATH];
+    if (!r->options.tokens || run_path(r->folder, "data.cache", path, NULL) != DSMOE_OK) return;
+    int failed = link(r->options.tokens, path);
+    (void)failed;
+}
+
 static dsmoe_status prepare_data(run *r, dsmoe_error *error)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -426,6 +437,7 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
         .expected_hash = r->saved_step >= 0 ? r->state.data_hash : 0,
     };
     dsmoe_error reason;
+    borrow_tokens(r);
     dsmoe_status status = open_data(r, &options, &reason);
     if (status == DSMOE_ERROR_ARGUMENT)
         run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, &reason);

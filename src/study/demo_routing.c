@@ -1,12 +1,10 @@
 /* demo_routing.c - which experts the tokens of each kind of the demo's text choose. */
-#include "cli/demo_routing.h"
+#include "study/demo_routing.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "cli/cli.h"
 
 enum { N_WATCHED = 200, MIN_OCCURRENCES = 20 }; /* examples of a kind; of a token in one */
 
@@ -206,10 +204,11 @@ static dsmoe_status watch_example(watcher *w, const demo_example *example, FILE 
 }
 
 /* Examples of the examination would not do: their prompts are unlikely by design. */
-static dsmoe_status watch_kind(watcher *w, uint64_t seed, FILE *file, dsmoe_error *error)
+static dsmoe_status watch_kind(watcher *w, uint64_t seed, FILE *file, demo_stop_fn *stop,
+                               dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
-    for (int i = 0; i < N_WATCHED && status == DSMOE_OK && !cli_interrupted(); i++) {
+    for (int i = 0; i < N_WATCHED && status == DSMOE_OK && !(stop && stop()); i++) {
         demo_example example;
         demo_make(w->kind, seed, false, demo_kinds[w->kind].n_examples + i, &example);
         status = watch_example(w, &example, file, error);
@@ -218,8 +217,8 @@ static dsmoe_status watch_kind(watcher *w, uint64_t seed, FILE *file, dsmoe_erro
 }
 
 dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenizer *tokenizer,
-                                  uint64_t seed, int n_threads, FILE *ids, demo_routing *r,
-                                  dsmoe_error *error)
+                                  uint64_t seed, int n_threads, demo_stop_fn *stop, FILE *ids,
+                                  demo_routing *r, dsmoe_error *error)
 {
     watcher w = {.r = r, .tokenizer = tokenizer};
     dsmoe_engine_options options = {
@@ -231,7 +230,7 @@ dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenize
     if (status == DSMOE_OK) status = make_counts(&w, dsmoe_model_config(model), error);
     if (status == DSMOE_OK) dsmoe_sequence_watch(w.sequence, count_choices, &w);
     for (w.kind = 0; w.kind < DEMO_N_KINDS && status == DSMOE_OK; w.kind++)
-        status = watch_kind(&w, seed, ids, error);
+        status = watch_kind(&w, seed, ids, stop, error);
     dsmoe_engine_free(engine);
     free(w.place);
     return status;

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

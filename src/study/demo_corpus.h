@@ -3,12 +3,14 @@
  * Every example is a prompt and the continuation that is right for it. The hash of the prompt decides
  * whether an example may be learned from or is kept for the examination, so that no prompt of the
  * latter is ever in the corpus. Graders look at the prompt and work the answer out themselves. */
-#ifndef DSMOE_CLI_DEMO_CORPUS_H
-#define DSMOE_CLI_DEMO_CORPUS_H
+#ifndef DSMOE_STUDY_DEMO_CORPUS_H
+#define DSMOE_STUDY_DEMO_CORPUS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "dsmoe.h"
 
 enum { DEMO_N_KINDS = 7, DEMO_TEXT = 256 };
 
@@ -45,9 +47,9 @@ void demo_prompt(const demo_example *example, char prompt[DEMO_TEXT]);
 typedef struct demo_size {
     int64_t n_examples, n_bytes; /* bytes of text */
 } demo_size;
-/* FOLDER/KIND/examples.jsonl, an example a line; the folder must not be there yet. Prints its message
- * and returns the exit code, or CLI_OK. */
-int demo_corpus_write(const char *folder, uint64_t seed, demo_size *size);
+/* FOLDER/KIND/examples.jsonl, an example a line; the folder must not be there yet. */
+dsmoe_status demo_corpus_write(const char *folder, uint64_t seed, demo_size *size,
+                               dsmoe_error *error);
 
 /* ---- the kinds: demo_tasks.c and demo_texts.c ------------------------------------------------ */
 

@@ -1,11 +1,12 @@
 /* demo_routing.h - which experts the tokens of each kind of the demo's text choose, in numbers. */
-#ifndef DSMOE_CLI_DEMO_ROUTING_H
-#define DSMOE_CLI_DEMO_ROUTING_H
+#ifndef DSMOE_STUDY_DEMO_ROUTING_H
+#define DSMOE_STUDY_DEMO_ROUTING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 #include "dsmoe.h"
 
 typedef struct demo_routing {
@@ -17,10 +18,11 @@ typedef struct demo_routing {
 } demo_routing;
 
 /* Runs the examples that would come next in the corpus; `ids` (may be NULL) receives them as token
- * ids, a document a line. Ctrl-C ends it early. Free in any case. */
+ * ids, a document a line. It ends early once `stop` (may be NULL) says so. Free in any case. */
+typedef bool demo_stop_fn(void);
 dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenizer *tokenizer,
-                                  uint64_t seed, int n_threads, FILE *ids, demo_routing *r,
-                                  dsmoe_error *error);
+                                  uint64_t seed, int n_threads, demo_stop_fn *stop, FILE *ids,
+                                  demo_routing *r, dsmoe_error *error);
 void demo_routing_free(demo_routing *r);
 
 /* A kind's choices of an expert in the layer at `place`, over those of an expert that is used like

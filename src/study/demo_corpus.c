@@ -1,5 +1,5 @@
 /* demo_corpus.c - examples by number, what is kept for the examination, and the files. */
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/cli.h"
+#include "base/status.h"
 
 const demo_kind demo_kinds[DEMO_N_KINDS] = {
     {"brackets", "close what is open", 10000, demo_make_brackets, demo_grade_brackets},
@@ -96,17 +96,21 @@ bool demo_exam(int kind, uint64_t seed, demo_example *examples, int n)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static int make_folder(const char *path)
+static dsmoe_status make_folder(const char *path, dsmoe_error *error)
 {
-    if (mkdir(path, 0777) == 0) return CLI_OK;
-    return cli_failure("demo", "%s: cannot create the folder: %s", path, strerror(errno));
+    if (mkdir(path, 0777) == 0) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the folder: %s", path,
+                       strerror(errno));
 }
 
 /* The examples are plain ASCII without quotes: JSON needs no escapes. */
-static int write_kind(const char *path, int kind, uint64_t seed, demo_size *size)
+static dsmoe_status write_kind(const char *path, int kind, uint64_t seed, demo_size *size,
+                               dsmoe_error *error)
 {
     FILE *file = fopen(path, "wx");
-    if (!file) return cli_failure("demo", "%s: cannot create the file: %s", path, strerror(errno));
+    if (!file)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the file: %s", path,
+                           strerror(errno));
     demo_example example;
     for (int64_t i = 0; i < demo_kinds[kind].n_examples; i++) {
         demo_make(kind, seed, false, i, &example);
@@ -117,20 +121,22 @@ static int write_kind(const char *path, int kind, uint64_t seed, demo_size *size
     bool written = fflush(file) == 0 && !ferror(file);
     int reason = errno;
     fclose(file);
-    if (written) return CLI_OK;
-    return cli_failure("demo", "%s: cannot write the file: %s", path, strerror(reason));
+    if (written) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot write the file: %s", path,
+                       strerror(reason));
 }
 
-int demo_corpus_write(const char *folder, uint64_t seed, demo_size *size)
+dsmoe_status demo_corpus_write(const char *folder, uint64_t seed, demo_size *size,
+                               dsmoe_error *error)
 {
     *size = (demo_size){0, 0};
-    int exit_code = make_folder(folder);
-    for (int kind = 0; kind < DEMO_N_KINDS && exit_code == CLI_OK; kind++) {
+    STATUS_TRY(make_folder(folder, error));
+    for (int kind = 0; kind < DEMO_N_KINDS; kind++) {
         char path[DSMOE_PATH + 64];
         snprintf(path, sizeof path, "%s/%s", folder, demo_kinds[kind].name);
-        exit_code = make_folder(path);
+        STATUS_TRY(make_folder(path, error));
         snprintf(path, sizeof path, "%s/%s/examples.jsonl", folder, demo_kinds[kind].name);
-        if (exit_code == CLI_OK) exit_code = write_kind(path, kind, seed, size);
+        STATUS_TRY(write_kind(path, kind, seed, size, error));
     }
-    return exit_code;
+    return DSMOE_OK;
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/demo_corpus.h"
+#include "study/demo_corpus.h"
 
 /* ---- sums: "add 37 + 8 = 45" ----------------------------------------------------------------- */
 
