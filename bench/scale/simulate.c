@@ -235,7 +235,8 @@ static bool is_there(const rank_state *s, int peer, double seconds)
 {
     const rank_state *other = shared.ranks[peer];
     if (!other || other->n_begun < s->n_begun) return false;
-    return other->n_begun > s->n_begun || simgrid_get_clock() >= fmax(s->since, other->since) + seconds;
+    return other->n_begun > s->n_begun ||
+           simgrid_get_clock() >= fmax(s->since, other->since) + seconds;
 }
 
 static int await_heads(rank_state *s, double seconds, MPI_Request *requests, int *done,
