@@ -118,7 +118,7 @@ int stop(void **state)
 
 void pause_for(double seconds) { usleep((useconds_t)(seconds * 1e6)); }
 
-http_exchange *take(void)
+http_exchange *take_exchange(void)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -141,7 +141,7 @@ http_exchange *ask_held(http_client *c, const char *body)
 {
     connect_to(c);
     assert_true(client_ask(c, "POST", "/held", "", body));
-    return take();
+    return take_exchange();
 }
 
 void expect(http_client *c, int status, const char *body)

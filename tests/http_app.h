@@ -32,7 +32,7 @@ int stop(void **state);
 #define SERVED(test) cmocka_unit_test_setup_teardown(test, start_usual, stop)
 
 /* The next request that is held. */
-http_exchange *take(void);
+http_exchange *take_exchange(void);
 void connect_to(http_client *client);
 /* A request that is held, by a new client. */
 http_exchange *ask_held(http_client *client, const char *body);

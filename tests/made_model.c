@@ -299,6 +299,8 @@ static void write_latent_keys(const dsmoe_config *c, FILE *file)
         fprintf(file, ",\"q_lora_rank\":null");
     if (c->n_group > 0)
         fprintf(file, ",\"n_group\":%d,\"topk_group\":%d", (int)c->n_group, (int)c->topk_group);
+    else if (c->model_type == DSMOE_DEEPSEEK_V3) /* where nothing is said, there are eight */
+        fprintf(file, ",\"n_group\":1,\"topk_group\":1");
 }
 
 static void write_rope_scaling(const dsmoe_config *c, FILE *file)

@@ -6,7 +6,7 @@
 
 #include "scratch.h"
 
-void must(dsmoe_status status, const dsmoe_error *error)
+void must_work(dsmoe_status status, const dsmoe_error *error)
 {
     if (status != DSMOE_OK) fail_msg("%s", error->message);
 }
@@ -16,21 +16,21 @@ gguf_writer *begin_file(void)
     dsmoe_error error;
     gguf_writer *writer;
     remove(path);
-    must(gguf_writer_create(path, &writer, &error), &error);
+    must_work(gguf_writer_create(path, &writer, &error), &error);
     return writer;
 }
 
 void end_file(gguf_writer *writer)
 {
     dsmoe_error error;
-    must(gguf_writer_finish(writer, &error), &error);
+    must_work(gguf_writer_finish(writer, &error), &error);
 }
 
 dsmoe_tokenizer *open_tokenizer(const char *from)
 {
     dsmoe_error error;
     dsmoe_tokenizer *tokenizer;
-    must(dsmoe_tokenizer_open(from, &tokenizer, &error), &error);
+    must_work(dsmoe_tokenizer_open(from, &tokenizer, &error), &error);
     return tokenizer;
 }
 

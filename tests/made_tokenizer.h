@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-void must(dsmoe_status status, const dsmoe_error *error);
+void must_work(dsmoe_status status, const dsmoe_error *error);
 /* The file again, and its end. */
 gguf_writer *begin_file(void);
 void end_file(gguf_writer *writer);

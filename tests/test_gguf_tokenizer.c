@@ -21,7 +21,7 @@ static void write_tokenizer(const char *from, int64_t vocab_size)
 {
     dsmoe_error error;
     gguf_writer *writer = begin_file();
-    must(gguf_tokenizer_write(from, NULL, vocab_size, writer, &error), &error);
+    must_work(gguf_tokenizer_write(from, NULL, vocab_size, writer, &error), &error);
     end_file(writer);
 }
 
@@ -31,8 +31,8 @@ static bool has_json(void)
     gguf *file;
     gguf_string json;
     bool found;
-    must(gguf_open(path, &file, &error), &error);
-    must(gguf_get_string(file, "tokenizer.huggingface.json", &json, &found, &error), &error);
+    must_work(gguf_open(path, &file, &error), &error);
+    must_work(gguf_get_string(file, "tokenizer.huggingface.json", &json, &found, &error), &error);
     gguf_close(file);
     return found;
 }
@@ -254,12 +254,12 @@ static void test_texts(void **state)
     dsmoe_error error;
     gguf *file;
     gguf_tokenizer_text text;
-    must(gguf_open(path, &file, &error), &error);
+    must_work(gguf_open(path, &file, &error), &error);
     assert_true(gguf_tokenizer_present(file));
-    must(gguf_tokenizer_text_make(file, &text, &error), &error);
+    must_work(gguf_tokenizer_text_make(file, &text, &error), &error);
     gguf_close(file);
     json_node *config;
-    must(json_node_parse(text.config, text.config_length, "config", &config, &error), &error);
+    must_work(json_node_parse(text.config, text.config_length, "config", &config, &error), &error);
     assert_true(json_node_bool(json_node_member(config, "add_bos_token")));
     assert_true(json_node_bool(json_node_member(config, "add_eos_token")));
     assert_string_equal(json_node_string(json_node_member(config, "bos_token"), NULL), "<s>");
@@ -275,16 +275,16 @@ static void test_texts(void **state)
     dsmoe_tokenizer *first = open_tokenizer(path);
     gguf_writer *writer;
     remove(copy);
-    must(gguf_writer_create(copy, &writer, &error), &error);
-    must(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
+    must_work(gguf_writer_create(copy, &writer, &error), &error);
+    must_work(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
     end_file(writer);
     dsmoe_tokenizer *second = open_tokenizer(copy);
     check_same(first, second);
     dsmoe_tokenizer_free(first);
     dsmoe_tokenizer_free(second);
     gguf_string template = {0};
-    must(gguf_open(copy, &file, &error), &error);
-    must(gguf_get_string(file, "tokenizer.chat_template", &template, NULL, &error), &error);
+    must_work(gguf_open(copy, &file, &error), &error);
+    must_work(gguf_get_string(file, "tokenizer.chat_template", &template, NULL, &error), &error);
     assert_int_equal(template.length, strlen(m.chat_template));
     gguf_close(file);
     remove(copy);
@@ -318,14 +318,15 @@ static void check_pieces(const dsmoe_tokenizer *t, const char *name, const json_
 {
     regex_scratch *scratch;
     dsmoe_error error;
-    must(regex_scratch_create(&scratch, &error), &error);
+    must_work(regex_scratch_create(&scratch, &error), &error);
     for (size_t i = 0; i < json_node_count(cases); i++) {
         const json_node *item = json_node_item(cases, i);
         size_t length;
         const char *text = json_node_string(json_node_member(item, "text"), &length);
         expected_pieces e = {json_node_member(item, "pieces"), 0, name, text};
-        must(pre_tokenizer_run(&t->pre_tokenizer, scratch, text, length, check_piece, &e, &error),
-             &error);
+        must_work(
+            pre_tokenizer_run(&t->pre_tokenizer, scratch, text, length, check_piece, &e, &error),
+            &error);
         assert_int_equal(e.next, json_node_count(e.list));
     }
     regex_scratch_free(scratch);
@@ -341,11 +342,11 @@ static void check_name_is_kept(const char *name)
     gguf_string pre = {0};
     snprintf(copy, sizeof copy, "%s.copy", path);
     remove(copy);
-    must(gguf_writer_create(copy, &writer, &error), &error);
-    must(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
+    must_work(gguf_writer_create(copy, &writer, &error), &error);
+    must_work(gguf_tokenizer_write(path, NULL, MADE_TOKENS, writer, &error), &error);
     end_file(writer);
-    must(gguf_open(copy, &file, &error), &error);
-    must(gguf_get_string(file, "tokenizer.ggml.pre", &pre, NULL, &error), &error);
+    must_work(gguf_open(copy, &file, &error), &error);
+    must_work(gguf_get_string(file, "tokenizer.ggml.pre", &pre, NULL, &error), &error);
     assert_true(gguf_string_is(pre, name));
     gguf_close(file);
     remove(copy);
@@ -358,8 +359,9 @@ static void test_pre_tokenizers(void **state)
     whole_file data;
     json_node *root;
     dsmoe_error error;
-    must(whole_file_read(&data, TEST_DATA "/pre_tokenizer/pieces.json", 1 << 20, &error), &error);
-    must(json_node_parse(data.bytes, data.size, "pieces.json", &root, &error), &error);
+    must_work(whole_file_read(&data, TEST_DATA "/pre_tokenizer/pieces.json", 1 << 20, &error),
+              &error);
+    must_work(json_node_parse(data.bytes, data.size, "pieces.json", &root, &error), &error);
     assert_int_equal(n_gguf_pre_tokenizers, json_node_count(root));
     for (size_t i = 0; i < n_gguf_pre_tokenizers; i++) {
         const char *name = gguf_pre_tokenizers[i].name;

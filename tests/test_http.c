@@ -132,7 +132,7 @@ static void test_old_client(void **state)
     client_close(&c);
     connect_to(&c);
     assert_true(client_say(&c, "GET /held HTTP/1.0\r\n\r\n"));
-    http_exchange *x = take();
+    http_exchange *x = take_exchange();
     http_begin(x, 200, "text/event-stream", true);
     assert_true(http_send(x, "data: 1\n\n", 9));
     http_end(x);
@@ -163,7 +163,7 @@ static void test_later(void **state)
     assert_string_equal(client_header(&c, "Content-Length"), "2");
     /* and once more on the same connection */
     assert_true(client_ask(&c, "POST", "/held", "", "again"));
-    http_answer(take(), 200, "text/plain", "done", 4);
+    http_answer(take_exchange(), 200, "text/plain", "done", 4);
     expect(&c, 200, "done");
     client_close(&c);
 }
@@ -610,7 +610,7 @@ static void test_connection_limit(void **state)
         assert_true(client_ask(&c[i], "GET", "/held", "", NULL));
     }
     for (int i = 0; i < 4; i++) {
-        http_answer(take(), 200, "text/plain", "x", 1);
+        http_answer(take_exchange(), 200, "text/plain", "x", 1);
     }
     pause_for(0.1);
     assert_int_equal(n_admitted(), 4);
@@ -623,7 +623,7 @@ static void test_connection_limit(void **state)
         if (answered) client_close(&c[i]);
     }
     assert_int_equal(n_answered, 4);
-    for (int i = 0; i < 2; i++) http_answer(take(), 200, "text/plain", "x", 1);
+    for (int i = 0; i < 2; i++) http_answer(take_exchange(), 200, "text/plain", "x", 1);
     for (int i = 0; i < 6; i++) {
         if (c[i].descriptor < 0) continue;
         c[i].patience = 10;
