@@ -37,6 +37,16 @@ size_t utf8_character(const void *text, size_t length)
     return utf8_begun(text, length, &width) == width ? width : 0;
 }
 
+bool utf8_is_whole(const void *text, size_t length)
+{
+    const char *bytes = text;
+    for (size_t i = 0, width; i < length; i += width) {
+        width = utf8_character(bytes + i, length - i);
+        if (width == 0) return false;
+    }
+    return true;
+}
+
 size_t utf8_decode(const void *text, size_t length, uint32_t *code)
 {
     const unsigned char *bytes = text;

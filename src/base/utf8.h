@@ -2,13 +2,17 @@
 #ifndef DSMOE_BASE_UTF8_H
 #define DSMOE_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* Bytes of the character that the text begins with; 0 if none does, or it is cut short. */
 size_t utf8_character(const void *text, size_t length);
 
-/* The same, and the character itself. */
+/* Whether the text is nothing but whole characters. */
+bool utf8_is_whole(const void *text, size_t length);
+
+/* The character that the text begins with, and its bytes; 0 if none does. */
 size_t utf8_decode(const void *text, size_t length, uint32_t *code);
 
 /* How many of the first bytes can belong to one character that begins there, of *width bytes. */

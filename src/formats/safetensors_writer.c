@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/utf8.h"
 #include "formats/json.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
@@ -24,6 +25,7 @@ struct safetensors_writer {
     char *metadata_text, *tensors_text;
     size_t metadata_size, tensors_size;
     bool has_metadata, has_tensors;
+    bool broken_text;         /* something declared is not UTF-8 */
     bool begun;               /* the header is written: nothing more can be declared */
     bool failed;              /* something was not written: the file can no longer be completed */
     size_t declared, written; /* bytes of data */
@@ -80,6 +82,12 @@ static dsmoe_status check_declarable(const safetensors_writer *writer, const cha
                        "%s: %s '%s' comes too late: the data has begun", writer->path, what, name);
 }
 
+static void writer_text(safetensors_writer *writer, FILE *to, const char *text)
+{
+    writer->broken_text = writer->broken_text || !utf8_is_whole(text, strlen(text));
+    json_write_string(to, text);
+}
+
 dsmoe_status safetensors_writer_declare(safetensors_writer *writer, const char *name,
                                         safetensors_dtype dtype, int n_dims, const int64_t *shape,
                                         dsmoe_error *error)
@@ -102,7 +110,7 @@ dsmoe_status safetensors_writer_declare(safetensors_writer *writer, const char *
 
     FILE *text = writer->tensors;
     if (writer->has_tensors) fputc(',', text);
-    json_write_string(text, name);
+    writer_text(writer, text, name);
     fprintf(text, ":{\"dtype\":\"%s\",\"shape\":[", safetensors_dtype_name(dtype));
     for (int i = 0; i < n_dims; i++) fprintf(text, "%s%lld", i ? "," : "", (long long)shape[i]);
     fprintf(text, "],\"data_offsets\":[%zu,%zu]}", writer->declared, end);
@@ -116,9 +124,9 @@ dsmoe_status safetensors_writer_metadata(safetensors_writer *writer, const char 
 {
     STATUS_TRY(check_declarable(writer, "metadata key", key, error));
     if (writer->has_metadata) fputc(',', writer->metadata);
-    json_write_string(writer->metadata, key);
+    writer_text(writer, writer->metadata, key);
     fputc(':', writer->metadata);
-    json_write_string(writer->metadata, value);
+    writer_text(writer, writer->metadata, value);
     writer->has_metadata = true;
     return DSMOE_OK;
 }
@@ -149,8 +157,7 @@ static char *join_header(safetensors_writer *writer, size_t *size)
     return bytes;
 }
 
-/* Names come from elsewhere. What a reader's parser accepts has neither a name twice nor broken
- * UTF-8 in it. */
+/* Names come from elsewhere: they must be UTF-8, and a reader's parser accepts no name twice. */
 static dsmoe_status check_header(const safetensors_writer *writer, const char *text, size_t length,
                                  dsmoe_error *error)
 {
@@ -158,6 +165,10 @@ static dsmoe_status check_header(const safetensors_writer *writer, const char *t
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "%s: a header of %zu bytes is longer than the %d that are allowed",
                            writer->path, length, MAX_HEADER_SIZE);
+    if (writer->broken_text)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: a name or its metadata is not UTF-8, which the header must be",
+                           writer->path);
     json_node *root;
     STATUS_TRY(json_node_parse(text, length, writer->path, &root, error));
     json_node_free(root);
