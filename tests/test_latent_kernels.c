@@ -176,8 +176,7 @@ static void check_sums(const kernels *set, latent_case *c)
     double slack = 0;
     for (int64_t i = 0; i < c->m * n_sums; i++) y.data.at[i] = (float)(i % 5) - 2.0f;
     case_score(c);
-    c->lk->add(c->m, c->weights, LATENT_KEYS, c->n, c->panel, c->width, y.data.at, n_sums,
-               (latent_next){c->rows, dtype_bytes(c->type, c->n * c->width)});
+    c->lk->add(c->m, c->weights, LATENT_KEYS, c->n, c->panel, c->width, y.data.at, n_sums);
     for (int64_t i = 0; i < c->m; i++)
         for (int64_t k = 0; k < n_sums; k++) {
             if (k % BLOCK_STRETCH == 0) slack = sum_slack(c, i, k);
@@ -234,8 +233,7 @@ static void check_company(const kernels *set, latent_case *c)
     memset(single, 0, (size_t)width * sizeof *single);
     for (int64_t j = seen; j < c->n; j++) c->weights[last * LATENT_KEYS + j] = 0.0f;
     case_score(c);
-    c->lk->add(c->m, c->weights, LATENT_KEYS, c->n, c->panel, width, together, width,
-               (latent_next){0});
+    c->lk->add(c->m, c->weights, LATENT_KEYS, c->n, c->panel, width, together, width);
 
     alone.m = 1;
     alone.n = seen;
@@ -243,7 +241,7 @@ static void check_company(const kernels *set, latent_case *c)
     alone.scores = aligned_floats(LATENT_KEYS);
     case_score(&alone);
     alone.lk->add(1, c->weights + last * LATENT_KEYS, LATENT_KEYS, seen, c->panel, width, single,
-                  width, (latent_next){0});
+                  width);
     if (memcmp(alone.scores, c->scores + last * LATENT_KEYS, (size_t)seen * sizeof(float)) != 0 ||
         memcmp(single, together + last * width, (size_t)width * sizeof(float)) != 0)
         fail_msg("%s, %s: other bits alone than among %d queries and %d rows of %d", set->name,

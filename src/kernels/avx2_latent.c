@@ -122,7 +122,7 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
 
 /* TILE_N columns of m queries over n rows. */
 INLINE void add_tile(const int m, const float *weights, int64_t ld, int64_t n, const float *row,
-                     int64_t stride, float *y, int64_t ldy, latent_next later)
+                     int64_t stride, float *y, int64_t ldy)
 {
     __m256 sum[TILE_M][2];
     UNROLL
@@ -131,7 +131,6 @@ INLINE void add_tile(const int m, const float *weights, int64_t ld, int64_t n, c
         sum[i][1] = _mm256_loadu_ps(y + i * ldy + 8);
     }
     for (int64_t j = 0; j < n; j++, row += stride) {
-        next_ask(later, j);
         const __m256 a = _mm256_loadu_ps(row), b = _mm256_loadu_ps(row + 8);
         UNROLL
         for (int i = 0; i < m; i++) {
@@ -148,43 +147,40 @@ INLINE void add_tile(const int m, const float *weights, int64_t ld, int64_t n, c
 }
 
 static void add_queries(int64_t m, const float *weights, int64_t ld, int64_t n, const float *row,
-                        int64_t stride, float *y, int64_t ldy, latent_next later)
+                        int64_t stride, float *y, int64_t ldy)
 {
     switch (m) {
-    case 1: add_tile(1, weights, ld, n, row, stride, y, ldy, later); break;
-    case 2: add_tile(2, weights, ld, n, row, stride, y, ldy, later); break;
-    case 3: add_tile(3, weights, ld, n, row, stride, y, ldy, later); break;
-    case 4: add_tile(4, weights, ld, n, row, stride, y, ldy, later); break;
-    case 5: add_tile(5, weights, ld, n, row, stride, y, ldy, later); break;
-    default: add_tile(6, weights, ld, n, row, stride, y, ldy, later); break;
+    case 1: add_tile(1, weights, ld, n, row, stride, y, ldy); break;
+    case 2: add_tile(2, weights, ld, n, row, stride, y, ldy); break;
+    case 3: add_tile(3, weights, ld, n, row, stride, y, ldy); break;
+    case 4: add_tile(4, weights, ld, n, row, stride, y, ldy); break;
+    case 5: add_tile(5, weights, ld, n, row, stride, y, ldy); break;
+    default: add_tile(6, weights, ld, n, row, stride, y, ldy); break;
     }
 }
 
 /* The same for fewer columns: the panel has more, y has not. */
 static void add_rest(int64_t m, const float *weights, int64_t ld, int64_t n, const float *row,
-                     int64_t stride, float *y, int64_t ldy, int64_t columns, latent_next later)
+                     int64_t stride, float *y, int64_t ldy, int64_t columns)
 {
     float part[TILE_M][TILE_N] = {{0}};
     for (int64_t i = 0; i < m; i++) memcpy(part[i], y + i * ldy, (size_t)columns * sizeof *y);
-    add_queries(m, weights, ld, n, row, stride, part[0], TILE_N, later);
+    add_queries(m, weights, ld, n, row, stride, part[0], TILE_N);
     for (int64_t i = 0; i < m; i++) memcpy(y + i * ldy, part[i], (size_t)columns * sizeof *y);
 }
 
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
-                int64_t width, float *y, int64_t n_sums, latent_next later)
+                int64_t width, float *y, int64_t n_sums)
 {
     for (int64_t k = 0; k < n_sums; k += TILE_N)
         for (int64_t i = 0; i < m; i += TILE_M) {
             int64_t queries = m - i < TILE_M ? m - i : TILE_M;
             float *to = y + i * n_sums + k;
-            latent_next ahead = {0}; /* the first queries ask for all */
-            if (i == 0) ahead = next_part(later, k / TILE_N, (n_sums + TILE_N - 1) / TILE_N);
             if (n_sums - k >= TILE_N)
-                add_queries(queries, weights + i * ld, ld, n, panel + k, padded(width), to, n_sums,
-                            ahead);
+                add_queries(queries, weights + i * ld, ld, n, panel + k, padded(width), to, n_sums);
             else
                 add_rest(queries, weights + i * ld, ld, n, panel + k, padded(width), to, n_sums,
-                         n_sums - k, ahead);
+                         n_sums - k);
         }
 }
 

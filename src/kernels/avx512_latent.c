@@ -411,13 +411,12 @@ static void weigh_rows(int64_t m, const float *weights, int64_t ld, const float 
 
 /* 32 columns of TILE_M queries over n pairs of rows, of which m are wanted: y += scale·Σ, the first `columns` of them. */
 static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t *pairs, float *y,
-                     int64_t ldy, int64_t columns, latent_next later)
+                     int64_t ldy, int64_t columns)
 {
     __m512i sum[TILE_M][2];
     UNROLL
     for (int i = 0; i < TILE_M; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
     for (int64_t j = 0; j < n; j++, pairs += 2 * STEP) {
-        next_ask(later, j);
         const __m512i a = _mm512_load_si512(pairs), b = _mm512_load_si512(pairs + STEP);
         UNROLL
         for (int i = 0; i < TILE_M; i++) {
@@ -442,7 +441,7 @@ static void add_tile(int64_t m, const word_weights *w, int64_t n, const int16_t 
 }
 
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
-                int64_t width, float *y, int64_t n_sums, latent_next later)
+                int64_t width, float *y, int64_t n_sums)
 {
     enum { GROUPS = 2 }; /* tiles that meet a part of the panel while the first cache has it */
     const word_panel from = panel_at(panel, width);
@@ -455,15 +454,10 @@ static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const fl
                 weigh_rows(m - first - g * TILE_M, weights + (first + g * TILE_M) * ld, ld,
                            from.scale + s * LATENT_KEYS, &w[g]);
             for (int64_t k = s * BLOCK_STRETCH; k < end; k += STEP)
-                for (int g = 0; g < GROUPS && first + g * TILE_M < m; g++) {
-                    latent_next ahead = {0}; /* the first groups ask for all */
-                    if (first == 0)
-                        ahead = next_part(later, k / STEP * GROUPS + g,
-                                          (n_sums + STEP - 1) / STEP * GROUPS);
+                for (int g = 0; g < GROUPS && first + g * TILE_M < m; g++)
                     add_tile(m - first - g * TILE_M, &w[g], (n + 1) / 2,
                              from.pairs + k * LATENT_KEYS, y + (first + g * TILE_M) * n_sums + k,
-                             n_sums, n_sums - k, ahead);
-                }
+                             n_sums, n_sums - k);
         }
 }
 

@@ -149,10 +149,9 @@ typedef struct latent_kernels {
     void (*score)(int64_t m, const float *packed, int64_t n, const float *panel, int64_t width,
                   float *scores, int64_t ld, latent_next next);
     /* y_i += Σ_j weights[i·ld + j]·row_j over the first n_sums columns of `width`; rows of y lie n_sums apart. Of the
-     * weights all LATENT_KEYS of a row can be read; those after the first n are 0. Memory is asked for what somebody will
-     * want later, as far as there is time. */
+     * weights all LATENT_KEYS of a row can be read; those after the first n are 0. */
     void (*add)(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
-                int64_t width, float *y, int64_t n_sums, latent_next later);
+                int64_t width, float *y, int64_t n_sums);
 } latent_kernels;
 
 /* One step of AdamW, the same for all parameters of a kind. */

@@ -43,9 +43,8 @@ static void score(int64_t m, const float *packed, int64_t n, const float *panel,
 
 /* One multiply-add after the other along the rows. */
 static void add(int64_t m, const float *weights, int64_t ld, int64_t n, const float *panel,
-                int64_t width, float *y, int64_t n_sums, latent_next later)
+                int64_t width, float *y, int64_t n_sums)
 {
-    (void)later;
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             for (int64_t k = 0; k < n_sums; k++)

@@ -77,7 +77,6 @@ typedef struct slice_job {
     absorbed_space *space;
     int64_t row, n_tokens; /* of the pass */
     int64_t n_runs, n_tasks;
-    latent_next after; /* weights of the product that follows */
 } slice_job;
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -203,22 +202,11 @@ static soft_sums sums_from(soft_sums s, int64_t first, int64_t rank)
     return (soft_sums){s.latents + first * rank, s.max + first, s.sum + first};
 }
 
-/* The part of the weights of the next product that the panel from `first` on asks for: arithmetic is the limit here, and
- * memory has little to do. */
-static latent_next weights_after(const slice_job *slice, const query_run *run, int64_t first)
-{
-    if (run->first > 0) return (latent_next){0}; /* the first run asks for all */
-    int64_t panels = moe_parts(run_end(run), LATENT_KEYS), panel = first / LATENT_KEYS;
-    int64_t from = slice->after.bytes * panel / panels;
-    return (latent_next){slice->after.at + from, slice->after.bytes * (panel + 1) / panels - from};
-}
-
-/* The tasks of a wave, the last first: it has the longest chunks, and threads end together with the short ones. */
 static void chunk_run(void *context, int64_t index, int thread)
 {
     const slice_job *slice = context;
     const latent_job *job = slice->job;
-    const chunk_task *task = &slice->space->tasks[slice->n_tasks - 1 - index];
+    const chunk_task *task = &slice->space->tasks[index];
     const query_run *run = task->run;
     const kernels *kn = job->pass->model->kernels;
     const kv_cache *cache = &run->span->cache;
@@ -244,8 +232,7 @@ static void chunk_run(void *context, int64_t index, int thread)
         lk->load(n, latent_row_at(job, cache, first), s.width, t->panel);
         lk->score(run->n, t->packed, n, t->panel, s.width, t->scores, LATENT_KEYS, next);
         weigh(kn, run, first, n, t->scores, to, s.rank);
-        lk->add(run->n, t->scores, LATENT_KEYS, n, t->panel, s.width, to.latents, s.rank,
-                weights_after(slice, run, first));
+        lk->add(run->n, t->scores, LATENT_KEYS, n, t->panel, s.width, to.latents, s.rank);
     }
 }
 
@@ -344,14 +331,6 @@ static void take_rows(slice_job *slice)
     }
 }
 
-static latent_next product_after(const latent_job *job)
-{
-    matrix w = latent_weights(job)->o_proj.weight;
-    const unsigned char *octets = w.home ? atomic_load(&w.home->octets) : NULL;
-    return (latent_next){octets ? octets + w.home_row * w.stride : w.data,
-                         job->pass->model->config.hidden_size * w.stride};
-}
-
 static void make_octets(const latent_job *job)
 {
     const layer_weights *w = latent_weights(job);
@@ -368,7 +347,7 @@ static void make_octets(const latent_job *job)
 void absorbed_forward(const latent_job *job, absorbed_space *space)
 {
     int n_threads = job->pass->n_threads;
-    slice_job slice = {.job = job, .space = space, .after = product_after(job)};
+    slice_job slice = {.job = job, .space = space};
     for (take_rows(&slice); slice.n_tokens > 0; slice.row += slice.n_tokens, take_rows(&slice)) {
         make_octets(job);
         threads_for(n_threads, job->shape.heads, absorb_task, &slice);

@@ -205,8 +205,7 @@ static void attend_panel(const stretch_job *t, const latent_kernels *lk, const q
         }
         memset(row + seen, 0, (size_t)(LATENT_KEYS - seen) * sizeof *row);
     }
-    lk->add(q->n, to->scores, LATENT_KEYS, n, to->value_panel, s.value, to->sum_v, s.value,
-            (latent_next){0});
+    lk->add(q->n, to->scores, LATENT_KEYS, n, to->value_panel, s.value, to->sum_v, s.value);
 }
 
 static void attend_task(void *context, int64_t task, int thread)
