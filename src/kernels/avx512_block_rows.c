@@ -8,11 +8,9 @@
  *
  * All sums of integers times their scales are whole numbers below 2^24, which floats hold exactly.
  *
- * One row is limited by how fast memory brings the weights, and two or three nearly so: they read from
- * several places at once, which keeps memory busier. */
+ * One row is limited by how fast memory brings the weights, and two or three nearly so. So lines are read
+ * in their order, which is all that a processor needs to ask for them ahead of time: see ask_in_order. */
 #include "kernels/avx512_block_sums.h"
-
-enum { STREAMS = 3 }; /* at most */
 
 /* ---- small types: a pair, or a single last block -------------------------------------------------- */
 
@@ -35,7 +33,6 @@ INLINE void dot_small(const dsmoe_dtype type, const int m, const block_x *x, int
             code[s] = s < 4 ? low_halves(both) : high_halves(both);
         }
         add_step(m, x, b, s, single, code[s], dot);
-        if (s < (type == DSMOE_Q4_0 ? 4 : FIVE_STEPS)) ask_ahead(&dot[0], codes + s * bytes);
     }
 }
 
@@ -82,7 +79,7 @@ INLINE void add_stretch_small(const dsmoe_dtype type, const int m, const block_x
     int64_t b = column / BLOCK, n = width / BLOCK, at = 0;
     const uint8_t *codes = (const uint8_t *)scales + n * scale_bytes;
     offsets offset;
-    ask_lines_ahead(scales, n * scale_bytes);
+    ask_in_order(scales, codes);
     if (type != DSMOE_Q5_1) block_offsets(m, x, b, n, type == DSMOE_Q4_0 ? 8 : 16, &offset);
     NO_UNROLL
     for (; at + 2 <= n; at += 2)
@@ -185,7 +182,6 @@ INLINE void add_block_q8_0(const int m, const block_x *x, int64_t b, const uint8
         words_q8_0(codes + t * STEP, factor, words);
         add_words_step(m, x, b, 2 * t, words[0], dot);
         add_words_step(m, x, b, 2 * t + 1, words[1], dot);
-        ask_ahead(&dot[0], codes + t * STEP);
     }
 }
 
@@ -196,7 +192,6 @@ INLINE void add_blocks_q8_0(const int m, const block_x *x, int64_t column, const
     const uint8_t *codes = (const uint8_t *)d[n];
     __m512i dot[CHAINS * ROWS], factor[2 * PAIRS];
     __m256 largest = factors_of(d, n, factor);
-    ask_lines_ahead(d, n * (int)sizeof *d);
     no_dots(m * chains(m), dot);
     NO_UNROLL
     for (int b = 0; b < n; b++)
@@ -271,7 +266,6 @@ INLINE void add_pairs_q4_k(const int m, const block_x *x, int64_t b, const uint8
     for (int s = 0; s < STEPS; s++) {
         add_step(m, x, b, s, false, _mm512_and_si512(load_step(q[s], false), low_mask), low);
         add_step(m, x, b + 2, s, false, _mm512_and_si512(load_step(q[s], false), high_mask), high);
-        ask_ahead(&low[0], q[s]);
     }
     add_pair(m, x, b, low, low_scale, parts);
     add_pair(m, x, b + 2, high, _mm512_mul_ps(high_scale, _mm512_set1_ps(1.0f / 16)), parts);
@@ -281,7 +275,6 @@ INLINE void add_stretch_q4_k(const int m, const block_x *x, int64_t column, cons
                              __m512 sums[ROWS])
 {
     const int64_t b = column / BLOCK;
-    ask_lines_ahead(&w->scales, sizeof w->scales);
     scales_k of = scales_of(&w->scales);
     __m512 parts[ROWS];
     no_sums(m, parts);
@@ -295,7 +288,6 @@ INLINE void add_stretch_q5_k(const int m, const block_x *x, int64_t column, cons
                              __m512 sums[ROWS])
 {
     const int64_t b = column / BLOCK;
-    ask_lines_ahead(&w->scales, sizeof w->scales);
     scales_k of = scales_of(&w->scales);
     __m512 parts[ROWS];
     no_sums(m, parts);
@@ -305,10 +297,7 @@ INLINE void add_stretch_q5_k(const int m, const block_x *x, int64_t column, cons
         no_dots(m, dot);
         split_5(w->q[p][0], false, code);
         UNROLL
-        for (int s = 0; s < STEPS; s++) {
-            add_step(m, x, b + 2 * p, s, false, code[s], dot);
-            if (s < FIVE_STEPS) ask_ahead(&dot[0], w->q[p][s]);
-        }
+        for (int s = 0; s < STEPS; s++) add_step(m, x, b + 2 * p, s, false, code[s], dot);
         add_pair(m, x, b + 2 * p, dot, of.scale[p], parts);
     }
     add_parts(m, x, b, &of, parts, sums);
@@ -319,47 +308,51 @@ INLINE __m512 scales_of_half(const int8_t scale[8][2])
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)scale)));
 }
 
-/* One pair of Q6_K: halves of its blocks have their own scales. */
-INLINE void add_pair_q6_k(const int m, const block_x *x, int64_t b, const stretch_q6_k *w, int pair,
-                          const bool last, const scales_q6_k *scales, const offsets *offset,
-                          __m512 parts[ROWS])
+/* Some pairs of Q6_K from `first` on, one half of their blocks: value = scale·dot, or that is added to it. */
+INLINE void add_half_q6_k(const int m, const block_x *x, int64_t b, const stretch_q6_k *w,
+                          const int first, const int n, const int half, const scales_q6_k *scales,
+                          const offsets *offset, __m512 value[PAIRS][ROWS])
 {
-    __m512 first = scales_of_half(scales->scale[pair][0]);
-    __m512 second = scales_of_half(scales->scale[pair][1]), value[ROWS];
+    __m512i dot[PAIRS][ROWS];
     UNROLL
-    for (int half = 0; half < 2; half++) {
-        __m512i dot[ROWS];
+    for (int i = 0; i < n * m; i++)
+        dot[i / m][i % m] = x_offset(offset, i % m, 4 * (first + i / m) + 2 * half, false);
+    UNROLL
+    for (int s = 4 * half; s < 4 * half + 4; s++) {
         UNROLL
-        for (int i = 0; i < m; i++) dot[i] = x_offset(offset, i, 4 * pair + 2 * half, false);
-        UNROLL
-        for (int s = 4 * half; s < 4 * half + 4; s++) {
-            add_step(m, x, b + 2 * pair, s, false, split_6(w, pair, s, last), dot);
-            if (!last) ask_ahead(&dot[0], w->q[pair][s]);
-        }
-        UNROLL
-        for (int i = 0; i < m; i++) {
-            __m512 number = _mm512_cvtepi32_ps(dot[i]);
-            value[i] =
-                half ? _mm512_fmadd_ps(number, second, value[i]) : _mm512_mul_ps(number, first);
-        }
+        for (int p = 0; p < n; p++)
+            add_step(m, x, b + 2 * (first + p), s, false, split_6(w, first + p, s), dot[p]);
     }
     UNROLL
-    for (int i = 0; i < m; i++)
-        parts[i] = _mm512_fmadd_ps(value[i], x_scale(x, i, b + 2 * pair, false), parts[i]);
+    for (int i = 0; i < n * m; i++) {
+        __m512 number = _mm512_cvtepi32_ps(dot[i / m][i % m]), *to = &value[i / m][i % m];
+        __m512 scale = scales_of_half(scales->scale[first + i / m][half]);
+        *to = half ? _mm512_fmadd_ps(number, scale, *to) : _mm512_mul_ps(number, scale);
+    }
 }
 
+/* Codes of all pairs come from the same lines, so few rows meet all of them at once. For many there are not enough
+ * registers. */
 INLINE void add_stretch_q6_k(const int m, const block_x *x, int64_t column, const stretch_q6_k *w,
                              const scales_q6_k *scales, __m512 sums[ROWS])
 {
     const int64_t b = column / BLOCK;
-    __m512 parts[ROWS];
+    const int n = m <= 4 ? PAIRS : 1;
+    __m512 parts[ROWS], value[PAIRS][ROWS];
     offsets offset;
     no_sums(m, parts);
     half_offsets(m, x, b, 5, &offset);
-    NO_UNROLL
-    for (int pair = 0; pair < SIX_STEPS; pair++)
-        add_pair_q6_k(m, x, b, w, pair, false, scales, &offset, parts);
-    add_pair_q6_k(m, x, b, w, SIX_STEPS, true, scales, &offset, parts);
+    if (n < PAIRS) ask_in_order(w, w + 1);
+    UNROLL
+    for (int first = 0; first < PAIRS; first += n) {
+        add_half_q6_k(m, x, b, w, first, n, 0, scales, &offset, value);
+        add_half_q6_k(m, x, b, w, first, n, 1, scales, &offset, value);
+        UNROLL
+        for (int i = 0; i < n * m; i++) {
+            __m512 by = x_scale(x, i % m, b + 2 * (first + i / m), false);
+            parts[i % m] = _mm512_fmadd_ps(value[i / m][i % m], by, parts[i % m]);
+        }
+    }
     __m512 d = twice(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)scales->d)));
     UNROLL
     for (int i = 0; i < m; i++) sums[i] = _mm512_fmadd_ps(parts[i], d, sums[i]);
@@ -380,13 +373,9 @@ INLINE void add_stretch(const dsmoe_dtype type, const int m, const block_x *x, i
     else if (type == DSMOE_Q5_K)
         add_stretch_q5_k(m, x, column, (const stretch_q5_k *)octet + stretch, more);
     else if (type == DSMOE_Q6_K) {
-        const stretch_q6_k *w = (const stretch_q6_k *)octet;
-        const scales_q6_k *scales = (const scales_q6_k *)(w + k / SUPER_BLOCK);
-        /* what codes do not ask for: first codes of the next octet, and its scales */
-        const char *at = (const char *)(scales + stretch);
-        ask_lines_ahead(at, sizeof *scales);
-        ask_lines_ahead(at + BLOCK_OCTET * dtype_bytes(type, k) - AHEAD, sizeof *scales);
-        add_stretch_q6_k(m, x, column, w + stretch, scales + stretch, more);
+        place_q6_k w = place_of_q6_k(octet, stretch, k / SUPER_BLOCK);
+        if (stretch % SIX_GROUP == 0) ask_in_order(w.scales, w.codes);
+        add_stretch_q6_k(m, x, column, w.codes, w.scales, more);
     } else if (type == DSMOE_Q8_0)
         add_blocks_q8_0(m, x, column, (int)(width / BLOCK), octet, more);
     else
@@ -408,46 +397,20 @@ typedef void stretch_fn(const block_x *x, int64_t column, int64_t width, int64_t
         add_stretch(TYPE, m, x, column, width, k, octet, sums);                                    \
     }
 
-/* What memory brings: some octets `apart` bytes from each other, of which y gets eight columns each,
- * y_apart from each other. */
-typedef struct streams {
-    int n;
-    int64_t apart, y_apart;
-} streams;
-
-static void run_octets(stretch_fn *stretch, int m, const block_x *x, const char *w, streams from,
-                       int64_t k, float *y, int64_t ldy)
-{
-    __m512 sums[STREAMS][ROWS];
-    for (int j = 0; j < from.n; j++)
-        for (int i = 0; i < m; i++) sums[j][i] = _mm512_setzero_ps();
-    for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
-        int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
-        for (int j = 0; j < from.n; j++) stretch(x, column, width, k, w + j * from.apart, sums[j]);
-    }
-    for (int j = 0; j < from.n; j++)
-        for (int i = 0; i < m; i++)
-            _mm256_storeu_ps(y + i * ldy + j * from.y_apart, fold_lanes(sums[j][i]));
-}
-
-/* The beginnings of all streams, which ask_ahead comes too late for. */
-static void ask_first(const char *w, streams from)
-{
-    for (int64_t i = 0; i < AHEAD; i += CACHE_LINE)
-        for (int j = 0; j < from.n; j++) _mm_prefetch(w + j * from.apart + i, _MM_HINT_T0);
-}
-
+/* Octets one after the other, and each from its beginning to its end: see ask_in_order. */
 static void run_rows(stretch_fn *stretch, dsmoe_dtype type, int m, const block_x *x, const char *w,
                      int64_t n, int64_t k, float *y, int64_t ldy)
 {
-    int n_streams = m <= 4 ? STREAMS : 2;
-    int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k), length = n / n_streams;
-    streams several = {n_streams, length * bytes, length * BLOCK_OCTET}, one = {.n = 1};
-    if (length > 0) ask_first(w, several);
-    for (int64_t i = 0; i < length; i++)
-        run_octets(stretch, m, x, w + i * bytes, several, k, y + i * BLOCK_OCTET, ldy);
-    for (int64_t i = length * n_streams; i < n; i++)
-        run_octets(stretch, m, x, w + i * bytes, one, k, y + i * BLOCK_OCTET, ldy);
+    const int64_t bytes = BLOCK_OCTET * dtype_bytes(type, k);
+    __m512 sums[ROWS];
+    for (; n > 0; n--, w += bytes, y += BLOCK_OCTET) {
+        for (int i = 0; i < m; i++) sums[i] = _mm512_setzero_ps();
+        for (int64_t column = 0; column < k; column += BLOCK_STRETCH) {
+            int64_t width = k - column < BLOCK_STRETCH ? k - column : BLOCK_STRETCH;
+            stretch(x, column, width, k, w, sums);
+        }
+        for (int i = 0; i < m; i++) _mm256_storeu_ps(y + i * ldy, fold_lanes(sums[i]));
+    }
 }
 
 #define RUN_ROWS(type, TYPE)                                                                       \
@@ -488,7 +451,6 @@ static void split_stretch_q8_0(const char *octet, int64_t column, int n, words_s
     const uint16_t(*d)[8] = scales_q8_0(octet, column);
     const uint8_t *codes = (const uint8_t *)d[n];
     __m512i factor[2 * PAIRS];
-    ask_lines_ahead(d, n * BLOCK_OCTET * (int)sizeof(block_q8_0));
     to->scale = scale_q8_0(factors_of(d, n, factor));
     to->n_blocks = n;
     for (int b = 0; b < n; b++) {

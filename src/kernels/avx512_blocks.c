@@ -353,7 +353,7 @@ INLINE void interleave_q6_k_steps(eight e, const int t, stretch_q6_k *to)
         UNROLL
         for (int i = 0; i < SIX_STEPS; i++) {
             __m512i above = move_bits(code[3][s], 2 * i, 6, (char)0xc0);
-            _mm512_storeu_si512(to->q[i][2 * t + s], _mm512_or_si512(code[i][s], above));
+            _mm512_storeu_si512(to->q[2 * t + s][i], _mm512_or_si512(code[i][s], above));
         }
     }
 }
@@ -407,8 +407,8 @@ void interleave_q5_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t
 void interleave_q6_k_avx512(const unsigned char *const row[BLOCK_OCTET], int64_t k, void *octet)
 {
     eight e = eight_of(row);
-    stretch_q6_k *to = octet;
-    scales_q6_k *scales = (scales_q6_k *)(to + k / SUPER_BLOCK);
-    for (; k > 0; k -= SUPER_BLOCK, advance(&e, sizeof(block_q6_k)))
-        interleave_q6_k(e, to++, scales++);
+    for (int64_t i = 0; i < k / SUPER_BLOCK; i++, advance(&e, sizeof(block_q6_k))) {
+        place_q6_k to = place_of_q6_k(octet, i, k / SUPER_BLOCK);
+        interleave_q6_k(e, to.codes, to.scales);
+    }
 }

@@ -51,16 +51,35 @@ typedef struct stretch_q5_k {
     uint8_t q[PAIRS][FIVE_STEPS][STEP];
 } stretch_q5_k;
 
-/* Codes of the first three pairs, with two bits each of those of the fourth above them. */
+/* Step by step, codes of the first three pairs, with two bits each of those of the fourth above them. */
 typedef struct stretch_q6_k {
-    uint8_t q[SIX_STEPS][STEPS][STEP];
+    uint8_t q[STEPS][SIX_STEPS][STEP];
 } stretch_q6_k;
 
-/* All of an octet after all codes, as these would not begin with cache lines otherwise. */
 typedef struct scales_q6_k {
     int8_t scale[PAIRS][2][8][2]; /* of pair, half of a block, row and block */
     uint16_t d[8];
 } scales_q6_k;
+
+/* Four stretches of Q6_K are a group, the last of an octet maybe fewer: first the scales of all of them, then their
+ * codes, which would not begin with cache lines otherwise. */
+enum { SIX_GROUP = 4 };
+
+typedef struct place_q6_k {
+    scales_q6_k *scales;
+    stretch_q6_k *codes;
+} place_q6_k;
+
+/* One of n stretches of an octet. */
+INLINE place_q6_k place_of_q6_k(const void *octet, int64_t stretch, int64_t n)
+{
+    int64_t first = stretch / SIX_GROUP * SIX_GROUP, size = n - first;
+    if (size > SIX_GROUP) size = SIX_GROUP;
+    scales_q6_k *scales =
+        (scales_q6_k *)((const char *)octet + first * BLOCK_OCTET * (int64_t)sizeof(block_q6_k));
+    return (place_q6_k){scales + (stretch - first),
+                        (stretch_q6_k *)(scales + size) + (stretch - first)};
+}
 
 /* The bits of `mask` in each byte, after bit `from` went to where bit `to` is. */
 INLINE __m512i move_bits(__m512i v, const int from, const int to, const char mask)
