@@ -44,8 +44,9 @@ static void halves_of_set(const kernels *set)
     }
     for (int i = 0; i < ALL; i++) {
         if (i >= ODD + 5 && i <= ODD + 7) continue;
-        assert_true(i < ODD ? memory[i] == number_at(i)
-                            : fabsf(memory[i] - number_at(i)) <= fabsf(number_at(i)) / 2048 + 1e-7f);
+        assert_true(i < ODD
+                        ? memory[i] == number_at(i)
+                        : fabsf(memory[i] - number_at(i)) <= fabsf(number_at(i)) / 2048 + 1e-7f);
     }
     assert_true(memory[ODD + 5] == 65504.0f && memory[ODD + 6] == -65504.0f);
     assert_true(isnan(memory[ODD + 7]));

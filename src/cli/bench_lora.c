@@ -119,10 +119,11 @@ dsmoe_status bench_lora_run(const dsmoe_model *model, const bench_lora_options *
 
 void bench_lora_print(const bench_lora_result *r)
 {
-    printf("adapters: decoding at %.2f tokens/s with them, %.2f without; lost are %.1f%% (median of "
-           "%d pairs; mean %.1f%% ± %.1f%%)\n",
-           r->with_tps, r->without_tps, 100 * r->lost_median, r->n_pairs, 100 * r->lost_mean,
-           100 * r->lost_reach);
+    printf(
+        "adapters: decoding at %.2f tokens/s with them, %.2f without; lost are %.1f%% (median of "
+        "%d pairs; mean %.1f%% ± %.1f%%)\n",
+        r->with_tps, r->without_tps, 100 * r->lost_median, r->n_pairs, 100 * r->lost_mean,
+        100 * r->lost_reach);
 }
 
 void bench_lora_print_json(const bench_lora_result *r)
