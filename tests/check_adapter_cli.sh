@@ -53,6 +53,9 @@ run 0 eval -m "$model" --lora "$scratch/adapter" -f "$model/tokenizer.json" -c 6
 shows "\"cross_entropy\": $merged_loss"
 run 0 eval -m "$model" --lora "$scratch/adapter:-1" --lora "$scratch/adapter" -f "$model/tokenizer.json" -c 64 --json -t 2
 run 0 bench model -m "$model" --lora "$scratch/adapter" -p 16 -n 4 --seconds 0.1 -t 2
+shows " tokens/s with them, "
+run 0 bench model -m "$model" --lora "$scratch/adapter" -p 16 -n 4 --seconds 0 -t 2 --json
+shows "\"lora\":{\"pairs\":"
 
 # ---- what is refused, in one line
 run 1 generate -m "$model" -p a --lora "$scratch/nowhere"

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "cli/bench_lora.h"
 #include "cli/bench_sequences.h"
 #include "cli/cli.h"
 #include "cli/kv_type.h"
@@ -51,6 +52,8 @@ static const char help[] =
     "are decoded together read an expert once, however many of them chose it: their share of\n"
     "reading counts the experts that were really chosen. Attention's share of the time is what\n"
     "queries spend with keys and values, or latents, of the tokens before.\n"
+    "With --lora the same tokens are then decoded with the adapters and without, four here and four\n"
+    "there in turn for as long again: what adapters cost is less than a machine's neighbours do.\n"
     "\n"
     "examples:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n"
@@ -102,6 +105,7 @@ typedef struct bench_result {
     shares decode_shares;
     int n_rounds;
     int64_t peak_rss;
+    bench_lora_result lora;
     bench_sequences_result sequences;
 } bench_result;
 
@@ -380,6 +384,7 @@ static void print_text(const bench_state *s, bench_result *r)
         cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
         cli_format_bytes((double)s->memory.workspace, work), copied,
         cli_format_bytes((double)r->peak_rss, peak));
+    if (r->lora.n_pairs > 0) bench_lora_print(&r->lora);
     if (o->sequences.n_cases > 0) bench_sequences_print(&o->sequences, &r->sequences);
 }
 
@@ -411,6 +416,10 @@ static void print_json(const bench_state *s, bench_result *r)
            sum.prefill_fma_share, sum.decode_bandwidth_share, dsmoe_dtype_name(s->kv_type),
            s->memory.kv_cache, s->memory.workspace, dsmoe_model_memory_size(s->model).copied,
            (long long)r->peak_rss);
+    if (r->lora.n_pairs > 0) {
+        printf(",\n");
+        bench_lora_print_json(&r->lora);
+    }
     if (o->sequences.n_cases > 0) {
         printf(",\n");
         bench_sequences_print_json(&o->sequences, &r->sequences);
@@ -443,6 +452,17 @@ static dsmoe_status run_sequences(bench_state *s, bench_result *r, dsmoe_error *
     const bench_sequences_options *o = &s->options->sequences;
     if (o->n_cases == 0) return DSMOE_OK;
     return bench_sequences_run(s->model, o, &s->probe, &r->sequences, error);
+}
+
+static dsmoe_status run_lora(bench_state *s, bench_result *r, dsmoe_error *error)
+{
+    const bench_options *o = s->options;
+    const bench_lora_options options = {.n_threads = (int)o->n_threads,
+                                        .kv_type = s->kv_type,
+                                        .same_bits = o->same_bits,
+                                        .seconds = o->seconds,
+                                        .lora = s->lora};
+    return s->lora->n > 0 ? bench_lora_run(s->model, &options, &r->lora, error) : DSMOE_OK;
 }
 
 int bench_model(int argc, char **argv)
@@ -491,6 +511,7 @@ int bench_model(int argc, char **argv)
     if (status == DSMOE_OK && enough) status = warm_up(&s, &r, &error);
     if (status == DSMOE_OK && enough) enough = bench_probe_create(&s.probe, (int)o.n_threads);
     if (status == DSMOE_OK && enough) status = run_rounds(&s, &r, &error);
+    if (status == DSMOE_OK && enough) status = run_lora(&s, &r, &error);
     if (status == DSMOE_OK && enough) status = run_sequences(&s, &r, &error);
     if (status == DSMOE_OK && enough) (o.json ? print_json : print_text)(&s, &r);
     release(&s);

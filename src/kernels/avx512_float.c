@@ -176,17 +176,16 @@ INLINE void add_to(float *c, __mmask16 there, bool accumulate, __m512 sum)
     _mm512_mask_storeu_ps(c, there, sum);
 }
 
-/* The first `height` rows of a tile, of which m count. */
-INLINE void tile_of(const int height, int64_t k, const float *a, const float *b, float *c,
-                    int64_t ldc, bool accumulate, int m, int n, patch ahead)
+/* The first `height` rows of a tile, of which m count, and `wide` registers of its columns, of which n. */
+INLINE void tile_of(const int height, const int wide, int64_t k, const float *a, const float *b,
+                    float *c, int64_t ldc, bool accumulate, int m, int n, patch ahead)
 {
     __m512 sum[TILE_M][2];
     UNROLL
     for (int i = 0; i < height; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-    for (int i = 0; i < m; i++) {
-        _mm_prefetch((const char *)(c + i * ldc), _MM_HINT_T0);
-        _mm_prefetch((const char *)(c + i * ldc + WIDE), _MM_HINT_T0);
-    }
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < wide; j++)
+            _mm_prefetch((const char *)(c + i * ldc + j * WIDE), _MM_HINT_T0);
     const int64_t part = (k + AHEAD_ROWS * AHEAD_LINES - 1) / (AHEAD_ROWS * AHEAD_LINES);
     const unsigned char *next = ahead.at;
     for (int asked = 1; k > 0; k -= part, asked++) {
@@ -194,12 +193,12 @@ INLINE void tile_of(const int height, int64_t k, const float *a, const float *b,
         next = asked % AHEAD_ROWS ? next + ahead.stride : ahead.at + CACHE_LINE;
         NO_UNROLL
         for (int64_t s = part < k ? part : k; s > 0; s--, a += TILE_M, b += TILE_N) {
-            __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + WIDE);
+            __m512 b0 = _mm512_loadu_ps(b), b1 = wide > 1 ? _mm512_loadu_ps(b + WIDE) : b0;
             UNROLL
             for (int i = 0; i < height; i++) {
                 __m512 ai = _mm512_set1_ps(a[i]);
                 sum[i][0] = _mm512_fmadd_ps(ai, b0, sum[i][0]);
-                sum[i][1] = _mm512_fmadd_ps(ai, b1, sum[i][1]);
+                if (wide > 1) sum[i][1] = _mm512_fmadd_ps(ai, b1, sum[i][1]);
             }
         }
     }
@@ -207,22 +206,36 @@ INLINE void tile_of(const int height, int64_t k, const float *a, const float *b,
     for (int i = 0; i < height; i++) {
         if (i == m) break;
         add_to(c + i * ldc, lanes(n), accumulate, sum[i][0]);
-        add_to(c + i * ldc + WIDE, lanes(n - WIDE), accumulate, sum[i][1]);
+        if (wide > 1) add_to(c + i * ldc + WIDE, lanes(n - WIDE), accumulate, sum[i][1]);
     }
+}
+
+/* Half a tile: products whose columns are the rank of low-rank additions have no more. */
+static void tile_narrow(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                        bool accumulate, int m, int n, patch ahead)
+{
+    if (m <= TILE_M / 2)
+        tile_of(TILE_M / 2, 1, k, a, b, c, ldc, accumulate, m, n, ahead);
+    else
+        tile_of(TILE_M, 1, k, a, b, c, ldc, accumulate, m, n, ahead);
 }
 
 /* The last tile of an expert's rows is rarely full: a lower one spares the work on rows not there. */
 void tile_avx512(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool accumulate,
                  int m, int n, patch ahead)
 {
+    if (n <= WIDE) {
+        tile_narrow(k, a, b, c, ldc, accumulate, m, n, ahead);
+        return;
+    }
     switch ((m + 1) / 2) {
-    case 1: tile_of(2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    case 2: tile_of(4, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    case 3: tile_of(6, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    case 4: tile_of(8, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    case 5: tile_of(10, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    case 6: tile_of(12, k, a, b, c, ldc, accumulate, m, n, ahead); break;
-    default: tile_of(TILE_M, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 1: tile_of(2, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 2: tile_of(4, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 3: tile_of(6, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 4: tile_of(8, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 5: tile_of(10, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    case 6: tile_of(12, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
+    default: tile_of(TILE_M, 2, k, a, b, c, ldc, accumulate, m, n, ahead); break;
     }
 }
 

@@ -16,17 +16,21 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* ---- x in integers ------------------------------------------------------------------------------- */
 
 /* Where the parts of a row are: see block_x. */
-static block_x row_layout(block_form form, int64_t k)
+typedef struct row_parts {
+    int64_t scale, sum, half_sum;
+} row_parts;
+
+static row_parts parts_of(block_form form, int64_t k)
 {
     int64_t n = k / BLOCK * (int64_t)sizeof(float);
-    if (form == BLOCK_FINE) return (block_x){.scale = k * (int64_t)sizeof(int16_t)};
-    return (block_x){.scale = k, .sum = k + n, .half_sum = k + 2 * n};
+    if (form == BLOCK_FINE) return (row_parts){.scale = k * (int64_t)sizeof(int16_t)};
+    return (row_parts){.scale = k, .sum = k + n, .half_sum = k + 2 * n};
 }
 
 /* An odd number of cache lines: a cache maps lines that are a power of two apart onto the same few sets. */
 int64_t gemm_blocks_stride(block_form form, int64_t k)
 {
-    block_x at = row_layout(form, k);
+    row_parts at = parts_of(form, k);
     int64_t fine = at.scale + ceil_div(k, BLOCK_STRETCH) * (int64_t)sizeof(float);
     int64_t bytes = at.half_sum + 2 * (k / BLOCK) * (int64_t)sizeof(int16_t);
     return (ceil_div(form == BLOCK_FINE ? fine : bytes, CACHE_LINE) | 1) * CACHE_LINE;
@@ -35,7 +39,7 @@ int64_t gemm_blocks_stride(block_form form, int64_t k)
 void gemm_blocks_quantize(const kernels *kn, block_form form, rows x, int64_t i, int64_t k,
                           char *to)
 {
-    block_x at = row_layout(form, k);
+    row_parts at = parts_of(form, k);
     char *row = to + i * gemm_blocks_stride(form, k);
     float *scale = (float *)(row + at.scale), *sum = (float *)(row + at.sum);
     if (form == BLOCK_FINE) {
@@ -58,18 +62,20 @@ static void load_rows(gemm *g, block_form form)
     g->form = wanted;
 }
 
-/* m rows from row `first` on. */
-static block_x take_rows(const gemm *g, block_form form, int64_t first, int64_t m)
+/* m rows from row `first` on. They are many small calls: what is not taken is not cleared either. */
+static void take_rows(const gemm *g, block_form form, int64_t first, int64_t m, block_x *taken)
 {
     const int32_t *index = g->source.index;
-    block_x taken = row_layout(form, g->k);
+    row_parts at = parts_of(form, g->k);
+    taken->scale = at.scale;
+    taken->sum = at.sum;
+    taken->half_sum = at.half_sum;
     int64_t stride = gemm_blocks_stride(form, g->k);
     const char *home = g->home ? g->home->form[form] : NULL;
     for (int64_t i = 0; i < m; i++) {
         int64_t row = !home ? first + i : index ? index[first + i] : g->home_row + first + i;
-        taken.row[i] = (home ? home : (const char *)g->x_panel) + row * stride;
+        taken->row[i] = (home ? home : (const char *)g->x_panel) + row * stride;
     }
-    return taken;
 }
 
 /* ---- octets -------------------------------------------------------------------------------------- */
@@ -101,6 +107,27 @@ static const void *octet_of(const gemm *g, matrix w, const unsigned char *kept, 
     return g->octet;
 }
 
+/* Rows of w of which an octet will be made. Memory is asked for them while the one before meets x, evenly spread over
+ * the groups of its rows. */
+typedef struct coming {
+    const unsigned char *at, *end;
+    int64_t step; /* bytes for each group */
+} coming;
+
+static coming coming_octet(matrix w, int64_t i, int64_t n_groups)
+{
+    coming c = {.at = matrix_at(w, i * BLOCK_OCTET, 0)};
+    c.end = c.at + BLOCK_OCTET * w.stride;
+    c.step = ceil_div(ceil_div(c.end - c.at, n_groups), CACHE_LINE) * CACHE_LINE;
+    return c;
+}
+
+static void ask(coming *c)
+{
+    const unsigned char *end = c->end - c->at > c->step ? c->at + c->step : c->end;
+    for (; c->at < end; c->at += CACHE_LINE) __builtin_prefetch(c->at, 0, 2);
+}
+
 void gemm_blocks_interleave(const kernels *kn, matrix w, int64_t k, int64_t first, int64_t n,
                             void *octets)
 {
@@ -118,14 +145,16 @@ static int64_t group_rows(const gemm *g, const block_kernels *bk)
 }
 
 /* All rows of x against n whole octets. */
-static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64_t n, float *y,
-                      int64_t ldy)
+static void run_whole(const gemm *g, dsmoe_dtype type, const void *octets, int64_t n, coming next,
+                      float *y, int64_t ldy)
 {
     const block_kernels *bk = g->kernels->dtypes[type].blocks;
     int64_t group = group_rows(g, bk);
     for (int64_t i = 0; i < g->m; i += group) {
         int64_t m = min64(group, g->m - i);
-        block_x x = take_rows(g, bk->form, i, m);
+        block_x x;
+        take_rows(g, bk->form, i, m, &x);
+        ask(&next);
         bk->rows((int)m, &x, octets, n, g->k, y + i * ldy, ldy);
     }
 }
@@ -138,7 +167,8 @@ static void run_part(const gemm *g, dsmoe_dtype type, const void *octet, int64_t
     int64_t group = group_rows(g, bk);
     for (int64_t i = 0; i < g->m; i += group) {
         int64_t m = min64(group, g->m - i);
-        block_x x = take_rows(g, bk->form, i, m);
+        block_x x;
+        take_rows(g, bk->form, i, m, &x);
         float some[BLOCK_ROWS_MAX][BLOCK_OCTET];
         bk->rows((int)m, &x, octet, 1, g->k, some[0], BLOCK_OCTET);
         for (int64_t r = 0; r < m; r++) memcpy(y + (i + r) * ldy, some[r], (size_t)n * sizeof *y);
@@ -153,9 +183,13 @@ void gemm_blocks_nt(gemm *g, matrix w, int64_t n, float *y, int64_t ldy)
     int64_t near = !kept ? 1 : g->m <= bk->most_rows ? whole : NEAR_OCTETS;
     if (g->m == 0) return;
     load_rows(g, bk->form);
-    for (int64_t i = 0; i < whole; i += near)
-        run_whole(g, w.type, octet_of(g, w, kept, n, i), min64(near, whole - i),
+    for (int64_t i = 0; i < whole; i += near) {
+        coming next = {0};
+        if (!kept && i + 1 < whole)
+            next = coming_octet(w, i + 1, ceil_div(g->m, group_rows(g, bk)));
+        run_whole(g, w.type, octet_of(g, w, kept, n, i), min64(near, whole - i), next,
                   y + i * BLOCK_OCTET, ldy);
+    }
     if (whole * BLOCK_OCTET < n)
         run_part(g, w.type, octet_of(g, w, kept, n, whole), n - whole * BLOCK_OCTET,
                  y + whole * BLOCK_OCTET, ldy);

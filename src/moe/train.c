@@ -9,19 +9,33 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
+/* All but g and u, which come last. */
+static saved place_head(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
+{
+    return (saved){
+        .header = arena_take(a, 1, sizeof(struct saved_header)),
+        .routing = routing_place(a, layer, n_tokens),
+        .dispatch = dispatch_place(a, &layer->config, n_tokens),
+        .said = wave_place_said(a, layer),
+    };
+}
+
 saved saved_place(arena *a, const dsmoe_layer *layer, int64_t n_tokens)
 {
     const dsmoe_layer_config *c = &layer->config;
     int64_t width = c->moe_intermediate_size, shared = moe_shared_width(c);
     int64_t n_rows = layer->peers ? travel_kept_rows(layer) : n_tokens * c->num_experts_per_tok;
-    return (saved){
-        .header = arena_take(a, 1, sizeof(struct saved_header)),
-        .routing = routing_place(a, layer, n_tokens),
-        .dispatch = dispatch_place(a, c, n_tokens),
-        .g = row_array_place(a, n_rows * width, n_tokens * shared),
-        .u = row_array_place(a, n_rows * width, n_tokens * shared),
-        .said = wave_place_said(a, layer),
-    };
+    saved s = place_head(a, layer, n_tokens);
+    s.g = row_array_place(a, n_rows * width, n_tokens * shared);
+    s.u = row_array_place(a, n_rows * width, n_tokens * shared);
+    return s;
+}
+
+size_t layer_saved_head(const dsmoe_layer *layer, int64_t n_tokens)
+{
+    arena measure = arena_over(NULL);
+    place_head(&measure, layer, n_tokens);
+    return measure.used;
 }
 
 static void place_low_rank(arena *a, const dsmoe_layer *layer, int64_t n_tokens, train_space *s)

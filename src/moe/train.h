@@ -32,4 +32,8 @@ dsmoe_status layer_backward(const dsmoe_layer *layer, const float *x, const floa
                             const dsmoe_workspace *workspace, layer_times *times,
                             dsmoe_error *error);
 
+/* Of the memory that forward fills, aligned to a cache line, this is the routing; after it come floats alone, the hidden
+ * numbers of experts. */
+size_t layer_saved_head(const dsmoe_layer *layer, int64_t n_tokens);
+
 #endif

@@ -82,34 +82,59 @@ static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch 
 {
     const dsmoe_config *c = &t->config;
     const dsmoe_layer *moe = t->model->layers[layer];
+    size_t begin = a->used, head = 0;
     out->middle = arena_take(a, n_tokens * c->hidden_size, sizeof(float));
+    size_t attention = a->used;
     out->attention = attention_saved_place(a, batch);
+    size_t ffn = a->used;
     if (moe) {
         out->moe_size = dsmoe_layer_saved_size(moe, n_tokens);
+        head = layer_saved_head(moe, n_tokens);
         a->overflow = a->overflow || out->moe_size == 0;
         out->moe = arena_take(a, 1, out->moe_size);
     } else {
         out->g = arena_take(a, n_tokens * c->intermediate_size, sizeof(float));
         out->u = arena_take(a, n_tokens * c->intermediate_size, sizeof(float));
     }
+    const size_t at[KEPT_PIECES + 1] = {begin, attention, ffn, ffn + head, a->used};
+    for (int i = 0; i < KEPT_PIECES; i++)
+        out->pieces[i] =
+            (kept_piece){a->base ? a->base + at[i] : NULL, at[i + 1] - at[i], i == 1 || i == 3};
 }
+
+/* Layers whose place another one has taken when backward comes to them, and who have nothing in a store: they are run
+ * once more. In halves the last layer still has its place then, else the last one of those that share it. */
+static int64_t n_gone(const dsmoe_trainer *t)
+{
+    return t->in_halves ? moe_min(t->n_sharing, t->config.num_hidden_layers - 1) : t->n_sharing - 1;
+}
+
+static bool is_gone(const dsmoe_trainer *t, int64_t layer) { return layer < n_gone(t); }
 
 /* The layers' memory one after the other, but all in one place for those whose place another one may take. */
 static void layers_place(arena *a, const dsmoe_trainer *t, const attention_batch *batch,
                          int64_t n_tokens, layer_saved *layers)
 {
+    int64_t n_layers = t->config.num_hidden_layers;
     arena start = *a, furthest = *a;
-    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+    for (int64_t i = 0; i < n_layers; i++) {
         layer_saved nowhere = {0}, *layer = layers ? &layers[i] : &nowhere;
-        *a = i < t->n_sharing ? start : furthest;
+        *a = t->in_halves || i < t->n_sharing ? start : furthest;
         layer_place(a, t, batch, i, n_tokens, layer);
         if (a->used > furthest.used || a->overflow) furthest = *a;
     }
     *a = furthest;
-    for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
+    for (int64_t i = 0; i < n_layers; i++) {
         bool is_kept = i == 0 || i >= t->lowest; /* backward does not come to the others */
         float *x = is_kept ? arena_take(a, n_tokens * t->config.hidden_size, sizeof(float)) : NULL;
         if (layers) layers[i].x = is_kept ? x : layers[0].x;
+    }
+    for (int64_t i = n_gone(t); t->in_halves && i + 1 < n_layers; i++) {
+        arena measure = arena_over(NULL);
+        layer_saved sizes = {0};
+        layer_place(&measure, t, batch, i, n_tokens, &sizes);
+        void *store = arena_take(a, 1, halves_size(sizes.pieces));
+        if (layers) layers[i].store = store;
     }
 }
 
@@ -298,8 +323,27 @@ static dsmoe_status layer_run(dsmoe_trainer *t, int64_t layer, bool again,
     return DSMOE_OK;
 }
 
-/* Whether another layer has taken the place of what forward kept of this one. */
-static bool is_gone(const dsmoe_trainer *t, int64_t layer) { return layer + 1 < t->n_sharing; }
+/* What forward leaves for backward is rounded, and put away before the next layer comes. */
+static void put_away(dsmoe_trainer *t, int64_t layer)
+{
+    const layer_saved *kept = &t->space->layers[layer];
+    double last = trainer_start_lap(t);
+    if (t->in_halves) halves_keep(t->kernels, kept->pieces, kept->store, t->options.n_threads);
+    lap(t, &t->times.rest, &last);
+}
+
+/* What backward needs of a layer, back in its place. */
+static dsmoe_status fetch(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
+{
+    const layer_saved *kept = &t->space->layers[layer];
+    double last = trainer_start_lap(t);
+    if (kept->store) halves_take(t->kernels, kept->pieces, kept->store, t->options.n_threads);
+    lap(t, &t->times.rest, &last);
+    if (!is_gone(t, layer)) return DSMOE_OK;
+    STATUS_TRY(layer_run(t, layer, true, NULL, error));
+    put_away(t, layer);
+    return DSMOE_OK;
+}
 
 /* From the gradient by the layer's output, in s->dx, to that by its input. */
 static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error *error)
@@ -308,7 +352,7 @@ static dsmoe_status layer_run_back(dsmoe_trainer *t, int64_t layer, dsmoe_error 
     layer_saved *kept = &s->layers[layer];
     const layer_weights *w = &t->weight_slots->layers[layer],
                         *g = &t->fold.into->slots->layers[layer];
-    if (is_gone(t, layer)) STATUS_TRY(layer_run(t, layer, true, NULL, error));
+    STATUS_TRY(fetch(t, layer, error));
     double last = trainer_start_lap(t);
     norm_forward(&s->norm, kept->middle, w->post_attention_layernorm, s->normed);
     lap(t, &t->times.rest, &last);
@@ -457,6 +501,7 @@ dsmoe_status step_forward(dsmoe_trainer *t, const dsmoe_batch *batch, dsmoe_erro
     for (int64_t i = 0; i < t->config.num_hidden_layers; i++) {
         bool is_moe = t->model->layers[i] != NULL;
         STATUS_TRY(layer_run(t, i, false, is_moe ? losses++ : NULL, error));
+        if (i >= t->lowest && !is_gone(t, i)) put_away(t, i);
         if (!is_moe) continue;
         count_load(t, i, load);
         load += t->config.n_routed_experts;

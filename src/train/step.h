@@ -5,6 +5,7 @@
 #include "moe/experts.h"
 #include "moe/train.h"
 #include "train/attention.h"
+#include "train/halves.h"
 #include "train/norm.h"
 #include "train/preference.h"
 #include "train/trainer.h"
@@ -17,6 +18,9 @@ typedef struct layer_saved {
     void *moe; /* of an MoE layer: see dsmoe_layer_saved_size */
     size_t moe_size;
     float *g, *u; /* of a dense one: [n_tokens, intermediate_size] */
+    /* With weights in blocks all layers have one place for that, and some a store that it is kept in: see halves.h. */
+    kept_piece pieces[KEPT_PIECES];
+    void *store;
 } layer_saved;
 
 struct step_space {

@@ -219,6 +219,7 @@ static dsmoe_status describe(dsmoe_trainer *t, dsmoe_error *error)
     tuning_place(t);
     if (trainer_low_rank(t)) t->model->adapter = &t->low.adapter;
     weights_each(&t->config, t->weight_slots, form_visit, t, NULL);
+    t->in_halves = t->options.tuning && t->x_forms != 0;
     t->n_sharing = t->options.recompute ? t->config.num_hidden_layers : 0;
     return DSMOE_OK;
 }

@@ -49,10 +49,11 @@ struct dsmoe_trainer {
     low_rank *low_of;             /* [n_tensors + 1] the adapter's */
     low_rank_training low;
     unsigned x_forms; /* that weights want of x: see ints.h */
+    bool in_halves;   /* what layers keep: there are weights in blocks, see halves.h */
     int64_t lowest;   /* layer of which something is trained */
     int64_t
-        n_sharing; /* first layers that have one place for what they keep: all but the last of them are run once
-                          more in backward, if it comes so far */
+        n_sharing; /* first layers that have one place for what they keep: all but the last of them (in halves: all but
+                          the model's last one) are run once more in backward, if it comes so far */
     fold fold;
     int64_t n_arrived; /* sections whose new weights are here: see arrival.h; */
     bool is_arriving;  /* the next one is on its way */
