@@ -98,8 +98,8 @@ const char page_style[] =
     ".mark.on{stroke:var(--ink)}\n"
     ".map path{fill:none;stroke:currentColor;stroke-width:1;shape-rendering:crispEdges}\n"
     ".map .hit.on,.map .hit:hover{fill:none;stroke:var(--ink);stroke-width:1.5;fill-opacity:1;\n"
-    "vector-effect:non-scaling-stroke;pointer-events:all}\n"
-    ".map .hit{pointer-events:all}\n"
+    "vector-effect:non-scaling-stroke}\n"
+    ".map .hit{pointer-events:fill}\n" /* an unseen stroke would reach into the rows beside it */
     ".t0{color:var(--t0)}.t1{color:var(--t1)}.t2{color:var(--t2)}.t3{color:var(--t3)}\n"
     ".t4{color:var(--t4)}.t5{color:var(--t5)}.t6{color:var(--t6)}.t7{color:var(--t7)}\n"
     ".d0{color:var(--d0)}.d1{color:var(--d1)}.d2{color:var(--d2)}.d3{color:var(--d3)}\n"
