@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_web.sh DSMOE - the page in a real browser and the server under the official OpenAI client, over a small model that is
+# test_web.sh DSMOE - the pages in a real browser and the server under the official OpenAI client, over a small model that is
 # made for it. Installs the npm packages of tests/web. Screenshots go to $SCREENSHOTS if that is set.
 set -eu
 dsmoe=$(realpath "$1")

@@ -286,6 +286,25 @@ arguments="the page"
     complain "not one cell for each expert of each layer"
 if grep -qE 'https?:|src=|<link|@import|url\(' "$page"; then complain "the page needs other files"; fi
 if grep -qE '[" (]-?(nan|inf)[" ,]' "$page"; then complain "a number that is none"; fi
+for part in '<html lang="en">' '<title>Experts of base</title>' 'name="viewport"' '>layer</text>' '>expert</text>' \
+    '>share of the choices</text>' '>entropy</text>' ' of 80 tokens' 'data-name="chosen by"' '% of '; do
+    grep -qF -- "$part" "$page" || complain "no '$part' on it"
+done
+# rows and columns of a matrix are the experts that were chosen, each once, and there is a count for each two of them
+sed -n 's/.*data-experts="\([0-9,]*\)".*data-pairs="\([0-9a-z,]*\)".*/\1 \2/p' "$page" >"$scratch/matrices"
+chosen=$(grep -o 'class="hit" x="[0-9]*" y="[01]"[^>]*><title>layer [12], expert [0-9]*: chosen by [1-9]' "$page" | wc -l)
+awk -v chosen="$chosen" '
+    { n = split($1, experts, ","); all += n; sorted = 1; delete seen
+      for (i = 1; i <= n; i++) {
+          if (seen[experts[i]]++) { print "expert " experts[i] " twice"; exit 1 }
+          if (i > 1 && experts[i] + 0 < experts[i - 1] + 0) sorted = 0
+      }
+      if (sorted) { print "experts by number"; exit 1 }
+      pairs = split($2, counts, ",")
+      if (pairs != n * (n - 1) / 2) { print pairs " pairs of " n " experts"; exit 1 } }
+    END { if (NR != 2 || all != chosen) print NR " matrices of " all " experts, of which " chosen " were chosen" }
+' "$scratch/matrices" >"$scratch/wrong_matrices"
+[ ! -s "$scratch/wrong_matrices" ] || complain "$(cat "$scratch/wrong_matrices")"
 run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/none/page.html"
 one_message none/page.html
 run 1 inspect -m "$base" --routing "$ids" --ids --html "$scratch/pages"

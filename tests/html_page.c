@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "data_files.h"
+#include "report/page.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -49,7 +50,7 @@ void assert_well_formed(const char *page)
     enum { DEEP = 64 };
     static char open[DEEP][32];
     int depth = 0;
-    const char *style_end = strstr(page, "</style>");
+    const char *style_end = strstr(page, "</style>"), *script_end = strstr(page, "</script>");
     assert_non_null(style_end);
     for (const char *at = page; *at;) {
         if (*at != '<') {
@@ -67,6 +68,10 @@ void assert_well_formed(const char *page)
             memcpy(open[depth++], name, sizeof name);
         }
         if (depth && !strcmp(open[depth - 1], "style")) at = style_end;
+        if (depth && !strcmp(open[depth - 1], "script")) {
+            assert_non_null(script_end);
+            at = script_end;
+        }
     }
     assert_int_equal(depth, 0);
     static const char *const wrong[] = {"=\"nan", "=\"-nan", "=\"inf", "=\"-inf", ",nan",
@@ -75,12 +80,32 @@ void assert_well_formed(const char *page)
         if (strstr(page, wrong[i])) fail_msg("the page has a number that is none: %s", wrong[i]);
 }
 
+/* A copy without the script that all pages have, which is there once and as it is; to be freed. */
+static char *without_own_script(const char *page)
+{
+    size_t length = strlen("<script>\n") + strlen(page_script) + strlen("</script>");
+    const char *own = strstr(page, page_script);
+    assert_non_null(own);
+    own -= strlen("<script>\n");
+    assert_memory_equal(own, "<script>\n", strlen("<script>\n"));
+    assert_memory_equal(own + length - strlen("</script>"), "</script>", strlen("</script>"));
+    char *rest;
+    assert_true(asprintf(&rest, "%.*s%s", (int)(own - page), page, own + length) >= 0);
+    return rest;
+}
+
 void assert_alone(const char *page)
 {
     static const char *const wrong[] = {"http:", "https:", "src=", "href=",   "<script", "@import",
                                         "url(",  "<link",  "//",   "onload=", "<iframe"};
+    static const char *const loads[] = {"http",  "src",     "href", "import",
+                                        "fetch", "XMLHttp", "eval", "innerHTML"};
+    char *rest = without_own_script(page);
     for (size_t i = 0; i < COUNT(wrong); i++)
-        if (strstr(page, wrong[i])) fail_msg("the page has %s", wrong[i]);
+        if (strstr(rest, wrong[i])) fail_msg("the page has %s", wrong[i]);
+    for (size_t i = 0; i < COUNT(loads); i++)
+        if (strstr(page_script, loads[i])) fail_msg("the script has %s", loads[i]);
+    free(rest);
 }
 
 void assert_shows(const char *page, const char *text)

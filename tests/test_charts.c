@@ -1,4 +1,5 @@
-/* test_charts.c - what charts are made of: thinned series, axes, numbers as people read them, shades. */
+/* test_charts.c - what charts are made of: thinned series, axes, numbers as people read them, shades, an order
+ * for a matrix; and charts that only the command draws. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -6,12 +7,17 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/statistics.h"
 #include "report/axis.h"
+#include "report/chart.h"
 #include "report/digits.h"
+#include "report/heatmap.h"
 #include "report/page.h"
+#include "report/seriation.h"
 #include "report/series.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -47,7 +53,7 @@ static void test_series(void **state)
     assert_non_null(smooth);
     for (size_t i = 20; i < 180; i++) assert_true(fabs(smooth[i].y - 5) < 0.3);
     assert_true(smooth[0].y == 4); /* the start is as it is */
-    assert_true(series_at(s.points, s.count, 41.4) == 6 && series_at(s.points, 0, 1) != 0);
+    assert_true(series_near(s.points, s.count, 41.4)->y == 6 && !series_near(s.points, 0, 1));
     free(smooth);
     series_free(&s);
 
@@ -142,13 +148,188 @@ static void test_shades(void **state)
     assert_string_equal(page_shorten("", cut, sizeof cut), "");
 }
 
+/* ---- order ---------------------------------------------------------------------------------- */
+
+enum { THINGS = 24 };
+
+/* Mixed up: the place of thing i in what the tests below make up. */
+static int place(int i) { return i * 7 % THINGS; }
+
+/* Three groups, which are found whole whatever the numbers of their members. */
+static void test_order_of_groups(void **state)
+{
+    (void)state;
+    double affinity[THINGS * THINGS];
+    int32_t order[THINGS];
+    for (int a = 0; a < THINGS; a++)
+        for (int b = 0; b < THINGS; b++)
+            affinity[a * THINGS + b] = a % 3 == b % 3 ? 2 : -1 - 0.01 * ((a + b) % 5);
+    assert_true(seriation_order(affinity, THINGS, order));
+    bool seen[THINGS] = {false};
+    for (int i = 0; i < THINGS; i++) {
+        assert_in_range(order[i], 0, THINGS - 1);
+        assert_false(seen[order[i]]);
+        seen[order[i]] = true;
+        assert_int_equal(order[i] % 3, order[i / 8 * 8] % 3);
+    }
+}
+
+/* Things along a line that go together the better the nearer they are come out in that order, from one end
+ * or the other. */
+static void test_order_of_a_line(void **state)
+{
+    (void)state;
+    double affinity[THINGS * THINGS];
+    int32_t order[THINGS];
+    for (int a = 0; a < THINGS; a++)
+        for (int b = 0; b < THINGS; b++) affinity[a * THINGS + b] = -abs(place(a) - place(b));
+    assert_true(seriation_order(affinity, THINGS, order));
+    int way = place(order[1]) - place(order[0]);
+    assert_int_equal(abs(way), 1);
+    for (int i = 1; i < THINGS; i++) assert_int_equal(place(order[i]) - place(order[i - 1]), way);
+}
+
+static void test_order_of_few(void **state)
+{
+    (void)state;
+    const double same[9] = {0};
+    int32_t order[3] = {7, 7, 7};
+    assert_true(seriation_order(same, 0, order));
+    assert_int_equal(order[0], 7);
+    assert_true(seriation_order(same, 1, order));
+    assert_int_equal(order[0], 0);
+    assert_true(seriation_order(same, 3, order)); /* equals stay in their order */
+    for (int i = 0; i < 3; i++) assert_int_equal(order[i], i);
+}
+
+/* ---- charts --------------------------------------------------------------------------------- */
+
+static double square(const void *context, size_t column)
+{
+    (void)context;
+    return 0.01 * (double)(column * column);
+}
+
+static void put_title(FILE *html, const void *context, size_t column)
+{
+    (void)context;
+    fprintf(html, "column %zu", column);
+}
+
+static double by_column(const void *context, size_t row, size_t column)
+{
+    (void)context;
+    return row ? (double)NAN : (double)column;
+}
+
+static void put_cell(FILE *html, const void *context, size_t row, size_t column)
+{
+    (void)context;
+    fprintf(html, "row %zu, column %zu", row, column);
+}
+
+static size_t count(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part)) n++;
+    return n;
+}
+
+static void shows(const char *html, const char *text)
+{
+    if (!strstr(html, text)) fail_msg("no %s in %s", text, html);
+}
+
+/* Both axes have names, the level is in the legend, and every column can be pointed at. */
+static void test_columns(void **state)
+{
+    (void)state;
+    char *html = NULL;
+    size_t size;
+    FILE *file = open_memstream(&html, &size);
+    assert_non_null(file);
+    const chart_columns c = {.name = "squares & more",
+                             .x_name = "column",
+                             .y_name = "share",
+                             .level_name = "mean",
+                             .level = 0.04,
+                             .n = 4,
+                             .value = square,
+                             .title = put_title};
+    chart_columns_put(file, &c);
+    assert_int_equal(fclose(file), 0);
+    shows(html, "aria-label=\"squares &amp; more\"");
+    shows(html, ">column</text>");
+    shows(html, ">share</text>");
+    shows(html, "<i class=\"level\"></i>mean</li>");
+    shows(html, ">4 %</text>");
+    shows(html, "column s6\" x=\"52.500%\" y=\"60.00%\" width=\"20.000%\" height=\"40.00%\"");
+    shows(html, "width=\"25.000%\" height=\"100%\"><title>column 3</title>");
+    assert_int_equal(count(html, "class=\"hit\""), 4);
+    free(html);
+}
+
+static void test_heatmap(void **state)
+{
+    (void)state;
+    char *html = NULL;
+    size_t size;
+    FILE *file = open_memstream(&html, &size);
+    assert_non_null(file);
+    heatmap map = {.name = "cells",
+                   .n_rows = 2,
+                   .n_columns = 100,
+                   .row_height = 10,
+                   .value = by_column,
+                   .x_name = "expert",
+                   .y_name = "layer",
+                   .title = put_cell,
+                   .title_cells = true};
+    heatmap_put(file, &map);
+    heatmap_legend(file, "load", "never");
+    assert_int_equal(fclose(file), 0);
+    shows(html, ">expert</text>");
+    shows(html, ">layer</text>");
+    shows(html, "<div class=\"wide\">");
+    shows(html, "min-width:400px"); /* narrower cells could not be pointed at */
+    shows(html, "<li class=\"never\"><b>never</b></li>");
+    shows(html, "<title>row 1, column 99</title>");
+    assert_int_equal(count(html, "class=\"hit\""), 200);
+    assert_null(strstr(strstr(html, "<path"), " 1h")); /* an empty row has no colour */
+    free(html);
+}
+
+/* What is no character becomes a mark, and a cut falls between characters. */
+static void test_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *html;
+        size_t most;
+    } cases[] = {{"a<b>&\"'", "a&lt;b&gt;&amp;&quot;&#39;", 99},
+                 {"\x01\xc2\x85\xff\xc3", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 99},
+                 {"\xc3\xa9\xe2\x82\xac\n", "\xc3\xa9\xe2\x82\xac\n", 3},
+                 {"\xc3\xa9\xe2\x82\xac!", "\xc3\xa9\xe2\x82\xac…", 2}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char *html = NULL;
+        size_t size;
+        FILE *file = open_memstream(&html, &size);
+        assert_non_null(file);
+        page_text_cut(file, cases[i].text, cases[i].most);
+        assert_int_equal(fclose(file), 0);
+        assert_string_equal(html, cases[i].html);
+        free(html);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_series),
-        cmocka_unit_test(test_axis),
-        cmocka_unit_test(test_digits),
-        cmocka_unit_test(test_shades),
+        cmocka_unit_test(test_series),          cmocka_unit_test(test_axis),
+        cmocka_unit_test(test_digits),          cmocka_unit_test(test_shades),
+        cmocka_unit_test(test_order_of_groups), cmocka_unit_test(test_order_of_a_line),
+        cmocka_unit_test(test_order_of_few),    cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_heatmap),         cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

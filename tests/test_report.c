@@ -156,6 +156,107 @@ static void test_unfinished(void **state)
     free(page);
 }
 
+/* Every line has its name in the legend, and it says smoothed only of what is. */
+static void test_legends(void **state)
+{
+    (void)state;
+    made_run run = usual;
+    made_run_write(directory, &run);
+    char *page = make_page();
+    assert_shows(page, "<i class=\"t0 faint\"></i>training, as logged</li>");
+    assert_shows(page, "<i class=\"t0\"></i>training, smoothed</li>");
+    assert_shows(page, "\ntraining, as logged ");
+    free(page);
+    run.n_steps = run.done = 40;
+    run.eval_every = 10;
+    made_run_write(directory, &run);
+    page = make_page();
+    assert_shows(page, "<i class=\"t0\"></i>training</li>");
+    assert_hides(page, "smoothed");
+    assert_hides(page, "as logged");
+    free(page);
+    /* many lines for a point of the chart */
+    run.n_steps = run.done = 3000;
+    run.eval_every = run.load_every = run.sample_every = 1000;
+    made_run_write(directory, &run);
+    page = make_page();
+    assert_shows(page, "training, means of 4 logged steps, shaded from lowest to highest</li>");
+    free(page);
+}
+
+/* The points of the last line of the chart with this name; to be freed. */
+static char *points_of(const char *page, const char *name)
+{
+    char *label;
+    assert_true(asprintf(&label, "aria-label=\"%s\"", name) > 0);
+    const char *chart = strstr(page, label);
+    assert_non_null(chart);
+    free(label);
+    const char *points = strstr(chart, "<polyline");
+    assert_non_null(points);
+    points = strstr(points, "points=\"") + strlen("points=\"");
+    return strndup(points, strcspn(points, "\""));
+}
+
+/* A learning rate that is lowered at a few steps is drawn as stairs, one that glides as it glides. */
+static void test_learning_rate(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"step", "cosine"};
+    for (size_t i = 0; i < COUNT(schedules); i++) {
+        char *lines;
+        assert_true(
+            asprintf(&lines,
+                     "{\"type\":\"start\",\"settings\":{\"schedule\":\"%s\",\"steps\":20}}\n"
+                     "{\"type\":\"step\",\"step\":0,\"loss\":1,\"lr\":0.5}\n"
+                     "{\"type\":\"step\",\"step\":10,\"loss\":1,\"lr\":1}\n"
+                     "{\"type\":\"step\",\"step\":20,\"loss\":1,\"lr\":0}\n",
+                     schedules[i]) > 0);
+        char *page = page_of(lines), *points = points_of(page, "Learning rate");
+        assert_string_equal(points,
+                            i ? "0,1000 2000,0 4000,2000 " : "0,1000 2000,0 4000,0 4000,2000 ");
+        free(points);
+        free(page);
+        free(lines);
+    }
+}
+
+static void test_log_scale(void **state)
+{
+    (void)state;
+    char *page = page_of("{\"type\":\"step\",\"step\":1,\"grad_norm\":100}\n"
+                         "{\"type\":\"step\",\"step\":2,\"grad_norm\":1}\n");
+    assert_shows(page, ">norm, log scale</text>");
+    free(page);
+    page = page_of("{\"type\":\"step\",\"step\":1,\"grad_norm\":2}\n"
+                   "{\"type\":\"step\",\"step\":2,\"grad_norm\":1}\n");
+    assert_shows(page, ">norm</text>");
+    assert_hides(page, "log scale");
+    free(page);
+}
+
+/* At the pace since the last start; a run that has ended has none left. */
+static void test_time_left(void **state)
+{
+    (void)state;
+    static const char lines[] =
+        "{\"type\":\"start\",\"step\":0,\"time\":1000,\"settings\":{\"steps\":100}}\n"
+        "{\"type\":\"step\",\"step\":10,\"loss\":2,\"time\":1010}\n"
+        "{\"type\":\"start\",\"step\":10,\"time\":5000,\"settings\":{\"steps\":100}}\n"
+        "{\"type\":\"step\",\"step\":20,\"loss\":2,\"time\":5030}\n";
+    char *page = page_of(lines), *ended;
+    assert_shows(page, "<dt>time left</dt><dd>4 min 00 s<small>");
+    free(page);
+    assert_true(asprintf(&ended, "%s{\"type\":\"end\",\"step\":20}\n", lines) > 0);
+    page = page_of(ended);
+    assert_hides(page, "time left");
+    free(page);
+    free(ended);
+    page = page_of("{\"type\":\"step\",\"step\":20,\"loss\":2}\n");
+    assert_shows(page, "<dt>time left</dt><dd>–<small>");
+    free(page);
+}
+
 /* 100,000 steps and the experts of a large model: not more than a browser likes, and thinned so that
  * the extremes survive. */
 static void test_long(void **state)
@@ -442,12 +543,15 @@ static void test_ablation(void **state)
                                         "Without the best experts",
                                         "With fewer active experts",
                                         "Without the shared expert",
-                                        "GShard as trained",
+                                        "<i class=\"level\"></i>GShard as trained</li>",
                                         "13.7M",
                                         "±",
                                         "Other data"};
     for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
     assert_hides(page, "http-equiv");
+    assert_hides(page, "as trained</text>");
+    assert_shows(page, "translate(-3px)"); /* bars at the same place stand beside each other */
+    assert_shows(page, "translate(3px)");
     free(page);
     made_ablation_write(in_directory("a.json"), 3, 1);
     page = ablation_page();
@@ -470,17 +574,15 @@ static void test_ablation_comparisons(void **state)
         "[7,1,1,1,1],[\"x\"]]},{\"name\":\"b\",\"to\":\"nobody\",\"mean\":null,\"gap\":7},7]}");
     assert_non_null(page);
     assert_alone(page);
-    static const char *const shown[] = {"What the data support",
-                                        "Ann to Bob",
-                                        "-0.0253",
-                                        "-0.0419 to -0.0088",
-                                        "0.022",
-                                        "&lt; 0.001",
-                                        "-0.0590",
-                                        "tokens",
-                                        "no difference",
-                                        "Differences while training"};
+    static const char *const shown[] = {"What the data support", "Ann to Bob", "-0.0253",
+                                        "-0.0419 to -0.0088", "0.022", "&lt; 0.001", "-0.0590",
+                                        "tokens", "no difference", "Differences while training",
+                                        /* beside the charts, not over them */
+                                        "<i class=\"level\"></i>no difference</li>",
+                                        /* a row that a phone shows as a list */
+                                        "<th scope=\"row\">Ann to Bob</th><td data-name=\"mean\">"};
     for (size_t i = 0; i < COUNT(shown); i++) assert_shows(page, shown[i]);
+    assert_hides(page, ">no difference</text>");
     assert_hides(page, "<ahead>");
     free(page);
 }
@@ -540,6 +642,10 @@ int main(void)
         IN_FOLDER(test_finished),
         IN_FOLDER(test_bias),
         IN_FOLDER(test_unfinished),
+        IN_FOLDER(test_legends),
+        IN_FOLDER(test_learning_rate),
+        IN_FOLDER(test_log_scale),
+        IN_FOLDER(test_time_left),
         IN_FOLDER(test_long),
         IN_FOLDER(test_escaped),
         IN_FOLDER(test_hostile_lines),

@@ -77,6 +77,9 @@ double routing_load(const routing_report *report, const routing_expert *expert);
 double routing_relative_load(const routing_report *report, const routing_expert *expert);
 /* Of its gate values; 0 if it was never chosen. */
 double routing_mean_weight(const routing_expert *expert);
+/* The tokens that two experts would share by chance. */
+double routing_expected(const routing_report *report, const routing_layer *layer, int64_t a,
+                        int64_t b);
 /* How many times as often as by chance two experts fire together; 0 if they never do. */
 double routing_lift(const routing_report *report, const routing_layer *layer, int64_t a, int64_t b);
 

@@ -110,7 +110,7 @@ static void put_curves(FILE *html, const ablation *a)
         html, "Held-out loss while training",
         "On a part of the held-out text; the mean over the seeds, with its 95 % interval where "
         "there are several.");
-    chart_legend(html, lines, a->n_models);
+    chart_legend(html, lines, a->n_models, NULL);
     fputs("<div class=\"maps two\">\n", html);
     put_curve_chart(html, lines, a->n_models, a->x_name, "From the start", 0);
     put_curve_chart(html, lines, a->n_models, a->x_name, "The second half", last / 2);
@@ -158,7 +158,7 @@ static void put_mask_top(FILE *html, const ablation *a, const ablation_probe *pr
                             : "Without the best experts",
                    "Each token’s highest-scoring routed experts are masked, and it takes the next"
                    " best instead. The faster the loss rises, the less can one expert stand in for"
-                   " another.");
+                   " another. Bars: 95 % interval of the mean over the seeds.");
     put_probe_lines(html, a, probes, n, c);
     page_card_close(html);
 }
@@ -178,7 +178,8 @@ static void put_fewer_active(FILE *html, const ablation *a)
     }
     page_card_open(html, "With fewer active experts",
                    "Each token uses only the best few of the routed experts that it was trained"
-                   " with; the right end of a line is the model as trained.");
+                   " with; the right end of a line is the model as trained. Bars: 95 % interval of"
+                   " the mean over the seeds.");
     put_probe_lines(html, a, a->fewer_active, a->n_fewer_active, c);
     page_card_close(html);
 }
@@ -227,30 +228,42 @@ static void put_signed(FILE *html, double value)
         fputs("–", html);
 }
 
-static void put_p(FILE *html, double p)
+/* A cell, with its column's name for where rows become lists. */
+static void open_cell(FILE *html, const char *column)
 {
-    if (isfinite(p))
-        fprintf(html, p < 0.001 ? "<td>&lt; 0.001</td>" : "<td>%.3f</td>", p);
+    fprintf(html, "<td data-name=\"%s\">", column);
+}
+
+static void put_p(FILE *html, const char *column, double p)
+{
+    open_cell(html, column);
+    if (!isfinite(p))
+        fputs("–", html);
+    else if (p < 0.001)
+        fputs("&lt; 0.001", html);
     else
-        fputs("<td>–</td>", html);
+        fprintf(html, "%.3f", p);
+    fputs("</td>", html);
 }
 
 static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
 {
-    fputs("<tr><td>", html);
+    fputs("<tr><th scope=\"row\">", html);
     page_text_cut(html, label_of(a, c->name), 60);
     fputs(" to ", html);
     page_text_cut(html, label_of(a, c->to), 60);
-    fputs("</td><td>", html);
+    fputs("</th>", html);
+    open_cell(html, "mean");
     put_signed(html, c->mean);
-    fputs("</td><td>", html);
+    fputs("</td>", html);
+    open_cell(html, "95 % interval");
     put_signed(html, c->low);
     fputs(" to ", html);
     put_signed(html, c->high);
     fputs("</td>", html);
-    put_p(html, c->p);
-    put_p(html, c->corrected_p);
-    fputs("<td>", html);
+    put_p(html, "p", c->p);
+    put_p(html, "p corrected", c->corrected_p);
+    open_cell(html, "paper");
     put_signed(html, c->paper);
     fputs("</td></tr>\n", html);
 }
@@ -263,20 +276,23 @@ static void put_comparisons(FILE *html, const ablation *a)
         "Differences of held-out loss, seed by seed: below 0 the first is ahead. The interval"
         " holds the true mean difference in 95 of 100 such comparisons; p is two-sided, from"
         " Student’s t, and corrected after Holm for all rows of this table.");
-    fputs("<ul>\n", html);
+    fputs("<ul class=\"conclusions\">\n", html);
     for (size_t i = 0; i < a->n_comparisons; i++) {
         if (!a->comparisons[i].text) continue;
         fputs("<li>", html);
         page_text_cut(html, a->comparisons[i].text, 400);
         fputs(".</li>\n", html);
     }
-    fputs("</ul>\n<div class=\"wide\"><table class=\"full\">\n<tr><th>difference</th><th>mean</th>"
-          "<th>95 % interval</th><th>p</th><th>p corrected</th><th>paper</th></tr>\n",
+    fputs("</ul>\n<div class=\"wide\"><table class=\"full stack\">\n<thead><tr><th>difference</th>"
+          "<th>mean</th><th>95 % interval</th><th>p</th><th>p corrected</th><th>paper</th></tr>"
+          "</thead><tbody>\n",
           html);
     for (size_t i = 0; i < a->n_comparisons; i++) put_comparison_row(html, a, &a->comparisons[i]);
-    fputs("</table></div>\n", html);
+    fputs("</tbody></table></div>\n", html);
     page_card_close(html);
 }
+
+static const char no_difference[] = "no difference";
 
 static void put_gap(FILE *html, const ablation *a, const ablation_comparison *c)
 {
@@ -287,8 +303,8 @@ static void put_gap(FILE *html, const ablation *a, const ablation_comparison *c)
     chart g = chart_make(title, a->x_name, "nats per token");
     g.lines = &line;
     g.n_lines = 1;
-    g.no_legend = true;
-    g.level_name = "no difference";
+    g.no_legend = true; /* there is one above all of these */
+    g.level_name = no_difference;
     g.level = 0;
     fputs("<figure><h3>", html);
     page_text_cut(html, title, 120);
@@ -305,6 +321,7 @@ static void put_gaps(FILE *html, const ablation *a)
     page_card_open(html, "Differences while training",
                    "Each pair on a part of the held-out text, the mean over the seeds with its 95 %"
                    " interval: below 0 the first is ahead.");
+    chart_legend(html, NULL, 0, no_difference);
     fputs("<div class=\"maps two\">\n", html);
     for (size_t i = 0; i < a->n_comparisons; i++)
         if (a->comparisons[i].n_gap > 0) put_gap(html, a, &a->comparisons[i]);
@@ -314,53 +331,66 @@ static void put_gaps(FILE *html, const ablation *a)
 
 /* ---- all numbers ---------------------------------------------------------------------------- */
 
-static void put_cell(FILE *html, const char *text) { fprintf(html, "<td>%s</td>", text); }
+static void put_cell(FILE *html, const char *column, const char *text)
+{
+    open_cell(html, column);
+    fprintf(html, "%s</td>", text);
+}
 
 static void put_spread(FILE *html, const double *values, size_t n)
 {
     char digits[DIGITS];
     spread s = spread_of(values, n);
-    fprintf(html, "<td>%s", digits_fixed(s.mean, 4, digits));
+    open_cell(html, "held-out loss");
+    fputs(digits_fixed(s.mean, 4, digits), html);
     if (s.n > 1) fprintf(html, " ± %s", digits_fixed(s.deviation, 4, digits));
     fputs("</td>", html);
 }
 
-static void put_model_row(FILE *html, const ablation *a, const ablation_model *m)
+static const char *seed_name(const ablation *a, size_t i, char out[2 * DIGITS])
 {
     char digits[DIGITS];
-    fputs("<tr><td>", html);
+    double seed = line_item(line_array(a->root, "seeds"), i);
+    snprintf(out, 2 * DIGITS, "seed %s", digits_group(seed, digits));
+    return out;
+}
+
+static void put_model_row(FILE *html, const ablation *a, const ablation_model *m)
+{
+    char digits[DIGITS], seed[2 * DIGITS];
+    fputs("<tr><th scope=\"row\">", html);
     page_text_cut(html, m->label, 60);
-    fputs("</td><td>", html);
+    fputs("</th>", html);
+    open_cell(html, "experts");
     page_text_cut(html, m->experts ? m->experts : "–", 40);
     fputs("</td>", html);
-    put_cell(html, digits_short(m->total_parameters, digits));
-    put_cell(html, digits_short(m->active_parameters, digits));
-    put_cell(html, digits_short(m->expert_parameters, digits));
-    put_cell(html, digits_short(m->active_expert_parameters, digits));
+    put_cell(html, "parameters", digits_short(m->total_parameters, digits));
+    put_cell(html, "active for a token", digits_short(m->active_parameters, digits));
+    put_cell(html, "in experts", digits_short(m->expert_parameters, digits));
+    put_cell(html, "active in experts", digits_short(m->active_expert_parameters, digits));
     put_spread(html, m->final, m->n_runs);
     for (size_t i = 0; i < a->n_seeds; i++)
-        put_cell(html, digits_fixed(i < m->n_runs ? m->final[i] : NAN, 4, digits));
-    put_cell(html, digits_fixed(m->paper_loss, 3, digits));
+        put_cell(html, seed_name(a, i, seed),
+                 digits_fixed(i < m->n_runs ? m->final[i] : NAN, 4, digits));
+    put_cell(html, "paper", digits_fixed(m->paper_loss, 3, digits));
     fputs("</tr>\n", html);
 }
 
 static void put_models(FILE *html, const ablation *a)
 {
-    char digits[DIGITS];
-    const json_node *seeds = line_array(a->root, "seeds");
+    char seed[2 * DIGITS];
     page_card_open(html, "All numbers",
                    "Parameters of the whole model and of its experts, and how many of them are"
                    " active for a token. The paper’s losses are on other data.");
-    fputs("<div class=\"wide\"><table class=\"full\">\n<tr><th>architecture</th>"
+    fputs("<div class=\"wide\"><table class=\"full stack\">\n<thead><tr><th>architecture</th>"
           "<th>experts</th><th>parameters</th><th>active for a token</th>"
           "<th>in experts</th><th>active in experts</th>"
           "<th>held-out loss</th>",
           html);
-    for (size_t i = 0; i < a->n_seeds; i++)
-        fprintf(html, "<th>seed %s</th>", digits_group(line_item(seeds, i), digits));
-    fputs("<th>paper</th></tr>\n", html);
+    for (size_t i = 0; i < a->n_seeds; i++) fprintf(html, "<th>%s</th>", seed_name(a, i, seed));
+    fputs("<th>paper</th></tr></thead><tbody>\n", html);
     for (size_t i = 0; i < a->n_models; i++) put_model_row(html, a, &a->models[i]);
-    fputs("</table></div>\n", html);
+    fputs("</tbody></table></div>\n", html);
     page_card_close(html);
 }
 
@@ -371,11 +401,14 @@ static void put_probe_rows(FILE *html, const ablation *a, const char *what,
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < probes[i].n_points; j++) {
             const series_point *p = &probes[i].points[j];
-            fputs("<tr><td>", html);
+            fputs("<tr><th scope=\"row\">", html);
             page_text_cut(html, label_of(a, probes[i].name), 60);
-            fprintf(html, "</td><td>%s %s%s</td><td>%s", what,
-                    digits_plain(percent ? 100 * p->x : p->x, 4, digits), percent ? " %" : "",
-                    digits_fixed(p->y, 4, digits));
+            fputs("</th>", html);
+            open_cell(html, "probe");
+            fprintf(html, "%s %s%s</td>", what,
+                    digits_plain(percent ? 100 * p->x : p->x, 4, digits), percent ? " %" : "");
+            open_cell(html, "held-out loss");
+            fputs(digits_fixed(p->y, 4, digits), html);
             if (p->n > 1) fprintf(html, " ± %s", digits_fixed(p->y - p->low, 4, digits));
             fputs("</td></tr>\n", html);
         }
@@ -384,10 +417,11 @@ static void put_probe_rows(FILE *html, const ablation *a, const char *what,
 static void put_probe_table(FILE *html, const ablation *a)
 {
     if (a->n_mask_top + a->n_fewer_active + a->n_replace_shared == 0) return;
-    fputs("<details class=\"card\"><summary>Numbers of the probes</summary>\n"
-          "<div class=\"wide\"><table>\n<tr><th>architecture</th><th>probe</th>"
-          "<th>held-out loss</th></tr>\n",
-          html);
+    fputs(
+        "<details class=\"card\"><summary>Numbers of the probes</summary>\n"
+        "<div class=\"wide\"><table class=\"stack\">\n<thead><tr><th>architecture</th><th>probe</th>"
+        "<th>held-out loss</th></tr></thead><tbody>\n",
+        html);
     put_probe_rows(html, a, "best masked:", a->mask_top, a->n_mask_top, true);
     put_probe_rows(html, a, "best masked before the softmax:", a->mask_top_first,
                    a->n_mask_top_first, true);
@@ -395,15 +429,16 @@ static void put_probe_table(FILE *html, const ablation *a)
     for (size_t i = 0; i < a->n_replace_shared; i++) {
         const ablation_replacement *r = &a->replace_shared[i];
         for (int after = 0; after < 2; after++) {
-            fputs("<tr><td>", html);
+            fputs("<tr><th scope=\"row\">", html);
             page_text_cut(html, label_of(a, r->name), 60);
-            fprintf(html, "</td><td>%s</td>",
-                    after ? "one more routed for the shared expert" : "with the shared expert");
+            fputs("</th>", html);
+            put_cell(html, "probe",
+                     after ? "one more routed for the shared expert" : "with the shared expert");
             put_spread(html, after ? r->after : r->before, after ? r->n_after : r->n_before);
             fputs("</tr>\n", html);
         }
     }
-    fputs("</table></div></details>\n", html);
+    fputs("</tbody></table></div></details>\n", html);
 }
 
 /* ---- the page ------------------------------------------------------------------------------- */
@@ -420,7 +455,7 @@ static void put_page(FILE *html, const void *context)
     put_probes(html, a);
     put_models(html, a);
     put_probe_table(html, a);
-    page_close(html);
+    page_close(html, NULL);
 }
 
 dsmoe_status dsmoe_report_ablation(const char *json_path, const char *html_path, dsmoe_error *error)

@@ -135,7 +135,7 @@ static void put_grid(FILE *html, const chart *c, const frame *f)
     page_text(html, c->x_name);
     fputs("</text><text class=\"name\" x=\"-44\" y=\"-14\">", html);
     page_text(html, c->y_name);
-    fputs("</text>\n", html);
+    fprintf(html, "%s</text>\n", f->y.is_log ? ", log scale" : "");
 }
 
 /* ---- lines ---------------------------------------------------------------------------------- */
@@ -166,23 +166,32 @@ static void put_line(FILE *html, const frame *f, const chart_line *line)
 {
     fprintf(html, "<polyline class=\"%s %s\" points=\"",
             line->form & CHART_FAINT ? "line faint" : "line", line->tone);
-    for (size_t i = 0; i < line->n; i++)
-        if (is_visible(f, &line->points[i]))
-            fprintf(html, "%d,%d ", x_unit(f, line->points[i].x), y_unit(f, line->points[i].y));
+    for (size_t i = 0; i < line->n; i++) {
+        const series_point *p = &line->points[i];
+        if (!is_visible(f, p)) continue;
+        if (line->form & CHART_STEPS && i > 0 && is_visible(f, p - 1) && p->y < p[-1].y)
+            fprintf(html, "%d,%d ", x_unit(f, p->x), y_unit(f, p[-1].y));
+        fprintf(html, "%d,%d ", x_unit(f, p->x), y_unit(f, p->y));
+    }
     fputs("\"/>\n", html);
 }
 
-static void put_dots(FILE *html, const frame *f, const chart_line *line)
+/* The bars of lines that share their points stand beside each other, so many pixels apart. */
+enum { BAR_APART = 6 };
+
+static void put_dots(FILE *html, const chart *c, const frame *f, size_t index)
 {
+    const chart_line *line = &c->lines[index];
+    double aside = BAR_APART * ((double)index - ((double)c->n_lines - 1) / 2);
     for (size_t i = 0; i < line->n; i++) {
         const series_point *p = &line->points[i];
         if (!is_visible(f, p) || y_percent(f, p->y) < 0) continue;
         double x = x_percent(f, p->x);
         if (line->form & CHART_BARS && p->high > p->low)
             fprintf(html,
-                    "<line class=\"bar %s\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.2f%%\""
-                    " y2=\"%.2f%%\"/>",
-                    line->tone, x, x, y_percent(f, p->low), y_percent(f, p->high));
+                    "<line class=\"bar thin %s\" style=\"transform:translate(%.0fpx)\""
+                    " x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>",
+                    line->tone, aside, x, x, y_percent(f, p->low), y_percent(f, p->high));
         if (line->n <= MAX_DOTS)
             fprintf(html, "<circle class=\"dot %s\" cx=\"%.2f%%\" cy=\"%.2f%%\" r=\"3\"/>\n",
                     line->tone, x, y_percent(f, p->y));
@@ -192,31 +201,40 @@ static void put_dots(FILE *html, const frame *f, const chart_line *line)
 static void put_level(FILE *html, const chart *c, const frame *f)
 {
     double y = y_percent(f, c->level);
-    fprintf(html,
-            "<line class=\"level\" x2=\"100%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>"
-            "<text class=\"end\" x=\"100%%\" y=\"%.2f%%\" dy=\"-6\">",
-            y, y, y);
-    page_text(html, c->level_name);
-    fputs("</text>\n", html);
+    fprintf(html, "<line class=\"level\" x2=\"100%%\" y1=\"%.2f%%\" y2=\"%.2f%%\"/>\n", y, y);
 }
 
 static void put_marks(FILE *html, const chart *c, const frame *f)
 {
     for (size_t i = 0; i < c->n_marks; i++) {
-        fprintf(html, "<circle class=\"mark\" cx=\"%.2f%%\" cy=\"100%%\" r=\"4\"><title>",
+        fprintf(html, "<circle class=\"hit mark\" cx=\"%.2f%%\" cy=\"100%%\" r=\"4\"><title>",
                 x_percent(f, c->marks[i].x));
         page_text(html, c->marks[i].title);
         fputs("</title></circle>\n", html);
     }
 }
 
-/* ---- hovering ------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
+
+/* " 2.31 (2.2 to 2.42)": the range where the chart draws one. */
+static void put_point(FILE *html, const chart_line *line, double x)
+{
+    char digits[DIGITS];
+    const series_point *p = series_near(line->points, line->n, x);
+    fprintf(html, " %s", digits_plain(p->y, 4, digits));
+    if (!(line->form & (CHART_BAND | CHART_BARS)) || !(p->high > p->low)) return;
+    fprintf(html, " (%s", digits_plain(p->low, 4, digits));
+    fprintf(html, " to %s)", digits_plain(p->high, 4, digits));
+}
 
 static void put_hit_title(FILE *html, const chart *c, double x)
 {
     char digits[DIGITS];
     fputs("<title>", html);
-    if (!c->x_percent) fprintf(html, "%s ", c->x_name);
+    if (!c->x_percent) {
+        page_text(html, c->x_name);
+        fputc(' ', html);
+    }
     fputs(c->x_percent ? x_label(c, x, digits) : digits_group(x, digits), html);
     for (size_t i = 0; i < c->n_lines; i++) {
         const chart_line *line = &c->lines[i];
@@ -224,7 +242,12 @@ static void put_hit_title(FILE *html, const chart *c, double x)
         if (x < line->points[0].x || x > line->points[line->n - 1].x) continue;
         fputc('\n', html);
         page_text(html, line->name);
-        fprintf(html, " %s", digits_plain(series_at(line->points, line->n, x), 4, digits));
+        put_point(html, line, x);
+    }
+    if (c->level_name) {
+        fputc('\n', html);
+        page_text(html, c->level_name);
+        fprintf(html, " %s", digits_plain(c->level, 4, digits));
     }
     fputs("</title>", html);
 }
@@ -254,15 +277,21 @@ static void put_hits(FILE *html, const chart *c, const frame *f)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-void chart_legend(FILE *html, const chart_line *lines, size_t n)
+static void put_legend_item(FILE *html, const char *look, const char *more, const char *name)
+{
+    fprintf(html, "<li><i class=\"%s%s\"></i>", look, more);
+    page_text(html, name);
+    fputs("</li>", html);
+}
+
+void chart_legend(FILE *html, const chart_line *lines, size_t n, const char *level_name)
 {
     fputs("<ul class=\"legend\">", html);
-    for (size_t i = 0; i < n; i++) {
-        if (!lines[i].name || lines[i].n == 0) continue;
-        fprintf(html, "<li><i class=\"%s\"></i>", lines[i].tone);
-        page_text(html, lines[i].name);
-        fputs("</li>", html);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (lines[i].name && lines[i].n > 0)
+            put_legend_item(html, lines[i].tone, lines[i].form & CHART_FAINT ? " faint" : "",
+                            lines[i].name);
+    if (level_name) put_legend_item(html, "level", "", level_name);
     fputs("</ul>\n", html);
 }
 
@@ -285,7 +314,8 @@ void chart_put(FILE *html, const chart *c)
     if (!make_frame(c, &f)) return;
     size_t n_named = 0;
     for (size_t i = 0; i < c->n_lines; i++) n_named += c->lines[i].name && c->lines[i].n > 0;
-    if (n_named > 1 && !c->no_legend) chart_legend(html, c->lines, c->n_lines);
+    if (!c->no_legend && (n_named > 1 || c->level_name))
+        chart_legend(html, c->lines, c->n_lines, c->level_name);
     fputs("<div class=\"spring\"></div>", html); /* charts beside each other stand on one line */
     fprintf(html, "<svg class=\"plot%s\" role=\"img\" aria-label=\"", c->tall ? " tall" : "");
     page_text(html, c->name);
@@ -295,7 +325,7 @@ void chart_put(FILE *html, const chart *c)
     put_data(html, c, &f);
     for (size_t i = 0; i < c->n_lines; i++) /* a single point would not be seen as a line */
         if (c->lines[i].form & (CHART_DOTS | CHART_BARS) || c->lines[i].n == 1)
-            put_dots(html, &f, &c->lines[i]);
+            put_dots(html, c, &f, i);
     put_marks(html, c, &f);
     fputs("</svg>\n", html);
 }

@@ -11,10 +11,11 @@
 
 /* How a line is drawn, added up. */
 enum {
-    CHART_FAINT = 1, /* in the background */
-    CHART_BAND = 2,  /* with the area between low and high */
-    CHART_DOTS = 4,  /* with its points */
-    CHART_BARS = 8,  /* with a bar from low to high at each point */
+    CHART_FAINT = 1,  /* in the background */
+    CHART_BAND = 2,   /* with the area between low and high */
+    CHART_DOTS = 4,   /* with its points */
+    CHART_BARS = 8,   /* with a bar from low to high at each point */
+    CHART_STEPS = 16, /* where it falls, it falls at once: a value holds up to the next point */
 };
 
 typedef struct chart_line {
@@ -41,7 +42,8 @@ typedef struct chart {
     bool x_percent; /* x is a share */
     bool no_legend; /* the page has one already */
     bool tall;
-    const char *level_name; /* a value to compare with, drawn across; NULL: none */
+    const char
+        *level_name; /* a value to compare with, drawn across and named in the legend; NULL: none */
     double level;
     const chart_mark *marks; /* below the axis */
     size_t n_marks;
@@ -51,8 +53,8 @@ chart chart_make(const char *name, const char *x_name, const char *y_name);
 /* Nothing at all if no line has a point. */
 void chart_put(FILE *html, const chart *c);
 
-/* Names and colours of lines, for a chart or for several. */
-void chart_legend(FILE *html, const chart_line *lines, size_t n);
+/* Names and colours of lines and of a level (NULL: none), for a chart or for several. */
+void chart_legend(FILE *html, const chart_line *lines, size_t n, const char *level_name);
 
 /* Rows of single values, their mean and standard deviation on one axis. */
 typedef struct chart_row {
@@ -64,5 +66,18 @@ typedef struct chart_row {
 /* `decimals` are those of the means beside the labels. */
 void chart_rows(FILE *html, const char *name, const char *x_name, const chart_row *rows, size_t n,
                 int decimals);
+
+/* Columns side by side from 0 on, by number, coloured by how they stand to the level. */
+typedef struct chart_columns {
+    const char *name, *x_name, *y_name; /* plain text */
+    const char *level_name;
+    double level; /* > 0 */
+    size_t n;
+    double (*value)(const void *context, size_t column);
+    void (*title)(FILE *html, const void *context, size_t column); /* HTML */
+    const void *context;
+} chart_columns;
+/* The y axis is in per cent of 1. */
+void chart_columns_put(FILE *html, const chart_columns *c);
 
 #endif

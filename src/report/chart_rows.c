@@ -43,15 +43,15 @@ static void put_row(FILE *html, const axis *a, const chart_row *row, double midd
     put_value(html, s, decimals);
     fputs("</text>", html);
     if (s.n == 0) return;
-    fputs("<g><title>", html);
+    fprintf(html, "<rect class=\"hit\" y=\"%.0f\" width=\"100%%\" height=\"%d\"><title>",
+            middle - ROW_HEIGHT / 2.0, ROW_HEIGHT);
     page_text(html, row->label);
     fputs(" ", html);
     put_value(html, s, decimals);
     for (size_t i = 0; i < row->n; i++)
         if (isfinite(row->values[i]))
             fprintf(html, "\n%s", digits_fixed(row->values[i], decimals + 1, digits));
-    fprintf(html, "</title><rect class=\"hit\" y=\"%.0f\" width=\"100%%\" height=\"%d\"/>",
-            middle - ROW_HEIGHT / 2.0, ROW_HEIGHT);
+    fputs("</title></rect>", html);
     if (s.deviation > 0)
         fprintf(html,
                 "<line class=\"bar %s\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.0f\" y2=\"%.0f\"/>",
@@ -69,7 +69,7 @@ static void put_row(FILE *html, const axis *a, const chart_row *row, double midd
         fprintf(html,
                 "<line class=\"mean %s\" x1=\"%.2f%%\" x2=\"%.2f%%\" y1=\"%.0f\" y2=\"%.0f\"/>",
                 row->tone, mean, mean, middle - 9, middle + 9);
-    fputs("</g>\n", html);
+    fputc('\n', html);
 }
 
 void chart_rows(FILE *html, const char *name, const char *x_name, const chart_row *rows, size_t n,

@@ -5,11 +5,13 @@
 #include "report/heatmap.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "report/digits.h"
 #include "report/page.h"
 
-enum { WIDTH = 2000 }; /* of the stretched part; a row is 1 high */
+enum { WIDTH = 2000 };   /* of the stretched part; a row is 1 high */
+enum { MIN_COLUMN = 4 }; /* pixels of a cell that can be pointed at */
 
 static int edge(const heatmap *map, size_t column)
 {
@@ -64,6 +66,15 @@ static size_t label_every(size_t n, double size, double room)
     return every;
 }
 
+/* More than numbers, which need little room. */
+static bool has_names(const heatmap *map)
+{
+    bool found = false;
+    for (size_t row = 0; map->row_names && row < map->n_rows; row++)
+        found |= strlen(map->row_names[row]) > 3;
+    return found;
+}
+
 static void put_row_names(FILE *html, const heatmap *map)
 {
     size_t every = map->row_names ? 1 : label_every(map->n_rows, map->row_height, 15);
@@ -97,15 +108,20 @@ static void put_x_names(FILE *html, const heatmap *map)
             put_x_label(html, 100 * ((double)i + 0.5) / (double)map->n_columns,
                         digits_group((double)i, digits));
     }
-    fputs("<text class=\"name end\" x=\"100%\" y=\"100%\" dy=\"29\">", html);
+    fputs("<text class=\"name mid\" x=\"50%\" y=\"100%\" dy=\"29\">", html);
     page_text(html, map->x_name);
+    fprintf(html, "</text><text class=\"name\" x=\"%d\" y=\"-8\">", has_names(map) ? -90 : -24);
+    page_text(html, map->y_name);
     fputs("</text>\n", html);
 }
 
 void heatmap_put(FILE *html, const heatmap *map)
 {
-    fprintf(html, "<svg class=\"plot map%s\" style=\"height:%zupx\" role=\"img\" aria-label=\"",
-            map->row_names ? " named" : "", map->n_rows * (size_t)map->row_height);
+    fprintf(html, "<div class=\"wide\"><svg class=\"plot map%s%s\" style=\"height:%zupx",
+            has_names(map) ? " named" : "", map->rows_lead ? " rows-lead" : "",
+            map->n_rows * (size_t)map->row_height);
+    if (map->title_cells) fprintf(html, ";min-width:%zupx", MIN_COLUMN * map->n_columns);
+    fputs("\" role=\"img\" aria-label=\"", html);
     page_text(html, map->name);
     fprintf(html,
             "\">\n<svg width=\"100%%\" height=\"100%%\" viewBox=\"0 0 %d %zu\""
@@ -117,10 +133,10 @@ void heatmap_put(FILE *html, const heatmap *map)
     fputs("</svg>\n", html);
     put_row_names(html, map);
     put_x_names(html, map);
-    fputs("</svg>\n", html);
+    fputs("</svg></div>\n", html);
 }
 
-void heatmap_legend(FILE *html, const char *name)
+void heatmap_legend(FILE *html, const char *name, const char *empty)
 {
     static const char *const marks[] = {"≤ ¼", "½", "1", "2", "≥ 4"};
     fprintf(html, "<div class=\"shades\"><span>%s</span><ol>", name);
@@ -129,5 +145,6 @@ void heatmap_legend(FILE *html, const char *name)
         if (i % PAGE_SHADES_OF_TWO == 0) fprintf(html, "<b>%s</b>", marks[i / PAGE_SHADES_OF_TWO]);
         fputs("</li>", html);
     }
+    if (empty) fprintf(html, "<li class=\"never\"><b>%s</b></li>", empty);
     fputs("</ol></div>\n", html);
 }

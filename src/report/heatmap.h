@@ -18,15 +18,17 @@ typedef struct heatmap {
     const axis *x; /* what the columns stand for; NULL: their numbers from 0 on */
     const double
         *edges; /* [n_columns], with x: where each column ends; the first begins at x->low */
-    const char *x_name;
+    const char *x_name, *y_name;  /* plain text */
     const char *const *row_names; /* [n_rows], plain text; NULL: numbers */
     /* Writes the text for hovering (HTML): of a cell, or of a row if column is n_columns. */
     void (*title)(FILE *html, const void *context, size_t row, size_t column);
     bool title_cells; /* a text for each cell, not only for each row */
+    bool rows_lead;   /* a click on a row leads somewhere: the script of the page sees to it */
 } heatmap;
 
 void heatmap_put(FILE *html, const heatmap *map);
-/* The colours and what they mean, which `name` says (HTML). */
-void heatmap_legend(FILE *html, const char *name);
+/* The colours and what they mean, which `name` says (HTML); `empty` is what an empty cell means, NULL if
+ * there are none. */
+void heatmap_legend(FILE *html, const char *name, const char *empty);
 
 #endif

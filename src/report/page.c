@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 dsmoe_status page_write(const char *folder, const char *name, partial_file_put_fn *put,
                         const void *context, dsmoe_error *error)
 {
@@ -19,37 +21,41 @@ dsmoe_status page_write(const char *folder, const char *name, partial_file_put_f
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* One byte; multi-byte characters go through as they are. */
-static void put_byte(FILE *html, unsigned char byte)
+/* What is no character or cannot be seen but line ends and tabs becomes U+FFFD. */
+static void put_character(FILE *html, const char *bytes, size_t size, uint32_t code)
 {
-    switch (byte) {
-    case '&': fputs("&amp;", html); break;
-    case '<': fputs("&lt;", html); break;
-    case '>': fputs("&gt;", html); break;
-    case '"': fputs("&quot;", html); break;
-    case '\'': fputs("&#39;", html); break;
-    case '\n':
-    case '\t': fputc(byte, html); break;
-    default:
-        if (byte < 0x20 || byte == 0x7f)
-            fputs("\xef\xbf\xbd", html);
-        else
-            fputc(byte, html);
-    }
+    bool blank = code == '\n' || code == '\t';
+    bool seen = size > 0 && (blank || (code >= 0x20 && (code < 0x7f || code > 0x9f)));
+    if (!seen)
+        fputs("\xef\xbf\xbd", html);
+    else if (code == '&')
+        fputs("&amp;", html);
+    else if (code == '<')
+        fputs("&lt;", html);
+    else if (code == '>')
+        fputs("&gt;", html);
+    else if (code == '"')
+        fputs("&quot;", html);
+    else if (code == '\'')
+        fputs("&#39;", html);
+    else
+        fwrite(bytes, 1, size, html);
 }
 
 void page_text(FILE *html, const char *text) { page_text_cut(html, text, (size_t)-1); }
 
 void page_text_cut(FILE *html, const char *text, size_t max_characters)
 {
-    size_t n = 0;
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        bool begins = (*c & 0xc0) != 0x80;
-        if (begins && n++ == max_characters) {
+    size_t length = strlen(text), size;
+    for (size_t at = 0, n = 0; at < length; at += size, n++) {
+        uint32_t code = 0;
+        if (n == max_characters) {
             fputs("…", html);
             return;
         }
-        put_byte(html, *c);
+        size = utf8_decode(text + at, length - at, &code);
+        put_character(html, text + at, size, code);
+        if (size == 0) size = 1;
     }
 }
 
@@ -78,9 +84,12 @@ void page_open(FILE *html, const char *title, int refresh)
     fprintf(html, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n", page_style);
 }
 
-void page_close(FILE *html)
+void page_close(FILE *html, const char *more_script)
 {
-    fprintf(html, "<footer>Made by dsmoe %s.</footer>\n</main>\n</body>\n</html>\n", DSMOE_VERSION);
+    fprintf(
+        html,
+        "<footer>Made by dsmoe %s.</footer>\n</main>\n<script>\n%s%s</script>\n</body>\n</html>\n",
+        DSMOE_VERSION, page_script, more_script ? more_script : "");
 }
 
 void page_card_open(FILE *html, const char *title, const char *about)

@@ -16,7 +16,8 @@ dsmoe_status page_write(const char *folder, const char *name, partial_file_put_f
 /* Up to and including the opening of <main>; refresh: seconds after which the browser asks again, 0
  * if the page is final. */
 void page_open(FILE *html, const char *title, int refresh);
-void page_close(FILE *html);
+/* more_script: what this kind of page does beside what all do; NULL: nothing. */
+void page_close(FILE *html, const char *more_script);
 
 /* Text that may hold anything, as text. What cannot be seen but line ends and tabs becomes U+FFFD. */
 void page_text(FILE *html, const char *text);
@@ -41,5 +42,8 @@ const char *page_depth(size_t index, size_t count);
 int page_shade(double ratio); /* 0…PAGE_SHADES - 1, -1 if it is not a number */
 
 extern const char page_style[];
+/* Shows the values of marks (.hit with a <title>, or anything with .hit and a title) to pointer, finger and
+ * arrow keys within an area (.plot, .marks), and says where something can be scrolled sideways (.wide). */
+extern const char page_script[];
 
 #endif

@@ -34,6 +34,9 @@ static void read_start(reading *r, const json_node *line)
     r->run->n_starts++;
     r->run->ended = r->run->finished = false;
     r->last_time = line_number(line, "time");
+    double step = line_number(line, "step");
+    r->run->step_before = step > 0 ? step : 0;
+    r->run->seconds_before = r->run->seconds;
     keep(r, &r->run->start);
 }
 

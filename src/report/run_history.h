@@ -37,9 +37,10 @@ typedef struct run_history {
     size_t n_starts;
     bool ended, finished; /* what the last start or end line says */
 
-    double step, tokens, skipped; /* of the last step line */
-    double seconds;               /* spent on steps */
-    double best, best_step;       /* held-out loss; NAN if there is none */
+    double step, tokens, skipped;       /* of the last step line */
+    double seconds;                     /* spent on steps */
+    double step_before, seconds_before; /* the last start: what lay behind already */
+    double best, best_step;             /* held-out loss; NAN if there is none */
     series numbers[RUN_NUMBERS];
     series aux_layers[RUN_MAX_LAYERS], bias_layers[RUN_MAX_LAYERS]; /* bias: from low to high */
     size_t n_aux_layers, n_bias_layers;

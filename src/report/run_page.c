@@ -68,7 +68,7 @@ void run_page_load(FILE *html, const run_history *run)
         html, "Load of the experts",
         "Each row is an expert: how many tokens chose it over the mean of its layer, from the"
         " start (left) to now. Even routing would be grey all over.");
-    heatmap_legend(html, "load over the mean");
+    heatmap_legend(html, "load over the mean", NULL);
     fputs("<div class=\"maps\">\n", html);
     for (size_t l = 0; l < load->n_layers; l++) {
         const layer_load context = {load, l};
@@ -84,6 +84,7 @@ void run_page_load(FILE *html, const run_history *run)
                              .x = &steps,
                              .edges = load->steps,
                              .x_name = "step",
+                             .y_name = "expert",
                              .title = put_load_title};
         put_layer_title(html, run, l);
         heatmap_put(html, &map);
@@ -151,6 +152,7 @@ static void put_routing_layers(FILE *html, const run_history *run, const json_no
                              .value = routing_value,
                              .context = &context,
                              .x_name = "expert",
+                             .y_name = "kind of text",
                              .row_names = kinds,
                              .title = put_routing_title,
                              .title_cells = n_layers * n_kinds * n_experts <= MAX_TITLED_CELLS};
@@ -169,7 +171,7 @@ static void put_routing(FILE *html, const run_history *run)
     page_card_open(html, "Routing by kind of text",
                    "Which experts each kind of held-out text goes to: their share of its choices"
                    " over an even share. Experts that have specialised stand out in their row.");
-    heatmap_legend(html, "share over an even one");
+    heatmap_legend(html, "share over an even one", NULL);
     fputs("<div class=\"maps two\">\n", html);
     put_routing_layers(html, run, load, kinds, n_kinds);
     fputs("</div>\n", html);

@@ -17,6 +17,8 @@ enum { REFRESH_SECONDS = 15, MAX_LEGEND = 6 };
 /* Fewer points are not smoothed: see series_smooth. */
 enum { SMOOTH_FROM = 50 };
 
+static bool is_smoothed(const series *s) { return s->count >= SMOOTH_FROM; }
+
 /* ---- head ----------------------------------------------------------------------------------- */
 
 /* ", 4 layers" and the like, if the number is there. */
@@ -73,6 +75,15 @@ static void put_state(FILE *html, const run_history *run)
 
 /* ---- headline numbers ----------------------------------------------------------------------- */
 
+/* At the pace since the last start, with whatever happened between steps; NAN if it cannot be known. */
+static double seconds_left(const run_history *run)
+{
+    double n_steps = line_number(line_object(run->start, "settings"), "steps");
+    double done = run->step - run->step_before, seconds = run->seconds - run->seconds_before;
+    if (!(done > 0 && seconds > 0 && n_steps >= run->step)) return NAN;
+    return seconds / done * (n_steps - run->step);
+}
+
 static void put_step_facts(FILE *html, const run_history *run)
 {
     char value[DIGITS], more[4 * DIGITS], digits[DIGITS];
@@ -100,7 +111,7 @@ static void put_facts(FILE *html, const run_history *run, const series_point *sm
     fputs("<dl class=\"facts\">\n", html);
     if (loss->count > 0) {
         snprintf(more, sizeof more, "last logged");
-        if (loss->count >= SMOOTH_FROM)
+        if (is_smoothed(loss))
             snprintf(more, sizeof more, "smoothed; last logged %s",
                      digits_fixed(loss->points[loss->count - 1].y, 3, digits));
         page_fact(html, "training loss", digits_fixed(smooth[loss->count - 1].y, 3, value), more);
@@ -114,6 +125,8 @@ static void put_facts(FILE *html, const run_history *run, const series_point *sm
         page_fact(html, "tokens per second", digits_group(speed->points[speed->count - 1].y, value),
                   "recently");
     page_fact(html, "time", digits_time(run->seconds, value), "of training");
+    if (!run->ended)
+        page_fact(html, "time left", digits_time(seconds_left(run), value), "at the pace so far");
     fputs("</dl>\n", html);
 }
 
@@ -144,7 +157,33 @@ static chart make_chart(const run_history *run, const char *name, const char *y_
 /* The first steps come from far above; showing all of them would flatten the rest. */
 static double loss_top(const series *loss, const series_point *smooth)
 {
-    return loss->count < SMOOTH_FROM ? NAN : 1.02 * smooth[loss->count / 30].y;
+    return is_smoothed(loss) ? 1.02 * smooth[loss->count / 30].y : NAN;
+}
+
+/* "training as logged", or what stands for many lines of a long run. */
+static const char *raw_name(const series *s, const char *what, char *out, size_t size)
+{
+    char digits[DIGITS];
+    if (s->per_point > 1)
+        snprintf(out, size, "%smeans of %s logged steps, shaded from lowest to highest", what,
+                 digits_group(s->per_point, digits));
+    else
+        snprintf(out, size, "%sas logged", what);
+    return out;
+}
+
+/* One number over the steps: where there is much of it, as logged in the background and smoothed. Returns
+ * the number of lines. `name` is what it is called where it is not smoothed. */
+static size_t make_lines(const series *s, const series_point *smooth, const char *name,
+                         const char *raw, const char *smoothed, chart_line lines[2])
+{
+    if (!is_smoothed(s)) {
+        lines[0] = (chart_line){name, "t0", s->points, s->count, 0};
+        return 1;
+    }
+    lines[0] = (chart_line){raw, "t0", s->points, s->count, CHART_FAINT | CHART_BAND};
+    lines[1] = (chart_line){smoothed, "t0", smooth, s->count, 0};
+    return 2;
 }
 
 static void put_loss(FILE *html, const run_history *run, const series_point *smooth)
@@ -152,12 +191,14 @@ static void put_loss(FILE *html, const run_history *run, const series_point *smo
     const series *loss = &run->numbers[RUN_LOSS], *held_out = &run->numbers[RUN_HELD_OUT];
     if (loss->count + held_out->count == 0) return;
     chart_mark marks[RUN_MAX_SKIPS];
-    const chart_line lines[] = {{NULL, "t0", loss->points, loss->count, CHART_FAINT | CHART_BAND},
-                                {"training, smoothed", "t0", smooth, loss->count, 0},
-                                {"held-out", "t1", held_out->points, held_out->count, CHART_DOTS}};
+    char raw[128];
+    chart_line lines[3];
     chart c = make_chart(run, "Training and held-out loss by step", "nats per token");
     c.lines = lines;
-    c.n_lines = 3;
+    c.n_lines = make_lines(loss, smooth, "training", raw_name(loss, "training, ", raw, sizeof raw),
+                           "training, smoothed", lines);
+    lines[c.n_lines++] =
+        (chart_line){"held-out", "t1", held_out->points, held_out->count, CHART_DOTS};
     c.tall = true;
     c.y_top = loss_top(loss, smooth);
     c.marks = marks;
@@ -171,6 +212,13 @@ static void put_loss(FILE *html, const run_history *run, const series_point *smo
     page_card_close(html);
 }
 
+/* Lowered at once at a few steps: a slope between two logged ones would be drawn where there is none. */
+static bool falls_in_steps(const run_history *run)
+{
+    const char *schedule = line_text(line_object(run->start, "settings"), "schedule");
+    return schedule && !strcmp(schedule, "step");
+}
+
 /* A card with one number over the steps; nothing if there are no points. */
 static void put_single(FILE *html, const run_history *run, run_number number, const char *title,
                        const char *about, const char *y_name, double y_low)
@@ -182,14 +230,18 @@ static void put_single(FILE *html, const run_history *run, run_number number, co
         if (s->points[i].y > 0) low = fmin(low, s->points[i].y);
         high = fmax(high, s->points[i].y);
     }
-    /* The learning rate is no noise to be smoothed. */
-    series_point *smooth = number == RUN_LR ? NULL : series_smooth(s);
-    const chart_line lines[] = {
-        {NULL, "t0", s->points, smooth ? s->count : 0, CHART_FAINT | CHART_BAND},
-        {y_name, "t0", smooth ? smooth : s->points, s->count, 0}};
+    char raw[128];
+    chart_line lines[2] = {{y_name, "t0", s->points, s->count, 0}};
+    series_point *smooth = NULL;
     chart c = make_chart(run, title, y_name);
     c.lines = lines;
-    c.n_lines = 2;
+    c.n_lines = 1;
+    if (number == RUN_LR) { /* no noise to be smoothed */
+        if (falls_in_steps(run)) lines[0].form = CHART_STEPS;
+    } else if ((smooth = series_smooth(s))) {
+        c.n_lines =
+            make_lines(s, smooth, y_name, raw_name(s, "", raw, sizeof raw), "smoothed", lines);
+    }
     c.log_y = number == RUN_GRAD_NORM && high > 10 * low;
     if (!c.log_y) c.y_low = y_low;
     page_card_open(html, title, about);
@@ -218,7 +270,7 @@ static void put_layers(FILE *html, const run_history *run, const series *layers,
     if (c.no_legend) { /* a few of them show how the colours go */
         chart_line some[MAX_LEGEND];
         for (size_t i = 0; i < MAX_LEGEND; i++) some[i] = lines[i * (n - 1) / (MAX_LEGEND - 1)];
-        chart_legend(html, some, MAX_LEGEND);
+        chart_legend(html, some, MAX_LEGEND, NULL);
     }
     chart_put(html, &c);
     page_card_close(html);
@@ -368,7 +420,7 @@ void run_page_put(FILE *html, const run_history *run, const series_point *smooth
     run_page_samples(html, run);
     run_page_settings(html, run);
     put_note(html, run);
-    page_close(html);
+    page_close(html, NULL);
 }
 
 static void put_page(FILE *html, const void *context)

@@ -62,9 +62,9 @@ void series_add(series *s, double x, double y)
     s->points[s->count++] = point;
 }
 
-double series_at(const series_point *points, size_t n, double x)
+const series_point *series_near(const series_point *points, size_t n, double x)
 {
-    if (n == 0) return NAN;
+    if (n == 0) return NULL;
     size_t low = 0, high = n; /* the first point beyond x lies within */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -73,9 +73,9 @@ double series_at(const series_point *points, size_t n, double x)
         else
             high = middle;
     }
-    if (low == n) return points[n - 1].y;
+    if (low == n) return &points[n - 1];
     if (low > 0 && x - points[low - 1].x < points[low].x - x) low--;
-    return points[low].y;
+    return &points[low];
 }
 
 series_point *series_smooth(const series *s)

@@ -26,8 +26,8 @@ void series_free(series *s); /* allowed on zeros */
 /* Ignores what is not a finite number, and an x that is not beyond the one before. */
 void series_add(series *s, double x, double y);
 
-/* The y that stands for x: that of the nearest point; NAN if there is none. */
-double series_at(const series_point *points, size_t n, double x);
+/* The point nearest to x; NULL if there is none. */
+const series_point *series_near(const series_point *points, size_t n, double x);
 
 /* A smooth version of y in points of the same number, to be freed; NULL if there is no memory. */
 series_point *series_smooth(const series *s);
