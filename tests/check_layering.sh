@@ -58,6 +58,7 @@ only_in '#[[:space:]]*include[[:space:]]*<mpi\.h>' peers/mpi.c
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
 only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c
+only_in '#[[:space:]]*include[[:space:]]*<xxhash\.h>' base/hash.c
 only_in '#[[:space:]]*include[[:space:]]*<microhttpd\.h>' serve/http.c
 only_in '#[[:space:]]*include[[:space:]]*<curl/' cli/remote.c
 only_in '#[[:space:]]*include[[:space:]]*<(histedit|editline/readline)\.h>' cli/line_edit.c

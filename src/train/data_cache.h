@@ -32,6 +32,7 @@ typedef struct data_document {
 typedef struct data_cache {
     char *path;
     mapped_file file;
+    hash_kind hashed; /* by which the key and all hashes of the file were made */
     uint64_t key;
     int64_t vocab_size;
     double held_out;    /* the share that was asked for */
