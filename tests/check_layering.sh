@@ -33,7 +33,7 @@ may_include adapt base formats kernels text moe model
 may_include engine base kernels moe model adapt
 may_include convert base formats kernels text moe model adapt engine
 may_include train base formats kernels text peers moe model adapt engine report
-may_include study base formats kernels moe model engine train
+may_include study base formats kernels moe model engine train report
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
