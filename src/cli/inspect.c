@@ -12,9 +12,9 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/progress.h"
-#include "cli/replace_file.h"
 #include "cli/table.h"
 #include "formats/json_write.h"
+#include "formats/partial_file.h"
 
 static const char help[] =
     "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
@@ -231,15 +231,17 @@ static int check_page(const inspect_options *options)
     return options->html ? output_check("inspect", &page) : CLI_OK;
 }
 
+static void put_page(FILE *file, const void *report) { routing_print_html(report, file); }
+
 /* Checked again: a file may have come there meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)
 {
-    replace_file page;
+    dsmoe_error error;
     int exit_code = check_page(it->options);
-    if (exit_code == CLI_OK) exit_code = replace_file_begin("inspect", it->options->html, &page);
     if (exit_code != CLI_OK) return exit_code;
-    routing_print_html(report, page.file);
-    return replace_file_end("inspect", &page);
+    if (partial_file_put_text(it->options->html, put_page, report, &error) == DSMOE_OK)
+        return CLI_OK;
+    return cli_failure("inspect", "%s", error.message);
 }
 
 static int show_routing(const inspection *it, const routing_report *report)
