@@ -91,7 +91,7 @@ static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *opt
     if (!c->options.imatrix) return DSMOE_OK;
     if (!quantises(&c->mixture))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: importances are of use for block types only (q8_0, q4_k, …)",
+                           "%s: importances have an effect on block types only (q8_0, q4_k, …)",
                            c->options.imatrix);
     return imatrix_open(c->options.imatrix, &c->imatrix, error);
 }

@@ -104,7 +104,7 @@ static dsmoe_status get_bits(value_reader *r, const char *key, uint64_t *bits, d
     const char *value;
     STATUS_TRY(get_value(r, key, &value, error));
     if (strlen(value) != 16 || strspn(value, "0123456789abcdef") != 16)
-        return fail(r->file, "no 16 hexadecimal digits as metadata ", key, error);
+        return fail(r->file, "these metadata are not 16 hexadecimal digits: ", key, error);
     *bits = strtoull(value, NULL, 16);
     return DSMOE_OK;
 }
@@ -118,7 +118,7 @@ static dsmoe_status get_integer(value_reader *r, const char *key, int64_t *numbe
     errno = 0;
     *number = strtoll(value, NULL, 10);
     if (!*digits || strspn(digits, "0123456789") != strlen(digits) || errno)
-        return fail(r->file, "no whole number as metadata ", key, error);
+        return fail(r->file, "these metadata are not a whole number: ", key, error);
     return DSMOE_OK;
 }
 
@@ -149,7 +149,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
                     state->interval_n >= 0 && state->interval_n <= state->step &&
                     (state->is_due == 0 || state->is_due == 1);
     return possible ? DSMOE_OK
-                    : fail(r->file, "numbers that no run can have as metadata", "", error);
+                    : fail(r->file, "its metadata have numbers that no run can have", "", error);
 }
 
 static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_error *error)
@@ -334,7 +334,7 @@ static dsmoe_status check_row(const safetensors *file, const char *name,
     for (size_t i = 0; i < trainer->n_parameters; i++) n += trainer->parameters[i].n;
     const safetensors_tensor *t = safetensors_find(file, name);
     if (t && has_shape(t, 1, &n)) return DSMOE_OK;
-    return fail(file, "not the numbers that config.json says: ", name, error);
+    return fail(file, "these numbers do not have the size that config.json says: ", name, error);
 }
 
 static dsmoe_status fill_trainer(const opened *o, dsmoe_trainer *t, dsmoe_error *error)

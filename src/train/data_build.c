@@ -519,10 +519,11 @@ static dsmoe_status check_unchanged(const data_build_options *options, uint64_t 
     double total = total_size(options->list);
     STATUS_TRY(make_key(options, parts_now(options, HASH_XXH64), total, total, &now, error));
     if (now == key) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s%s: changed while it was read; try again when nobody writes to it",
-                       options->list->sources[0].path,
-                       options->list->n_sources > 1 ? " or another of the files" : "");
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s%s: changed while it was read; try again when no other program writes to it",
+        options->list->sources[0].path,
+        options->list->n_sources > 1 ? " or another of the files" : "");
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */

@@ -127,10 +127,11 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
     STATUS_TRY(data_build(build, path, key, error));
     if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK && is_made_from(&d->cache, key, o))
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: what was written does not come back; is something else writing to "
-                       "this file, or the disk failing?",
-                       path);
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s: the file does not read back as it was written; is something else writing to "
+        "this file, or the disk failing?",
+        path);
 }
 
 /* The cache file without the documents it was made from. */
