@@ -1,6 +1,6 @@
 /* partial_file.h - a file that appears under its name only when it is complete and on the disk.
  *
- * Until then it is NAME.partial beside it. Whoever finds NAME finds all of it, whatever happened to
+ * Until then it is NAME.partial beside it. A file under NAME is whole, whatever happened to
  * the program, the disk or the machine meanwhile. */
 #ifndef DSMOE_FORMATS_PARTIAL_FILE_H
 #define DSMOE_FORMATS_PARTIAL_FILE_H

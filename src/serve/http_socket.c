@@ -84,7 +84,7 @@ dsmoe_status http_socket_open(http_socket *listener, const char *scheme, const c
 
 /* ---- a file --------------------------------------------------------------------------------- */
 
-/* Whether the file is a socket that nobody listens on any more. */
+/* Whether the file is a socket on which no process listens any more. */
 static bool is_stale(const struct sockaddr_un *address)
 {
     struct stat file;

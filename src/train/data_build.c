@@ -568,7 +568,7 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
     return report(b, error);
 }
 
-/* Those of a batch that nobody wrote, as something failed before. */
+/* Those of a batch that were not written, as something failed before. */
 static void drop_pieces(builder *b)
 {
     for (size_t i = 0; i < b->n_pieces; i++) free(b->pieces[i].conversation);
