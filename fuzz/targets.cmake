@@ -26,4 +26,4 @@ foreach(name safetensors gguf index config tokenizer documents dialogue settings
   target_link_libraries(fuzz_${name} PRIVATE fuzz_options fuzzed)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
 endforeach()
-target_link_options(fuzz_data_cache PRIVATE -Wl,--wrap=hash_bytes)
+target_link_options(fuzz_data_cache PRIVATE -Wl,--wrap=hash_bytes_as)

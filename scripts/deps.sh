@@ -12,7 +12,7 @@ packages=
 for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev cmake make pkg-config
-        libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libmicrohttpd-dev libcurl4-gnutls-dev" ;;
+        libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev libmicrohttpd-dev libcurl4-gnutls-dev" ;;
     test) packages="$packages libcmocka-dev g++" ;; # g++: headers are read as C++ too
     clang) packages="$packages clang" ;;
     fuzz) packages="$packages clang libclang-rt-dev" ;;

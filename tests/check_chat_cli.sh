@@ -164,12 +164,12 @@ while IFS='|' read -r content problem; do
     says "$scratch/bad.json" "$problem" "no answer yet"
     [ "$(wc -l <"$err")" -eq 2 ] || complain "more than one line about a bad file"
 done <<'BAD'
-|array
+|is empty
 {"role": "user"}|array
 []|no messages
 [{"role": "user", "content": "a"}]|without an answer
 [{"role": "user", "content": "a"},|line 1
-[{"role": "user", "content": "a"},\n{"role": "assistant", "content": 5}]|line 2
+[{"role": "user", "content": "a"},\n{"role": "assistant", "content": 5}]|message 2 has no string "content"
 [{"role": "user"}, {"role": "assistant", "content": "b"}]|content
 [{"role": "robot", "content": "a"}, {"role": "assistant", "content": "b"}]|robot
 [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]|message 1
@@ -180,7 +180,7 @@ BAD
 chat "/load $scratch/none.json
 /load $scratch
 /load /dev/zero"
-says "$scratch/none.json" "$scratch: is not a file" "/dev/zero: is not a file"
+says "$scratch/none.json" "$scratch: cannot read the file: Is a directory" "/dev/zero: not a regular file"
 
 # ---- the form of conversations: the model's template, or a name
 cp -r "$model" "$scratch/strange"

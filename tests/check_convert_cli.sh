@@ -112,11 +112,11 @@ one_message "$scratch/nothing.gguf"
 run 0 imatrix -m "$scratch/q8.gguf" -f "$scratch/text" -o "$scratch/i8.gguf" -c 64 --chunks 5
 says "$scratch/q8.gguf is quantised (q8_0)"
 
-# ---- what does not go along is said
+# ---- what is not copied is said
 cp -R "$scratch/a" "$scratch/more"
 echo '{}' >"$scratch/more/special_tokens_map.json"
 run 0 convert "$scratch/more" "$scratch/more.gguf"
-one_message "$scratch/more" "does not go along: special_tokens_map.json"
+one_message "$scratch/more" "special_tokens_map.json is not copied"
 
 # ---- the template of conversations that has a file of its own goes along, into a GGUF file and back
 echo "{{ 'from the file' }}" >"$scratch/more/chat_template.jinja"

@@ -33,7 +33,7 @@ may_include adapt base formats kernels text moe model
 may_include engine base kernels moe model adapt
 may_include convert base formats kernels text moe model adapt engine
 may_include train base formats kernels text peers moe model adapt engine report
-may_include study base formats kernels moe model engine train
+may_include study base formats kernels moe model engine train report
 may_include probe base kernels
 may_include verify base kernels formats moe model engine train probe
 may_include serve base formats text
@@ -58,6 +58,7 @@ only_in '#[[:space:]]*include[[:space:]]*<mpi\.h>' peers/mpi.c
 only_in '#[[:space:]]*include[[:space:]]*<jansson\.h>' formats/json.c
 only_in '#[[:space:]]*include[[:space:]]*<pcre2\.h>' text/regex.c
 only_in '#[[:space:]]*include[[:space:]]*<utf8proc\.h>' text/unicode.c
+only_in '#[[:space:]]*include[[:space:]]*<xxhash\.h>' base/hash.c
 only_in '#[[:space:]]*include[[:space:]]*<microhttpd\.h>' serve/http.c
 only_in '#[[:space:]]*include[[:space:]]*<curl/' cli/remote.c
 only_in '#[[:space:]]*include[[:space:]]*<(histedit|editline/readline)\.h>' cli/line_edit.c

@@ -146,3 +146,15 @@ int remove_straight_run(void **state)
     tiny_remove(run_folder("config.json"));
     return remove_directory(state);
 }
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+int run_rank(const dsmoe_peers *peers, void *crew)
+{
+    const run_crew *c = crew;
+    dsmoe_run_options options = {.peers = peers, .parallel = c->parallel, .n_threads = 1};
+    dsmoe_error error = {0};
+    if (dsmoe_run(&c->settings, &options, NULL, &error) == DSMOE_OK) return 0;
+    fprintf(stderr, "rank %d: %s\n", peers->rank, error.message);
+    return 1;
+}

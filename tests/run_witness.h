@@ -37,6 +37,13 @@ dsmoe_run_result must_resume(const char *folder, int64_t stop_after, int n_threa
 void must_fail(const dsmoe_run_settings *s, dsmoe_run_options options, dsmoe_status status,
                const char *words);
 
+/* One of several ranks of a run, as socket_peers_run takes it: the context is a run_crew. */
+typedef struct run_crew {
+    dsmoe_run_settings settings;
+    dsmoe_parallel parallel;
+} run_crew;
+int run_rank(const dsmoe_peers *peers, void *crew);
+
 /* The path of a run in the folder; see tiny_path for how long it lasts. */
 const char *run_folder(const char *name);
 void copy_path(char out[TINY_PATH], const char *folder, const char *name);

@@ -337,7 +337,7 @@ static void test_swapped(void **state)
 /* Where the value of a key begins in the header of a training.safetensors. */
 static char *value_at(char *header, const char *key)
 {
-    char quoted[64];
+    char quoted[80];
     snprintf(quoted, sizeof quoted, "\"%s\":\"", key);
     char *at = strstr(header, quoted);
     if (!at) fail_msg("no %s in the header", key);
@@ -360,8 +360,25 @@ static void add_value(hash_state *h, char *header, const char *key)
     hash_add(h, "", 1);
 }
 
-/* The header as the format before has it: without what the log has begun. */
-static void make_older(char *header)
+static void put_digits(char *header, const char *key, uint64_t hash)
+{
+    char digits[24];
+    snprintf(digits, sizeof digits, "%016" PRIx64, hash);
+    memcpy(value_at(header, key), digits, 16);
+}
+
+/* Replaces the hash of a file by the old one. */
+static void put_old_hash(const char *folder, const char *name, char *header)
+{
+    size_t size;
+    char key[64], *bytes = tiny_read(tiny_path(folder, name), &size);
+    snprintf(key, sizeof key, "hash of %s", name);
+    put_digits(header, key, hash_bytes_as(HASH_OLD, bytes, size, 0));
+    free(bytes);
+}
+
+/* The header as format 2 has it: with the old hashes, and without what the log has begun. */
+static void make_older(const char *folder, char *header, const char *data, size_t data_size)
 {
     static const char *const gone[] = {"logged_loss",          "interval_n",
                                        "interval_loss",        "interval_aux_loss",
@@ -385,13 +402,14 @@ static void make_older(char *header)
                                        "hash of model.safetensors",
                                        "numbers_hash"};
     hash_state h;
-    hash_begin(&h, 0);
+    hash_begin_as(&h, HASH_OLD, 0);
+    put_old_hash(folder, "config.json", header);
+    put_old_hash(folder, "model.safetensors", header);
+    put_digits(header, "numbers_hash", hash_bytes_as(HASH_OLD, data, data_size, 0));
     for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) blank(header, gone[i]);
-    strchr(value_at(header, "format"), '3')[0] = '2';
+    strchr(value_at(header, "format"), '4')[0] = '2';
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) add_value(&h, header, left[i]);
-    char digits[24];
-    snprintf(digits, sizeof digits, "%016" PRIx64, hash_end(&h));
-    memcpy(value_at(header, "state_hash"), digits, 16);
+    put_digits(header, "state_hash", hash_end(&h));
 }
 
 static void test_format_before(void **state)
@@ -413,7 +431,7 @@ static void test_format_before(void **state)
     uint64_t length;
     memcpy(&length, bytes, sizeof length);
     char *header = strndup(bytes + 8, (size_t)length);
-    make_older(header);
+    make_older(written, header, bytes + 8 + length, size - 8 - (size_t)length);
     memcpy(bytes + 8, header, (size_t)length);
     write_to(tiny_path(written, "training.safetensors"), bytes, size);
     checkpoint_state read;

@@ -443,11 +443,11 @@ static void test_json_line_string(void **state)
          1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_line_error error;
+        dsmoe_error error;
         size_t length;
         char *text =
             json_line_string(cases[i].line, strlen(cases[i].line), "text", &length, &error);
-        if (!text) fail_msg("%s: byte %zu: %s", cases[i].line, error.offset, error.message);
+        if (!text) fail_msg("%s: %s", cases[i].line, error.message);
         assert_int_equal(length, cases[i].length);
         assert_memory_equal(text, cases[i].text, length + 1);
         free(text);
@@ -457,7 +457,7 @@ static void test_json_line_string(void **state)
 /* Fails, wherever it is cut, without reading a byte beyond. */
 static void check_is_wrong(const char *line, size_t length)
 {
-    json_line_error error;
+    dsmoe_error error = {0};
     size_t n;
     char *exact = malloc(length ? length : 1);
     memcpy(exact, line, length);
@@ -466,7 +466,6 @@ static void check_is_wrong(const char *line, size_t length)
     free(exact);
     if (text || ids) fail_msg("%.*s is accepted", (int)length, line);
     assert_true(error.message[0]);
-    assert_true(error.offset <= length);
 }
 
 static void test_json_line_is_strict(void **state)
@@ -532,7 +531,7 @@ static void test_json_line_ids(void **state)
     (void)state;
     static const char line[] = "{\"ids\":[ 0 , 17,2147483647 ],\"text\":\"x\"}",
                       none[] = "{\"ids\":[]}";
-    json_line_error error;
+    dsmoe_error error;
     size_t n;
     int32_t *ids = json_line_ids(line, strlen(line), "ids", &n, &error);
     assert_non_null(ids);

@@ -116,13 +116,13 @@ static void bad_events_are_refused(void **state)
     static const struct {
         const char *bytes, *words;
     } cases[] = {
-        {"data: hello\n\n", "no JSON"},
-        {"data: {\"choices\": [\n\n", "no JSON"},
+        {"data: hello\n\n", "not JSON"},
+        {"data: {\"choices\": [\n\n", "not JSON"},
         {"data: \"text\"\n\n", "no choices"},
         {"data: [1]\n\n", "no choices"},
         {"data: {}\n\n", "no choices"},
         {"data: {\"choices\": 5}\n\n", "no choices"},
-        {"data: {\"choices\": [], \"choices\": []}\n\n", "no JSON"},
+        {"data: {\"choices\": [], \"choices\": []}\n\n", "not JSON"},
         {"data: {\"error\": {\"message\": \"the pass failed\"}}\n\n", "broke off: the pass failed"},
         {"data: {\"error\": \"in a word\"}\n\n", "broke off: in a word"},
         {"data: {\"error\": {}}\n\n", "does not say why"},

@@ -18,7 +18,7 @@
 #include "study/demo_corpus.h"
 #include "cli/demo_folder.h"
 #include "study/demo_routing.h"
-#include "cli/demo_study.h"
+#include "study/demo_study.h"
 #include "scratch.h"
 
 enum { N_LOOKED_AT = 500, SEED = 7 };

@@ -310,9 +310,33 @@ static void test_wide(void **state)
     }
 }
 
+/* Of a line the column is told, and neither a file nor a line; NULs are let through where that is asked for. */
+static void test_line(void **state)
+{
+    (void)state;
+    static const char bad[] = "{\"a\": 1,}", nul[] = "{\"a\": \"x\\u0000y\"}";
+    json_node *node;
+    dsmoe_error error;
+    size_t length;
+    assert_int_equal(json_line_parse(bad, strlen(bad), false, &node, &error), DSMOE_ERROR_FORMAT);
+    assert_true(strstr(error.message, "bad JSON in column 9") == error.message);
+    assert_int_equal(json_line_parse(nul, strlen(nul), false, &node, &error), DSMOE_ERROR_FORMAT);
+    assert_non_null(strstr(error.message, "NUL"));
+    for (int i = 0; i < 2; i++) {
+        dsmoe_status status = i ? json_node_parse_nul(nul, strlen(nul), "text", &node, &error)
+                                : json_line_parse(nul, strlen(nul), true, &node, &error);
+        assert_int_equal(status, DSMOE_OK);
+        const char *string = json_node_string(json_node_member(node, "a"), &length);
+        assert_int_equal(length, 3);
+        assert_memory_equal(string, "x\0y", 4);
+        json_node_free(node);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_line),
         cmocka_unit_test(test_wide),
         cmocka_unit_test(test_every_kind_at_top_level),
         cmocka_unit_test(test_values),

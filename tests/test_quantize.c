@@ -271,13 +271,13 @@ static void test_bits(void **state)
         dsmoe_dtype type;
         uint64_t without, with; /* importance */
     } known[] = {
-        {DSMOE_Q8_0, 0x2c1dc6887e9ded79, 0x70fc9e1f9446f6a0},
-        {DSMOE_Q4_0, 0xf845bb0c992e5ac6, 0xd3b8554a46924884},
-        {DSMOE_Q5_0, 0xbd60dcdf47273aef, 0x47d6797bc4913b0f},
-        {DSMOE_Q5_1, 0x56f4218425ecbe07, 0xbe6cd8e5d41fa141},
-        {DSMOE_Q4_K, 0x8ee5facdb3349b9e, 0x392c0817d4e96662},
-        {DSMOE_Q5_K, 0x56127dc883fd88a0, 0x18ccb98494071138},
-        {DSMOE_Q6_K, 0x64e6ccff4a3ce04a, 0x3cd311c8ea9005d7},
+        {DSMOE_Q8_0, 0x619cd1a0dd550f50, 0x157927832f21b7ba},
+        {DSMOE_Q4_0, 0x64e9736338bf2e57, 0x7e00e7de4754bb7d},
+        {DSMOE_Q5_0, 0xd8c288b8ff02cc19, 0x1211f96205192dcd},
+        {DSMOE_Q5_1, 0xd37f7c3a04b2ef45, 0x12176567d16d1013},
+        {DSMOE_Q4_K, 0xb301e700cdf94eb1, 0x2d99d26718d8897e},
+        {DSMOE_Q5_K, 0x9a1a23edb9a68819, 0x14e0282a6c743fae},
+        {DSMOE_Q6_K, 0xe4e612ee5b612c56, 0xfa1dda757994827f},
     };
     make_numbers(0.02f, 8.0f, 14);
     rng_uniform(weights, ROW, 14, 3, 0, 0.0f, 1.0f);

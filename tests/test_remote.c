@@ -93,7 +93,7 @@ static void bad_servers_are_named(void **state)
     } cases[] = {
         {{.first = STREAM_OK DELTA("a")}, REMOTE_FAILED, "http", "broke off before its end"},
         {{.first = STREAM_OK}, REMOTE_FAILED, "http", "broke off before its end"},
-        {{.first = STREAM_OK "data: {\"choi\n\n"}, REMOTE_FAILED, "http", "no JSON"},
+        {{.first = STREAM_OK "data: {\"choi\n\n"}, REMOTE_FAILED, "http", "not JSON"},
         {{.first = STREAM_OK DELTA("a") "data: {\"error\": {\"message\": \"it hangs\"}}\n\n"},
          REMOTE_FAILED,
          "http",

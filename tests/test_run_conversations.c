@@ -99,27 +99,13 @@ static void test_resume_cache(void **state)
     tiny_remove(run_folder("parts"));
 }
 
-typedef struct crew {
-    dsmoe_run_settings settings;
-    dsmoe_parallel parallel;
-} crew;
-
-static int run_rank(const dsmoe_peers *peers, void *context)
-{
-    const crew *c = context;
-    dsmoe_run_options options = {.peers = peers, .parallel = c->parallel, .n_threads = 1};
-    dsmoe_error error = {0};
-    dsmoe_status status = dsmoe_run(&c->settings, &options, NULL, &error);
-    if (status != DSMOE_OK) fprintf(stderr, "rank %d: %s\n", peers->rank, error.message);
-    return status != DSMOE_OK;
-}
-
 static void test_ranks(void **state)
 {
     (void)state;
     for (int n_ranks = 2; n_ranks <= 3; n_ranks++)
         for (int way = 0; way < 2; way++) {
-            crew c = {talk_settings("crew"), way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA};
+            run_crew c = {talk_settings("crew"),
+                          way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA};
             assert_true(socket_peers_run(n_ranks, run_rank, &c, NULL, NULL));
             assert_same_end("straight", "crew");
             tiny_remove(run_folder("crew"));

@@ -128,10 +128,10 @@ static uint64_t older_key(const char *run)
     dsmoe_tokenizer *tokenizer;
     uint64_t of_tokenizer;
     assert_int_equal(dsmoe_tokenizer_open(run, &tokenizer, NULL), DSMOE_OK);
-    assert_int_equal(tokenizer_hash(tokenizer, &of_tokenizer, NULL), DSMOE_OK);
+    assert_int_equal(tokenizer_hash(tokenizer, HASH_OLD, &of_tokenizer, NULL), DSMOE_OK);
     dsmoe_tokenizer_free(tokenizer);
     hash_state h;
-    hash_begin(&h, 2);
+    hash_begin_as(&h, HASH_OLD, 2);
     hash_add_number(&h, of_tokenizer);
     hash_add_number(&h, (uint64_t)tiny_config().vocab_size);
     hash_add_number(&h, DSMOE_BAD_BYTES_REPLACE);
@@ -151,15 +151,33 @@ static uint64_t older_key(const char *run)
     return hash_end(&h);
 }
 
-/* Puts another key into a data cache. */
+static void put_old_hash(char *at, const char *bytes, size_t size)
+{
+    uint64_t hash = hash_bytes_as(HASH_OLD, bytes, size, 0);
+    memcpy(at, &hash, sizeof hash);
+}
+
+/* Makes a data cache one of an earlier version, with another key. */
 static void put_key(const char *cache, uint64_t key)
 {
-    enum { KEY = 64 + 8, HASH = TOKEN_SHARD_HEADER_SIZE - 8 };
+    enum {
+        SIGNATURE = 64,
+        KEY = SIGNATURE + 8,
+        LIST_SIZE = SIGNATURE + 9 * 8,
+        TOKEN_HASH = SIGNATURE + 10 * 8,
+        LIST_HASH = SIGNATURE + 11 * 8,
+        HEADER = TOKEN_SHARD_HEADER_SIZE,
+        HASH = HEADER - 8
+    };
     size_t size;
     char *bytes = tiny_read(cache, &size);
+    uint64_t list_size;
+    memcpy(&list_size, bytes + LIST_SIZE, sizeof list_size);
+    memcpy(bytes + SIGNATURE, "DM-Data2", 8);
     memcpy(bytes + KEY, &key, sizeof key);
-    uint64_t hash = hash_bytes(bytes, HASH, 0);
-    memcpy(bytes + HASH, &hash, sizeof hash);
+    put_old_hash(bytes + TOKEN_HASH, bytes + HEADER, size - HEADER - list_size);
+    put_old_hash(bytes + LIST_HASH, bytes + size - list_size, list_size);
+    put_old_hash(bytes + HASH, bytes, HASH);
     assert_int_equal(unlink(cache), 0);
     append(cache, bytes, size);
     free(bytes);

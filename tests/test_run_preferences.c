@@ -175,20 +175,11 @@ static void test_resume(void **state)
     tiny_remove(run_folder("parts"));
 }
 
-static int run_rank(const dsmoe_peers *peers, void *context)
-{
-    dsmoe_run_options options = {.peers = peers, .n_threads = 1};
-    dsmoe_error error = {0};
-    if (dsmoe_run(context, &options, NULL, &error) == DSMOE_OK) return 0;
-    fprintf(stderr, "rank %d: %s\n", peers->rank, error.message);
-    return 1;
-}
-
 static void test_ranks(void **state)
 {
     (void)state;
-    dsmoe_run_settings s = prefer_settings("ranks");
-    assert_true(socket_peers_run(2, run_rank, &s, NULL, NULL));
+    run_crew crew = {.settings = prefer_settings("ranks")};
+    assert_true(socket_peers_run(2, run_rank, &crew, NULL, NULL));
     assert_same("ranks");
     assert_true(logged("ranks", "step", "accuracy", true) ==
                 logged("straight", "step", "accuracy", true));

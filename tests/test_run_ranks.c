@@ -59,7 +59,7 @@ static bool wants_stop(void *context)
     return s->stop_at_ask > 0 && ++s->n_asked >= s->stop_at_ask;
 }
 
-static int run_rank(const dsmoe_peers *peers, void *context)
+static int run_story_rank(const dsmoe_peers *peers, void *context)
 {
     story *s = context;
     dsmoe_run_options options = {.resume = s->resume,
@@ -85,7 +85,7 @@ static int run_rank(const dsmoe_peers *peers, void *context)
 
 static void run_ranks(story *s, int n_ranks)
 {
-    assert_true(socket_peers_run(n_ranks, run_rank, s, NULL, NULL));
+    assert_true(socket_peers_run(n_ranks, run_story_rank, s, NULL, NULL));
 }
 
 /* The run that all others are compared with. */
@@ -95,7 +95,7 @@ static int make_alone(void **state)
     tiny_write_text(directory);
     tiny_write_config(directory);
     story s = story_make("alone", DSMOE_PARALLEL_DATA);
-    return socket_peers_run(1, run_rank, &s, NULL, NULL) ? 0 : -1;
+    return socket_peers_run(1, run_story_rank, &s, NULL, NULL) ? 0 : -1;
 }
 
 static int remove_alone(void **state)
@@ -246,7 +246,7 @@ static void test_v3(void **state)
     (void)state;
     write_v3_config(tiny_path(directory, "v3"));
     story alone = v3_story("v3_alone", DSMOE_PARALLEL_DATA);
-    assert_true(socket_peers_run(1, run_rank, &alone, NULL, NULL));
+    assert_true(socket_peers_run(1, run_story_rank, &alone, NULL, NULL));
     for (int n_ranks = 2; n_ranks <= 4; n_ranks++)
         for (int way = 0; way < 2; way++) {
             story s = v3_story("v3_ranks", way ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
@@ -310,14 +310,14 @@ static void test_killed(void **state)
     for (int way = 0; way < 4; way++) {
         story s = story_make("killed", way & 1 ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
         socket_peers_end ends[3];
-        assert_true(socket_peers_run(3, run_rank, &s, NULL, ends));
+        assert_true(socket_peers_run(3, run_story_rank, &s, NULL, ends));
         tiny_remove(run_folder("killed"));
         int bad_rank = way & 2 ? 1 : 0;
         int64_t n_calls = ends[bad_rank].n_calls;
         for (int64_t call = 1; call <= n_calls; call += n_calls / 12) {
             socket_peers_options how = {
                 .bad_rank = bad_rank, .dies_at_call = call, .time_limit = 20};
-            assert_false(socket_peers_run(3, run_rank, &s, &how, ends));
+            assert_false(socket_peers_run(3, run_story_rank, &s, &how, ends));
             for (int r = 0; r < 3; r++) {
                 if (r == bad_rank) assert_int_equal(ends[r].signal, SIGKILL);
                 bool is_done = ends[r].exit_code == 0 && call > n_calls - 3; /* the last words */
@@ -341,11 +341,11 @@ static void test_hung(void **state)
         story s = story_make("hung", way & 1 ? DSMOE_PARALLEL_EXPERTS : DSMOE_PARALLEL_DATA);
         socket_peers_options how = {.patience = 3};
         socket_peers_end ends[3];
-        assert_true(socket_peers_run(3, run_rank, &s, &how, ends));
+        assert_true(socket_peers_run(3, run_story_rank, &s, &how, ends));
         tiny_remove(run_folder("hung"));
         how.bad_rank = way & 2 ? 2 : 0;
         how.hangs_at_call = ends[how.bad_rank].n_calls * (1 + way) / 5;
-        assert_false(socket_peers_run(3, run_rank, &s, &how, ends));
+        assert_false(socket_peers_run(3, run_story_rank, &s, &how, ends));
         for (int r = 0; r < 3; r++)
             assert_int_equal(ends[r].exit_code, r == how.bad_rank ? -1 : LOST);
         story next = s;

@@ -107,15 +107,6 @@ static void test_experts(void **state)
 
 /* ---- ranks ------------------------------------------------------------------------------------- */
 
-static int run_rank(const dsmoe_peers *peers, void *context)
-{
-    dsmoe_run_options options = {.peers = peers, .n_threads = 1};
-    dsmoe_error error = {0};
-    if (dsmoe_run(context, &options, NULL, &error) == DSMOE_OK) return 0;
-    fprintf(stderr, "rank %d: %s\n", peers->rank, error.message);
-    return 1;
-}
-
 static void test_ranks(void **state)
 {
     (void)state;
@@ -127,9 +118,9 @@ static void test_ranks(void **state)
         dsmoe_run_settings s = tune_settings(alone, parts[i]);
         s.accumulate = 3;
         must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
-        s = tune_settings(together, parts[i]);
-        s.accumulate = 3;
-        assert_true(socket_peers_run(2, run_rank, &s, NULL, NULL));
+        run_crew crew = {.settings = tune_settings(together, parts[i])};
+        crew.settings.accumulate = 3;
+        assert_true(socket_peers_run(2, run_rank, &crew, NULL, NULL));
         assert_same(alone, together, i == 0 ? "adapter_model.safetensors" : "model.safetensors");
         assert_same(alone, together, "training.safetensors");
     }

@@ -24,7 +24,7 @@ typedef struct dsmoe_engine_options {
     /* How the cache keeps keys and values: DSMOE_F32 (0), exact; DSMOE_F16, half the memory; or
      * DSMOE_Q8_0, about a quarter. */
     dsmoe_dtype kv_type;
-    /* A sequence's logits have the same bits whoever else is there, however its tokens come and whether
+    /* A sequence's logits have the same bits whatever other sequences are there, however its tokens come and whether
      * its beginning was found in pages or computed. So it always is for weights of block types; for float
      * types only with this, which makes decoding slower (docs/model.md). */
     bool same_bits;
@@ -66,7 +66,7 @@ typedef struct dsmoe_engine_info {
     int64_t page_tokens;        /* tokens of a page */
     int64_t n_pages, n_pages_used;
     int64_t n_pages_shared;  /* that several sequences use */
-    int64_t n_pages_kept;    /* that nobody uses, but whose text may come again */
+    int64_t n_pages_kept;    /* that no sequence uses, but whose text may come again */
     int64_t n_tokens_reused; /* that dsmoe_sequence_begin found in pages, so far */
     /* That queries spent with keys and values of the context so far; with latent attention this counts the products
      * with kv_b_proj too. */
@@ -80,7 +80,7 @@ typedef struct dsmoe_sequence dsmoe_sequence;
 DSMOE_API dsmoe_status dsmoe_sequence_create(dsmoe_engine *engine, dsmoe_sequence **sequence,
                                              dsmoe_error *error);
 /* One for a text that begins with these tokens: as much of their beginning as the engine still holds in
- * full pages, whoever made them, is there already (dsmoe_sequence_length), but never the last token. The
+ * full pages, whichever sequence made them, is there already (dsmoe_sequence_length), but never the last token. The
  * rest is the caller's to append. */
 DSMOE_API dsmoe_status dsmoe_sequence_begin(dsmoe_engine *engine, const int32_t *tokens,
                                             int64_t n_tokens, dsmoe_sequence **sequence,

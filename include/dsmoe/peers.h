@@ -28,7 +28,7 @@ typedef struct dsmoe_peers {
                               dsmoe_error *error);
     /* parts[i] of each rank i to all; this rank's own lies there already. */
     dsmoe_status (*gather)(void *context, const dsmoe_bytes *parts, dsmoe_error *error);
-    /* send[i] goes to rank i, who finds it in its receive[] at the place of this rank; nothing goes to the
+    /* send[i] goes to rank i, which finds it in its receive[] at the place of this rank; nothing goes to the
      * rank itself. Between begin and end the buffers belong to the table, and only `poll` may be called;
      * the two lists need not last. */
     dsmoe_status (*exchange_begin)(void *context, const dsmoe_bytes *send,
@@ -54,7 +54,7 @@ typedef struct dsmoe_divide_options {
     void *context;
     dsmoe_rank_memory *memory; /* [peers->size], may be NULL: receives what each rank takes */
 } dsmoe_divide_options;
-/* On rank 0, before there is an engine. `model` NULL tells the others, who wait, that there is none. If it fails, all
+/* On rank 0, before there is an engine. `model` NULL tells the other ranks, which wait, that there is none. If it fails, all
  * ranks have the same error, and the model is as it was. */
 DSMOE_API dsmoe_status dsmoe_model_divide(dsmoe_model *model, const dsmoe_divide_options *options,
                                           dsmoe_error *error);

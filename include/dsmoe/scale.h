@@ -45,8 +45,8 @@ typedef struct dsmoe_scale {
     double step; /* the sum of the next three, which are means over the ranks */
     double computing;
     double waiting; /* for ranks that have more to do */
-    double sending; /* as far as computing does not hide it */
-    double hidden;  /* as far as it does */
+    double sending; /* the part that computing does not hide */
+    double hidden;  /* the part that it does */
     /* Of computing: the products of the model, each once; the rest are sums, the optimizer and what is computed
      * again. */
     double useful;

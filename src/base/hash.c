@@ -1,87 +1,68 @@
-/* hash.c - a 64-bit hash of content.
- *
- * Eight lanes take every eighth word of the input, so that a processor has eight multiplications to
- * overlap. One step, lane = rotate(lane ^ word) * odd, can be undone for a given word and for a given
- * lane: no two words lead a lane to the same value, and no difference dies out on its way through later
- * words. The multiplication carries differences upwards and the rotation brings them down again. At the
- * end the lanes and the length go one after the other through a mixing of all bits. */
+/* hash.c - the one file that knows libxxhash. Its functions are compiled into this file, so there is
+ * nothing to link with and the state has the size that is declared in hash.h. */
 #include "base/hash.h"
 
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are little-endian");
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
-#define STEP_FACTOR 0xd6e8feb86659fd93u
-#define LANE_OFFSET 0x9e3779b97f4a7c15u
+_Static_assert(sizeof(XXH64_state_t) == sizeof((hash_state){0}.xxh64), "hash.h gives it this room");
 
-static uint64_t rotate(uint64_t x, int n) { return x << n | x >> (64 - n); }
-
-/* Every bit of x has its say in every bit of the result; no two x have the same one. */
-static uint64_t mix(uint64_t x)
+/* hash.h must not name the type, so the state is copied there and back: 88 bytes. */
+static XXH64_state_t load(const hash_state *h)
 {
-    x = (x ^ x >> 32) * STEP_FACTOR;
-    x = (x ^ x >> 29) * STEP_FACTOR;
-    return x ^ x >> 32;
+    XXH64_state_t state;
+    memcpy(&state, h->xxh64, sizeof state);
+    return state;
 }
 
-static void take_blocks(uint64_t lanes[HASH_LANES], const unsigned char *bytes, size_t n_blocks)
+static void store(hash_state *h, XXH64_state_t state) { memcpy(h->xxh64, &state, sizeof state); }
+
+void hash_begin_as(hash_state *h, hash_kind kind, uint64_t seed)
 {
-    uint64_t now[HASH_LANES];
-    memcpy(now, lanes, sizeof now);
-    for (; n_blocks > 0; n_blocks--, bytes += HASH_BLOCK)
-        for (int i = 0; i < HASH_LANES; i++) {
-            uint64_t word;
-            memcpy(&word, bytes + (size_t)i * sizeof word, sizeof word);
-            now[i] = rotate(now[i] ^ word, 29) * STEP_FACTOR;
-        }
-    memcpy(lanes, now, sizeof now);
+    *h = (hash_state){.kind = kind};
+    if (kind == HASH_OLD) {
+        hash_old_begin(&h->old, seed);
+        return;
+    }
+    XXH64_state_t state = {0};
+    XXH64_reset(&state, seed);
+    store(h, state);
 }
 
-void hash_begin(hash_state *h, uint64_t seed)
-{
-    *h = (hash_state){0};
-    for (int i = 0; i < HASH_LANES; i++)
-        h->lanes[i] = mix(mix(seed) + (uint64_t)(i + 1) * LANE_OFFSET);
-}
+void hash_begin(hash_state *h, uint64_t seed) { hash_begin_as(h, HASH_XXH64, seed); }
 
 void hash_add(hash_state *h, const void *bytes, size_t size)
 {
-    const unsigned char *next = bytes;
-    size_t waiting = h->length % HASH_BLOCK;
-    h->length += size;
-    if (waiting > 0) {
-        size_t n = size < HASH_BLOCK - waiting ? size : HASH_BLOCK - waiting;
-        if (n > 0) memcpy(h->block + waiting, next, n);
-        if (waiting + n < HASH_BLOCK) return;
-        take_blocks(h->lanes, h->block, 1);
-        next += n;
-        size -= n;
+    if (size == 0) return;
+    if (h->kind == HASH_OLD) {
+        hash_old_add(&h->old, bytes, size);
+        return;
     }
-    take_blocks(h->lanes, next, size / HASH_BLOCK);
-    if (size % HASH_BLOCK > 0)
-        memcpy(h->block, next + size / HASH_BLOCK * HASH_BLOCK, size % HASH_BLOCK);
+    XXH64_state_t state = load(h);
+    XXH64_update(&state, bytes, size);
+    store(h, state);
 }
 
 void hash_add_number(hash_state *h, uint64_t number) { hash_add(h, &number, sizeof number); }
 
 uint64_t hash_end(const hash_state *h)
 {
-    uint64_t lanes[HASH_LANES], hash = mix(h->length + LANE_OFFSET);
-    memcpy(lanes, h->lanes, sizeof lanes);
-    size_t waiting = h->length % HASH_BLOCK;
-    if (waiting > 0) { /* zeros fill it up: the length tells them from zeros of the input */
-        unsigned char block[HASH_BLOCK] = {0};
-        memcpy(block, h->block, waiting);
-        take_blocks(lanes, block, 1);
-    }
-    for (int i = 0; i < HASH_LANES; i++) hash = mix(hash ^ lanes[i]) + LANE_OFFSET;
-    return hash;
+    if (h->kind == HASH_OLD) return hash_old_end(&h->old);
+    XXH64_state_t state = load(h);
+    return XXH64_digest(&state);
 }
 
 uint64_t hash_bytes(const void *bytes, size_t size, uint64_t seed)
 {
+    return XXH64(bytes, size, seed);
+}
+
+uint64_t hash_bytes_as(hash_kind kind, const void *bytes, size_t size, uint64_t seed)
+{
     hash_state h;
-    hash_begin(&h, seed);
+    hash_begin_as(&h, kind, seed);
     hash_add(&h, bytes, size);
     return hash_end(&h);
 }

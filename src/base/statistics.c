@@ -11,22 +11,28 @@
 #include <math.h>
 #include <stdbool.h>
 
-spread spread_of(const double *values, size_t n)
+/* Of the finite differences a[i] - b[i]; b may be NULL for zeros. */
+static spread spread_of_differences(const double *a, const double *b, size_t n)
 {
     spread s = {0, NAN, 0};
     double sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(values[i])) {
-            sum += values[i];
-            s.n++;
-        }
+    for (size_t i = 0; i < n; i++) {
+        double value = b ? a[i] - b[i] : a[i];
+        if (!isfinite(value)) continue;
+        sum += value;
+        s.n++;
+    }
     if (s.n == 0) return s;
     s.mean = sum / (double)s.n;
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(values[i])) squares += (values[i] - s.mean) * (values[i] - s.mean);
+    for (size_t i = 0; i < n; i++) {
+        double off = (b ? a[i] - b[i] : a[i]) - s.mean;
+        if (isfinite(off)) squares += off * off;
+    }
     if (s.n > 1) s.deviation = sqrt(squares / (double)(s.n - 1));
     return s;
 }
+
+spread spread_of(const double *values, size_t n) { return spread_of_differences(values, NULL, n); }
 
 /* ---- Student's t --------------------------------------------------------------------------- */
 
@@ -103,26 +109,13 @@ double interval_reach(spread s)
 
 paired_difference paired_compare(const double *a, const double *b, size_t n)
 {
-    paired_difference d = {0, NAN, 0, NAN, NAN, NAN};
-    double sum = 0, squares = 0;
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(a[i]) && isfinite(b[i])) {
-            sum += a[i] - b[i];
-            d.n++;
-        }
-    if (d.n == 0) return d;
-    d.mean = sum / (double)d.n;
-    if (d.n < 2) return d;
-    for (size_t i = 0; i < n; i++)
-        if (isfinite(a[i]) && isfinite(b[i]))
-            squares += (a[i] - b[i] - d.mean) * (a[i] - b[i] - d.mean);
-    double df = (double)(d.n - 1);
-    d.deviation = sqrt(squares / df);
-    double error = d.deviation / sqrt((double)d.n);
-    double reach = interval_reach((spread){d.n, d.mean, d.deviation});
-    d.low = d.mean - reach;
-    d.high = d.mean + reach;
-    d.p = error > 0 ? student_tails(d.mean / error, df) : d.mean == 0;
+    spread s = spread_of_differences(a, b, n);
+    paired_difference d = {s.n, s.mean, s.deviation, NAN, NAN, NAN};
+    if (s.n < 2) return d;
+    double error = s.deviation / sqrt((double)s.n), reach = interval_reach(s);
+    d.low = s.mean - reach;
+    d.high = s.mean + reach;
+    d.p = error > 0 ? student_tails(s.mean / error, (double)(s.n - 1)) : s.mean == 0;
     return d;
 }
 
@@ -139,12 +132,12 @@ void holm_correct(const double *p, size_t n, double *corrected)
     for (size_t i = 0; i < n; i++) m += !isnan(p[i]);
     for (size_t i = 0; i < n; i++) {
         corrected[i] = isnan(p[i]) ? NAN : 0;
+        if (isnan(p[i])) continue;
         for (size_t j = 0; j < n; j++) {
             if (j != i && !comes_before(p, j, i)) continue;
             size_t n_before = 0;
             for (size_t k = 0; k < n; k++) n_before += comes_before(p, k, j);
             corrected[i] = fmax(corrected[i], fmin(1, p[j] * (double)(m - n_before)));
         }
-        if (isnan(p[i])) corrected[i] = NAN;
     }
 }

@@ -11,7 +11,7 @@
 /* Of a model, less that of another with the same seed if there is one. */
 static spread collect(const ablation *a, int entry, int which, int other, int other_which)
 {
-    double values[ABLATE_MAX_SEEDS];
+    double values[ABLATION_MAX_SEEDS];
     for (int seed = 0; seed < a->n_seeds; seed++) {
         double loss = a->entries[entry].runs[seed].losses[which];
         values[seed] = other < 0 ? loss : loss - a->entries[other].runs[seed].losses[other_which];
@@ -40,12 +40,6 @@ static void put_paper(text_table *table, double loss)
         table_text(table, "%.3f", loss);
 }
 
-static bool is_known(const ablation *a, int entry, int which)
-{
-    return loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which) &&
-           collect(a, entry, which, -1, 0).n > 0;
-}
-
 /* ---- the tables ------------------------------------------------------------------------------ */
 
 static void print_models(const ablation *a)
@@ -58,8 +52,8 @@ static void print_models(const ablation *a)
     char cell[TABLE_CELL], experts[ARCHITECTURE_EXPERTS];
     for (int i = 0; i < 8; i++) table_text(&table, "%s", headers[i]);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        const ablate_entry *e = &a->entries[i];
-        if (!ablate_is_shown(a, i)) continue;
+        const ablation_entry *e = &a->entries[i];
+        if (!ablation_is_shown(a, i)) continue;
         table_text(&table, "%s", e->model->name);
         table_text(&table, "%s", architecture_experts(e->model, experts));
         table_text(&table, "%s", number_shorten(e->parameters.total, cell));
@@ -83,7 +77,7 @@ static void print_masked(const ablation *a, int which, const char *title)
     table_text(&table, "%s", title);
     for (int i = 0; i < LOSS_N_MASKS; i++) table_text(&table, i ? "%d/16" : "none", i);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (!is_known(a, i, which + 1)) continue;
+        if (!ablation_is_known(a, i, which + 1)) continue;
         table_text(&table, "%s", architectures[i].name);
         put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
         for (int mask = 1; mask < LOSS_N_MASKS; mask++)
@@ -102,7 +96,7 @@ static void print_replaced(const ablation *a)
                                           "paper"};
     for (int i = 0; i < 5; i++) table_text(&table, "%s", headers[i]);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (!is_known(a, i, LOSS_REPLACED)) continue;
+        if (!ablation_is_known(a, i, LOSS_REPLACED)) continue;
         table_text(&table, "%s", architectures[i].name);
         put_statistic(&table, collect(a, i, LOSS_PLAIN, -1, 0), false);
         put_statistic(&table, collect(a, i, LOSS_REPLACED, -1, 0), false);
@@ -137,7 +131,7 @@ static void print_fewer(const ablation *a, int entry)
 static void print_comparisons(const ablation *a)
 {
     study_comparison comparisons[N_CLAIMS];
-    int n = ablate_compare(a, comparisons);
+    int n = ablation_compare(a, comparisons);
     if (n > 0 && a->n_seeds > 1)
         puts("\nwhat the data support (95 % intervals of paired differences, p after Holm):");
     for (int i = 0; i < n && a->n_seeds > 1; i++) {
@@ -166,8 +160,8 @@ static void print_equal(const ablation *a)
 void ablate_print_tables(const ablation *a)
 {
     char tokens[TABLE_CELL];
-    printf("scale %s, %s tokens, %d seed%s%s\n\n", a->scale->name,
-           number_group(a->steps * a->batch * a->seq, tokens), a->n_seeds,
+    printf("scale %s, %s tokens, %d seed%s%s\n\n", a->options.scale->name,
+           number_group(a->options.steps * a->options.batch * a->options.seq, tokens), a->n_seeds,
            a->n_seeds == 1 ? "" : "s", a->n_seeds == 1 ? "" : ": mean +/- standard deviation");
     print_models(a);
     print_comparisons(a);
@@ -176,5 +170,5 @@ void ablate_print_tables(const ablation *a)
     print_masked(a, LOSS_MASK_FIRST, "... before the softmax");
     print_replaced(a);
     for (int i = 0; i < N_ARCHITECTURES; i++)
-        if (is_known(a, i, LOSS_FEWER)) print_fewer(a, i);
+        if (ablation_is_known(a, i, LOSS_FEWER)) print_fewer(a, i);
 }

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/conversation_file.h"
 #include "cli/output.h"
-#include "cli/replace_file.h"
+#include "formats/partial_file.h"
 #include "cli/suggest.h"
 
 /* ---- the conversation -------------------------------------------------------------------------- */
@@ -95,10 +95,12 @@ static char *find_option(char *words)
     return NULL;
 }
 
+static void put_talk(FILE *file, const void *talk) { conversation_print(talk, file); }
+
 /* Whatever goes wrong with a file is told and does not end the chat. */
 static int save(chat *c, char *path)
 {
-    replace_file out;
+    dsmoe_error error;
     bool force = take_force(&path);
     if (!*path || !strcmp(path, "-")) return needs_file(force ? "/save --force" : "/save");
     const char *option = find_option(path);
@@ -108,9 +110,10 @@ static int save(chat *c, char *path)
         return CLI_OK;
     }
     if (check_save(c, path, force) != CLI_OK) return CLI_OK;
-    if (replace_file_begin("chat", path, &out) != CLI_OK) return CLI_OK;
-    conversation_print(&c->talk, out.file);
-    if (replace_file_end("chat", &out) != CLI_OK) return CLI_OK;
+    if (partial_file_put_text(path, put_talk, &c->talk, &error) != DSMOE_OK) {
+        cli_note("chat", "%s", error.message);
+        return CLI_OK;
+    }
     cli_note("chat", "%zu messages saved to %s", c->talk.count, path);
     free(c->saved);
     c->saved = strdup(path);
@@ -120,9 +123,9 @@ static int save(chat *c, char *path)
 static int load(chat *c, char *path)
 {
     conversation loaded;
-    char problem[CONVERSATION_PROBLEM];
-    if (!conversation_open(path, &loaded, problem)) {
-        cli_note("chat", "%s: %s", path, problem);
+    dsmoe_error error;
+    if (conversation_open(path, &loaded, &error) != DSMOE_OK) {
+        cli_note("chat", "%s", error.message);
         return CLI_OK;
     }
     conversation_free(&c->talk);

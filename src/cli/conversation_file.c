@@ -1,35 +1,12 @@
 /* conversation_file.c - reads a conversation that was saved. */
 #include "cli/conversation_file.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "cli/json_line.h"
+#include "formats/json.h"
+#include "formats/whole_file.h"
 
-static const off_t largest = 64 << 20; /* bytes: more than any context holds */
-
-typedef struct file_reader {
-    conversation *c;
-    const char *text;
-    char *problem;
-} file_reader;
-
-/* Always false, so that a function can end with it. */
-static bool complain(const file_reader *r, const char *what)
-{
-    if (!*r->problem) snprintf(r->problem, CONVERSATION_PROBLEM, "%s", what);
-    return false;
-}
-
-static bool complain_at(const file_reader *r, const char *at, const char *what)
-{
-    size_t line = 1;
-    for (const char *c = r->text; c < at; c++) line += *c == '\n';
-    if (!*r->problem) snprintf(r->problem, CONVERSATION_PROBLEM, "line %zu: %s", line, what);
-    return false;
-}
+enum { LARGEST = 64 << 20 }; /* bytes: more than any context holds */
 
 /* The role that message number `count` may have: a system message comes first, users and assistants take
  * turns. The name that is kept, or NULL. */
@@ -41,74 +18,55 @@ static const char *expect_role(const conversation *c, const char *role)
     return c->count == 0 && !strcmp(role, "system") ? "system" : NULL;
 }
 
-static bool take_message(void *context, const char *item, size_t length)
+/* A member that must be a string; NULL if it is not. */
+static const char *find_string(const json_node *object, const char *key, size_t *length)
 {
-    file_reader *r = context;
-    json_line_error error;
-    size_t n_role, n_content;
-    char what[128];
-    bool ok = false;
-    char *content = NULL, *role = json_line_string(item, length, "role", &n_role, &error);
-    if (role) content = json_line_string(item, length, "content", &n_content, &error);
-    if (!content) {
-        free(role);
-        return complain_at(r, item + error.offset, error.message);
-    }
-    const char *kept = expect_role(r->c, role);
-    if (!kept) {
-        snprintf(what, sizeof what, "message %zu has the role \"%.32s\", out of turn",
-                 r->c->count + 1, role);
-        complain(r, what);
-    } else {
-        ok = conversation_add(r->c, kept, content, n_content) || complain(r, "not enough memory");
-    }
-    free(content);
-    free(role);
-    return ok;
+    const json_node *node =
+        json_node_kind(object) == JSON_KIND_OBJECT ? json_node_member(object, key) : NULL;
+    return node && json_node_kind(node) == JSON_KIND_STRING ? json_node_string(node, length) : NULL;
 }
 
-static bool parse(file_reader *r, size_t length)
+static dsmoe_status take_message(conversation *c, const json_node *message, dsmoe_error *error)
 {
-    json_line_error error;
-    const conversation *c = r->c;
-    if (!json_line_each(r->text, length, take_message, r, &error))
-        return complain_at(r, r->text + error.offset, error.message);
-    if (c->count == 0) return complain(r, "there are no messages in it");
-    return !strcmp(c->messages[c->count - 1].role, "assistant") ||
-           complain(r, "the last message is without an answer");
+    size_t n_role, n_content, number = c->count + 1;
+    const char *role = find_string(message, "role", &n_role);
+    const char *content = find_string(message, "content", &n_content);
+    if (!role || !content)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "message %zu has no string \"%s\"", number,
+                           role ? "content" : "role");
+    const char *kept = expect_role(c, role);
+    if (!kept)
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "message %zu has the role \"%.32s\", out of turn", number, role);
+    if (conversation_add(c, kept, content, n_content)) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory");
 }
 
-/* All of a file that is one, to be freed; NULL after a complaint. */
-static char *read_text(const file_reader *r, const char *path, size_t *length)
+static dsmoe_status take_messages(conversation *c, const json_node *root, dsmoe_error *error)
 {
-    struct stat info;
-    char *text = NULL;
-    FILE *file = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "r") : NULL;
-    if (!file) {
-        bool is_there = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-        complain(r, is_there ? "is not a file" : strerror(errno));
-        return NULL;
-    }
-    if (info.st_size > largest)
-        complain(r, "is too large for a conversation");
-    else if (!(text = malloc((size_t)info.st_size + 1)))
-        complain(r, "not enough memory");
-    *length = text ? fread(text, 1, (size_t)info.st_size, file) : 0;
-    fclose(file);
-    return text;
+    if (json_node_kind(root) != JSON_KIND_ARRAY)
+        return status_fail(error, DSMOE_ERROR_FORMAT, "it must be an array of messages, not %s",
+                           json_kind_name(json_node_kind(root)));
+    for (size_t i = 0; i < json_node_count(root); i++)
+        STATUS_TRY(take_message(c, json_node_item(root, i), error));
+    if (c->count == 0) return status_fail(error, DSMOE_ERROR_FORMAT, "there are no messages in it");
+    if (!strcmp(c->messages[c->count - 1].role, "assistant")) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_FORMAT, "the last message is without an answer");
 }
 
-bool conversation_open(const char *path, conversation *c, char problem[CONVERSATION_PROBLEM])
+dsmoe_status conversation_open(const char *path, conversation *c, dsmoe_error *error)
 {
-    size_t length;
+    whole_file file;
+    json_node *root;
+    dsmoe_error reason;
     *c = (conversation){0};
-    *problem = '\0';
-    file_reader r = {.c = c, .problem = problem};
-    char *text = read_text(&r, path, &length);
-    if (!text) return false;
-    r.text = text;
-    bool ok = parse(&r, length);
-    free(text);
-    if (!ok) conversation_free(c);
-    return ok;
+    STATUS_TRY(whole_file_read(&file, path, LARGEST, error));
+    dsmoe_status status = json_node_parse_nul(file.bytes, file.size, path, &root, error);
+    whole_file_free(&file);
+    STATUS_TRY(status);
+    status = take_messages(c, root, &reason);
+    json_node_free(root);
+    if (status == DSMOE_OK) return DSMOE_OK;
+    conversation_free(c);
+    return status_fail(error, status, "%s: %s", path, reason.message);
 }

@@ -10,8 +10,7 @@
 
 #include "cli/conversation.h"
 
-/* Reads a file; false, and nothing to free, after a line about what is wrong with it. */
-enum { CONVERSATION_PROBLEM = 192 };
-bool conversation_open(const char *path, conversation *c, char problem[CONVERSATION_PROBLEM]);
+/* Reads a file; after a failure there is nothing to free. */
+dsmoe_status conversation_open(const char *path, conversation *c, dsmoe_error *error);
 
 #endif

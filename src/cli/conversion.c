@@ -159,7 +159,7 @@ static void tell_left_out(const source_view *v)
     char path[DSMOE_PATH + 32];
     snprintf(path, sizeof path, "%s/special_tokens_map.json", v->from);
     if (access(path, F_OK) == 0)
-        cli_note(v->command, "%s: does not go along: special_tokens_map.json", v->from);
+        cli_note(v->command, "%s: special_tokens_map.json is not copied", v->from);
 }
 
 static void warn_of_quantised(const source_view *v)

@@ -2,7 +2,6 @@
 #include "cli/corpus.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/ids.h"
@@ -61,13 +60,15 @@ void corpus_free(corpus *text)
     *text = (corpus){.bos = -1};
 }
 
+token_text corpus_text(const corpus *text)
+{
+    return (token_text){text->tokens, text->n_tokens, text->bos};
+}
+
 int64_t corpus_window(const corpus *text, int64_t start, int32_t *buffer, int64_t n_tokens)
 {
-    int64_t n_bos = text->bos >= 0, n_text = text->n_tokens - start;
-    if (n_text > n_tokens - n_bos) n_text = n_tokens - n_bos;
-    if (n_bos) buffer[0] = text->bos;
-    memcpy(buffer + n_bos, text->tokens + start, (size_t)n_text * sizeof *buffer);
-    return n_bos + n_text;
+    const token_text tokens = corpus_text(text);
+    return token_text_window(&tokens, start, buffer, n_tokens);
 }
 
 int64_t corpus_context(const char *command, const corpus *text, const dsmoe_config *config,

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "dsmoe.h"
+#include "study/token_text.h"
 
 typedef struct corpus_source {
     const char *command;    /* for messages */
@@ -29,8 +30,9 @@ typedef struct corpus {
 int corpus_read(const corpus_source *source, const dsmoe_config *config, corpus *text);
 void corpus_free(corpus *text);
 
-/* The tokens of a window that begins at `start`: BOS if there is one, then the text. `buffer` holds
- * n_tokens; less are filled at the end of the text. Returns how many. */
+/* The same text as the library takes it, as long as this one is there. */
+token_text corpus_text(const corpus *text);
+/* A window of it: see token_text_window. */
 int64_t corpus_window(const corpus *text, int64_t start, int32_t *buffer, int64_t n_tokens);
 
 /* The most positions a window may have: n_ctx, or max_position_embeddings if that is 0. A warning

@@ -9,10 +9,11 @@
 
 #include "study/demo_corpus.h"
 #include "cli/demo_folder.h"
-#include "cli/demo_study.h"
 #include "cli/demo_view.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/table.h"
+#include "model/config_write.h"
 
 static const char help[] =
     "usage: dsmoe demo [--out DIR] [options]\n"
@@ -60,42 +61,31 @@ enum {
 
 /* The balance loss is over the batch (seq_aux false): a sequence is of one kind only, and balance
  * within it would forbid experts to specialise. */
-static const char config_json[] = "{\n"
-                                  "  \"architectures\": [\"DeepseekForCausalLM\"],\n"
-                                  "  \"model_type\": \"deepseek\",\n"
-                                  "  \"hidden_act\": \"silu\",\n"
-                                  "  \"hidden_size\": 128,\n"
-                                  "  \"intermediate_size\": 384,\n"
-                                  "  \"moe_intermediate_size\": 32,\n"
-                                  "  \"num_hidden_layers\": 3,\n"
-                                  "  \"num_attention_heads\": 4,\n"
-                                  "  \"num_key_value_heads\": 4,\n"
-                                  "  \"n_shared_experts\": 1,\n"
-                                  "  \"n_routed_experts\": 63,\n"
-                                  "  \"num_experts_per_tok\": 7,\n"
-                                  "  \"moe_layer_freq\": 1,\n"
-                                  "  \"first_k_dense_replace\": 0,\n"
-                                  "  \"norm_topk_prob\": false,\n"
-                                  "  \"scoring_func\": \"softmax\",\n"
-                                  "  \"aux_loss_alpha\": 0.001,\n"
-                                  "  \"seq_aux\": false,\n"
-                                  "  \"max_position_embeddings\": %d,\n"
-                                  "  \"initializer_range\": 0.08,\n"
-                                  "  \"rms_norm_eps\": 1e-06,\n"
-                                  "  \"rope_theta\": 10000,\n"
-                                  "  \"tie_word_embeddings\": false,\n"
-                                  "  \"vocab_size\": %d\n"
-                                  "}\n";
+static const dsmoe_config demo_config = {.vocab_size = VOCAB_SIZE,
+                                         .hidden_size = 128,
+                                         .intermediate_size = 384,
+                                         .moe_intermediate_size = 32,
+                                         .num_hidden_layers = 3,
+                                         .num_attention_heads = 4,
+                                         .num_key_value_heads = 4,
+                                         .n_shared_experts = 1,
+                                         .n_routed_experts = 63,
+                                         .num_experts_per_tok = 7,
+                                         .moe_layer_freq = 1,
+                                         .max_position_embeddings = SEQUENCE,
+                                         .aux_loss_alpha = 0.001,
+                                         .initializer_range = 0.08,
+                                         .rms_norm_eps = 1e-6,
+                                         .rope_theta = 10000,
+                                         .rope_scaling_factor = 1,
+                                         .bos_token_id = -1,
+                                         .eos_token_id = -1};
 
 static int write_config(const demo_command *c)
 {
-    FILE *file = fopen(c->config, "wx");
-    if (!file)
-        return cli_failure("demo", "%s: cannot create the file: %s", c->config, strerror(errno));
-    bool written = fprintf(file, config_json, SEQUENCE, VOCAB_SIZE) >= 0;
-    written = fclose(file) == 0 && written;
-    if (written) return CLI_OK;
-    return cli_failure("demo", "%s: cannot write the file: %s", c->config, strerror(errno));
+    dsmoe_error error;
+    if (config_write(c->out, &demo_config, DSMOE_F32, &error) == DSMOE_OK) return CLI_OK;
+    return cli_failure("demo", "%s", error.message);
 }
 
 static dsmoe_run_settings make_settings(const demo_command *c)
@@ -189,12 +179,30 @@ static int make_text(const demo_command *c)
     return exit_code;
 }
 
+static bool show_progress(void *context, double done, double total)
+{
+    progress_update(context, done, total);
+    return !cli_interrupted();
+}
+
 static int examine(const demo_command *c)
 {
     demo_study study;
-    int exit_code = demo_study_run(c->result.checkpoint, (uint64_t)c->seed, (int)c->n_threads,
-                                   c->sample, &study);
-    if (exit_code == CLI_OK) {
+    dsmoe_error error;
+    progress bar = progress_start("asking", "prompts");
+    const demo_study_options options = {.seed = (uint64_t)c->seed,
+                                        .n_threads = (int)c->n_threads,
+                                        .ids_path = c->sample,
+                                        .progress = show_progress,
+                                        .context = &bar};
+    dsmoe_status status = demo_study_run(c->result.checkpoint, &options, &study, &error);
+    int exit_code = CLI_OK;
+    progress_finish(&bar);
+    if (status != DSMOE_OK && status != DSMOE_ERROR_STOPPED) {
+        exit_code = cli_failure("demo", "%s", error.message);
+    } else if (status != DSMOE_OK) {
+        exit_code = CLI_INTERRUPTED;
+    } else {
         demo_print_title("What it has learned: answers to prompts that were not in the text");
         demo_print_scores(&study);
         demo_print_title("Which experts serve which kind");

@@ -3,7 +3,7 @@
 #define DSMOE_CLI_DEMO_VIEW_H
 
 #include "study/demo_corpus.h"
-#include "cli/demo_study.h"
+#include "study/demo_study.h"
 #include "cli/progress.h"
 #include "dsmoe.h"
 

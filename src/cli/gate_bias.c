@@ -1,24 +1,11 @@
-/* gate_bias.c - the bias that corrects the choice of a gate (noaux_tc): how far the loads of training have moved it. */
+/* gate_bias.c - the bias of gates, for people and programs. */
 #include "cli/gate_bias.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 
-gate_bias gate_bias_of(const dsmoe_model *model, int64_t layer)
-{
-    int64_t n = dsmoe_model_config(model)->n_routed_experts;
-    gate_bias bias = {.values = dsmoe_model_gate_bias(model, layer)};
-    if (!bias.values) return bias;
-    bias.low = bias.high = (double)bias.values[0];
-    for (int64_t i = 0; i < n; i++) {
-        double value = (double)bias.values[i];
-        bias.low = fmin(bias.low, value);
-        bias.high = fmax(bias.high, value);
-        bias.mean += value / (double)n;
-    }
-    return bias;
-}
+#include "study/gate_bias.h"
 
 void gate_bias_print(const dsmoe_model *model)
 {

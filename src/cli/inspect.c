@@ -4,15 +4,17 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "cli/corpus.h"
 #include "cli/gate_bias.h"
 #include "cli/inspect_routing.h"
 #include "cli/model_path.h"
 #include "cli/model_view.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "cli/replace_file.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "formats/json_write.h"
+#include "formats/partial_file.h"
 
 static const char help[] =
     "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
@@ -229,15 +231,17 @@ static int check_page(const inspect_options *options)
     return options->html ? output_check("inspect", &page) : CLI_OK;
 }
 
+static void put_page(FILE *file, const void *report) { routing_print_html(report, file); }
+
 /* Checked again: a file may have come there meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)
 {
-    replace_file page;
+    dsmoe_error error;
     int exit_code = check_page(it->options);
-    if (exit_code == CLI_OK) exit_code = replace_file_begin("inspect", it->options->html, &page);
     if (exit_code != CLI_OK) return exit_code;
-    routing_print_html(report, page.file);
-    return replace_file_end("inspect", &page);
+    if (partial_file_put_text(it->options->html, put_page, report, &error) == DSMOE_OK)
+        return CLI_OK;
+    return cli_failure("inspect", "%s", error.message);
 }
 
 static int show_routing(const inspection *it, const routing_report *report)
@@ -249,7 +253,7 @@ static int show_routing(const inspection *it, const routing_report *report)
     if (it->options->json) {
         print_json_model(it);
         fputs(",\n \"routing\": ", stdout);
-        routing_print_json(report);
+        routing_put_json(report, stdout);
         puts("}");
     } else {
         routing_print(report, it->options->layer);
@@ -273,6 +277,34 @@ static const char *moe_layers(const dsmoe_config *config, char out[TABLE_CELL])
     return out;
 }
 
+static bool show_progress(void *context, double done, double total)
+{
+    progress_update(context, done, total);
+    return !cli_interrupted();
+}
+
+static int count_routing(const inspection *it, const corpus *text, routing_report *report)
+{
+    const inspect_options *options = it->options;
+    progress bar = progress_start("routing", "tokens");
+    const token_text tokens = corpus_text(text);
+    const routing_options counting = {
+        .n_ctx = corpus_context("inspect", text, &it->view.config, options->n_ctx),
+        .n_threads = (int)options->n_threads,
+        .progress = show_progress,
+        .context = &bar};
+    dsmoe_error error;
+    if (counting.n_ctx < 1 + (text->bos >= 0))
+        return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
+                         counting.n_ctx);
+    cli_catch_interrupt();
+    report->tokenizer = text->tokenizer;
+    dsmoe_status status = routing_collect(it->model, &tokens, &counting, report, &error);
+    progress_finish(&bar);
+    if (status == DSMOE_OK) return CLI_OK;
+    return cli_failure("inspect", "%s: %s", options->model, error.message);
+}
+
 static int inspect_routing(const inspection *it)
 {
     char layers[TABLE_CELL];
@@ -290,11 +322,9 @@ static int inspect_routing(const inspection *it)
     int exit_code = corpus_read(&source, config, &text);
     if (exit_code != CLI_OK) return exit_code;
     routing_report report = {.model_path = options->model, .text_path = options->routing};
-    exit_code = routing_collect(it->model, &text, options->n_ctx, options->n_threads, &report);
-    if (exit_code == CLI_OK) {
-        exit_code = show_routing(it, &report);
-        routing_free(&report);
-    }
+    exit_code = count_routing(it, &text, &report);
+    if (exit_code == CLI_OK) exit_code = show_routing(it, &report);
+    routing_free(&report);
     corpus_free(&text);
     return exit_code;
 }

@@ -6,18 +6,6 @@
 #include "cli/cli.h"
 #include "cli/inspect_routing.h"
 
-/* [num_hidden_layers, n_experts]: see dsmoe_expert_score. */
-static void fill_scores(const routing_report *r, dsmoe_expert_score kind, double *scores)
-{
-    for (int64_t i = 0; i < r->n_layers; i++)
-        for (int64_t e = 0; e < r->n_experts; e++) {
-            const routing_expert *expert = &r->layers[i].experts[e];
-            scores[r->layers[i].layer * r->n_experts + e] =
-                kind == DSMOE_EXPERT_SCORE_TOKEN ? routing_load(r, expert)
-                                                 : expert->weight / (double)r->n_tokens;
-        }
-}
-
 static void print_choice(const routing_report *r, const double *scores, const unsigned char *chosen,
                          double share)
 {
@@ -62,7 +50,7 @@ int routing_put_experts(const routing_report *r, const routing_choice *choice, b
     if (!scores || !chosen) {
         exit_code = cli_failure("inspect", "not enough memory for a list of experts");
     } else {
-        fill_scores(r, kind, scores);
+        routing_scores(r, kind, scores);
         dsmoe_experts_choose(r->config, scores, share, chosen);
         if (dsmoe_experts_write(choice->path, r->config, chosen, &error) != DSMOE_OK)
             exit_code = cli_failure("inspect", "%s", error.message);

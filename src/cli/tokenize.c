@@ -132,12 +132,6 @@ typedef struct place {
     int64_t line;
 } place;
 
-static int fail_at_byte(const converter *c, place at, const json_line_error *error)
-{
-    return cli_failure(c->command, "%s: line %" PRId64 ", byte %zu: %s", at.file, at.line,
-                       error->offset + 1, error->message);
-}
-
 static int fail_at_line(const converter *c, place at, const dsmoe_error *error)
 {
     return cli_failure(c->command, "%s: line %" PRId64 ": %s", at.file, at.line, error->message);
@@ -145,12 +139,11 @@ static int fail_at_line(const converter *c, place at, const dsmoe_error *error)
 
 static int tokenize_line(const converter *c, const char *line, size_t line_length, place at)
 {
-    json_line_error wrong;
     dsmoe_error error;
     size_t length, n_ids;
     int32_t *ids = NULL;
-    char *text = json_line_string(line, line_length, "text", &length, &wrong);
-    if (!text) return fail_at_byte(c, at, &wrong);
+    char *text = json_line_string(line, line_length, "text", &length, &error);
+    if (!text) return fail_at_line(c, at, &error);
     dsmoe_status status = encode(c, text, length, &ids, &n_ids, &error);
     free(text);
     if (status != DSMOE_OK) return fail_at_line(c, at, &error);
@@ -163,12 +156,11 @@ static int tokenize_line(const converter *c, const char *line, size_t line_lengt
 
 static int detokenize_line(const converter *c, const char *line, size_t line_length, place at)
 {
-    json_line_error wrong;
     dsmoe_error error;
     size_t n_ids, length;
     char *text = NULL;
-    int32_t *ids = json_line_ids(line, line_length, "ids", &n_ids, &wrong);
-    if (!ids) return fail_at_byte(c, at, &wrong);
+    int32_t *ids = json_line_ids(line, line_length, "ids", &n_ids, &error);
+    if (!ids) return fail_at_line(c, at, &error);
     dsmoe_status status = decode(c, ids, n_ids, &text, &length, &error);
     free(ids);
     if (status != DSMOE_OK) return fail_at_line(c, at, &error);

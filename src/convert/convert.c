@@ -45,7 +45,7 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* Before anything is read: whoever may not write there need not wait. */
+/* Before anything is read, so that a target that cannot be written is told at once. */
 static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
                                  const char *tokenizer, dsmoe_error *error)
 {
@@ -91,7 +91,7 @@ static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *opt
     if (!c->options.imatrix) return DSMOE_OK;
     if (!quantises(&c->mixture))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: importances are of use for block types only (q8_0, q4_k, …)",
+                           "%s: importances have an effect on block types only (q8_0, q4_k, …)",
                            c->options.imatrix);
     return imatrix_open(c->options.imatrix, &c->imatrix, error);
 }

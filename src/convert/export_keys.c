@@ -21,7 +21,7 @@ static void put_int(gguf_writer *w, const char *key, int64_t value)
     gguf_writer_u32(w, key, (uint32_t)value);
 }
 
-/* The name of the architecture, and keys behind it. */
+/* The name of the architecture, and keys after it. */
 typedef struct place {
     gguf_writer *writer;
     const char *architecture;

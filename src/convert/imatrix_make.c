@@ -175,7 +175,7 @@ typedef struct run {
     const dsmoe_imatrix_options *options;
 } run;
 
-/* Scores of all tokens are computed, as the head is one of the matrices; nobody looks at them. */
+/* Scores of all tokens are computed, as the head is one of the matrices; they are not looked at. */
 static dsmoe_status run_tokens(collector *c, const dsmoe_model *model, const run *r,
                                dsmoe_error *error)
 {

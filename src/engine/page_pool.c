@@ -1,4 +1,4 @@
-/* page_pool.c - the pages of an engine. Pages that nobody uses are a list from the oldest to the newest: those that
+/* page_pool.c - the pages of an engine. Unused pages are a list from the oldest to the newest: those that
  * are not known come before all others, as nothing is lost with them. */
 #include "engine/page_pool.h"
 
@@ -46,7 +46,7 @@ void page_pool_close(page_pool *pool)
     *pool = (page_pool){0};
 }
 
-/* ---- pages that nobody uses -------------------------------------------------------------------- */
+/* ---- unused pages ----------------------------------------------------------------------------- */
 
 static void link_pages(page_pool *pool, int32_t older, int32_t newer)
 {

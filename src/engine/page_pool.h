@@ -1,8 +1,8 @@
-/* page_pool.h - the pages of an engine: who uses them, and what those hold that nobody uses any more.
+/* page_pool.h - the pages of an engine: which are in use, and what the unused ones hold.
  *
  * A page that is given back stays as it is until its room is needed, the oldest first. If it was full, it is known by
  * its tokens and by the page before it, so that a new sequence that begins alike can take it up again. Known by all of
- * that, not by a hash of it: nobody can be given the keys and values of another text. */
+ * that, not by a hash of it: so no sequence is given the keys and values of another text. */
 #ifndef DSMOE_ENGINE_PAGE_POOL_H
 #define DSMOE_ENGINE_PAGE_POOL_H
 
@@ -14,7 +14,7 @@ enum { PAGE_ID_NONE = 0 }; /* before the first page of a text */
 
 typedef struct page_state {
     int32_t n_users;
-    int32_t older, newer; /* among those that nobody uses; -1: none */
+    int32_t older, newer; /* among the unused ones; -1: none */
     int32_t next_alike;   /* of the same bucket; -1: none */
     page_id id, before;   /* id PAGE_ID_NONE: not known */
     int32_t tokens[KV_PAGE];

@@ -39,24 +39,14 @@ static dsmoe_status pass_on(void *context, const document *text, dsmoe_error *er
     return status;
 }
 
-/* The parser knows of one line only, so it calls each "line 1". */
-static const char *without_line(char *message)
-{
-    static const char one[] = "line 1, ";
-    char *at = strstr(message, one);
-    if (at) memmove(at, at + sizeof one - 1, strlen(at + sizeof one - 1) + 1);
-    return !strncmp(message, ": ", 2) ? message + 2 : message;
-}
-
 static dsmoe_status read_line(const char *line, size_t length, const char *path, size_t number,
                               line_visit *v, dsmoe_error *error)
 {
     dsmoe_error reason;
     json_node *node;
-    dsmoe_status status = json_node_parse(line, length, "", &node, &reason);
+    dsmoe_status status = json_line_parse(line, length, false, &node, &reason);
     if (status != DSMOE_OK)
-        return status_fail(error, status, "%s: line %zu: %s", path, number,
-                           without_line(reason.message));
+        return status_fail(error, status, "%s: line %zu: %s", path, number, reason.message);
     status = visit_line(node, number, pass_on, v, &reason);
     json_node_free(node);
     if (status == DSMOE_OK) return DSMOE_OK;
@@ -152,8 +142,8 @@ dsmoe_status document_each(const document_source *source, document_visit_fn *vis
             ? document_each_in(source, file.bytes, file.size, visit, context, error)
             : status_fail(
                   error, DSMOE_ERROR_IO,
-                  "%s: the file had %zu bytes and now has %zu; try again when nobody writes "
-                  "to it",
+                  "%s: the file had %zu bytes and now has %zu; try again when no other program "
+                  "writes to it",
                   source->path, source->size, file.size);
     /* Bytes that are gone read as zeros: what is wrong with them is not the news. */
     if (!mapped_file_intact(&file)) status = mapped_file_lost(source->path, error);

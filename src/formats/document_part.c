@@ -128,7 +128,8 @@ dsmoe_status document_split_each(const document_split *split, const document_lis
                     .context = context};
     STATUS_TRY(document_each(s, visit_part, &v, error));
     if (s->form != DOCUMENT_JSONL || v.number == end) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: the file changed while it was read; try again when nobody writes to it",
-                       s->path);
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s: the file changed while it was read; try again when no other program writes to it",
+        s->path);
 }

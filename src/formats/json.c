@@ -56,13 +56,14 @@ static dsmoe_status check_structure(const char *text, size_t length, const char 
     return DSMOE_OK;
 }
 
-dsmoe_status json_node_parse(const char *text, size_t length, const char *source, json_node **node,
-                             dsmoe_error *error)
+static dsmoe_status parse(const char *text, size_t length, const char *source, size_t flags,
+                          json_node **node, dsmoe_error *error)
 {
     *node = NULL;
     STATUS_TRY(check_structure(text, length, source, error));
     json_error_t why;
-    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    json_t *value =
+        json_loadb(text, length, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (!value && why.text[0] == '\0') /* nothing wrong with the text */
         return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", source);
     if (!value)
@@ -72,6 +73,36 @@ dsmoe_status json_node_parse(const char *text, size_t length, const char *source
                                                               : why.text);
     *node = from_jansson(value);
     return DSMOE_OK;
+}
+
+dsmoe_status json_node_parse(const char *text, size_t length, const char *source, json_node **node,
+                             dsmoe_error *error)
+{
+    return parse(text, length, source, 0, node, error);
+}
+
+dsmoe_status json_node_parse_nul(const char *text, size_t length, const char *source,
+                                 json_node **node, dsmoe_error *error)
+{
+    return parse(text, length, source, JSON_ALLOW_NUL, node, error);
+}
+
+/* The parser knows of one line only, so it calls each "line 1". */
+static const char *without_line(char *message)
+{
+    static const char one[] = "line 1, ";
+    char *at = strstr(message, one);
+    if (at) memmove(at, at + sizeof one - 1, strlen(at + sizeof one - 1) + 1);
+    return !strncmp(message, ": ", 2) ? message + 2 : message;
+}
+
+dsmoe_status json_line_parse(const char *line, size_t length, bool allows_nul, json_node **node,
+                             dsmoe_error *error)
+{
+    dsmoe_error reason;
+    dsmoe_status status = parse(line, length, "", allows_nul ? JSON_ALLOW_NUL : 0, node, &reason);
+    if (status == DSMOE_OK) return DSMOE_OK;
+    return status_fail(error, status, "%s", without_line(reason.message));
 }
 
 /* Digits from text[at] on that no int64 may hold, and that no point or exponent follows. */

@@ -29,6 +29,13 @@ dsmoe_status json_node_parse(const char *text, size_t length, const char *source
  * 10^30 for "no limit". */
 dsmoe_status json_node_parse_wide(const char *text, size_t length, const char *source,
                                   json_node **node, dsmoe_error *error);
+/* The same of a text whose strings may hold "\u0000". */
+dsmoe_status json_node_parse_nul(const char *text, size_t length, const char *source,
+                                 json_node **node, dsmoe_error *error);
+/* One of JSON lines: messages name a column, and neither a file nor a line. With allows_nul
+ * strings may hold "\u0000". */
+dsmoe_status json_line_parse(const char *line, size_t length, bool allows_nul, json_node **node,
+                             dsmoe_error *error);
 /* The whole file, at most `max_size` bytes. */
 dsmoe_status json_node_read(const char *path, size_t max_size, json_node **node,
                             dsmoe_error *error);

@@ -17,7 +17,7 @@ typedef struct mapped_file {
 } mapped_file;
 
 /* Anything but a regular file with at least one byte is an error; a FIFO is not waited for. Pages that are
- * gone, because someone made the file shorter or the disk fails, read as zeros. So whoever uses numbers of it
+ * gone, because someone made the file shorter or the disk fails, read as zeros. So a user of its numbers
  * must ask mapped_file_intact afterwards. Once a file was opened the process has a handler for SIGBUS
  * (mapping_guard.h); that of an embedding program is called for all addresses that are not in such a
  * file. What is small and needed only once is better read (whole_file.h). */

@@ -148,22 +148,31 @@ static dsmoe_status write_whole(const char *path, const char *bytes, size_t size
     return status;
 }
 
-dsmoe_status partial_file_write_text(const char *folder, const char *name, partial_file_put_fn *put,
-                                     const void *context, dsmoe_error *error)
+dsmoe_status partial_file_put_text(const char *path, partial_file_put_fn *put, const void *context,
+                                   dsmoe_error *error)
 {
-    char *bytes = NULL, *path = mapped_file_path(folder, name);
+    char *bytes = NULL;
     size_t size;
-    FILE *text = path ? open_memstream(&bytes, &size) : NULL;
+    FILE *text = open_memstream(&bytes, &size);
     bool complete = text != NULL;
     if (text) {
         put(text, context);
         complete = !ferror(text);
         complete = fclose(text) == 0 && complete;
     }
-    dsmoe_status status =
-        complete ? write_whole(path, bytes, size, error)
-                 : status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    dsmoe_status status = complete
+                              ? write_whole(path, bytes, size, error)
+                              : status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
     free(bytes);
+    return status;
+}
+
+dsmoe_status partial_file_write_text(const char *folder, const char *name, partial_file_put_fn *put,
+                                     const void *context, dsmoe_error *error)
+{
+    char *path = mapped_file_path(folder, name);
+    if (!path) return status_fail(error, DSMOE_ERROR_MEMORY, "%s/%s: out of memory", folder, name);
+    dsmoe_status status = partial_file_put_text(path, put, context, error);
     free(path);
     return status;
 }

@@ -1,6 +1,6 @@
 /* partial_file.h - a file that appears under its name only when it is complete and on the disk.
  *
- * Until then it is NAME.partial beside it. Whoever finds NAME finds all of it, whatever happened to
+ * Until then it is NAME.partial beside it. A file under NAME is whole, whatever happened to
  * the program, the disk or the machine meanwhile. */
 #ifndef DSMOE_FORMATS_PARTIAL_FILE_H
 #define DSMOE_FORMATS_PARTIAL_FILE_H
@@ -31,8 +31,11 @@ dsmoe_status partial_file_finish(partial_file *file, dsmoe_error *error);
 /* Removes the partial file and frees. Allowed after finish, after a failed create, and on zeros. */
 void partial_file_abandon(partial_file *file);
 
-/* All of the above for FOLDER/NAME with the text that `put` writes, which is held in memory. */
+/* All of the above with the text that `put` writes, which is held in memory. */
 typedef void partial_file_put_fn(FILE *text, const void *context);
+dsmoe_status partial_file_put_text(const char *path, partial_file_put_fn *put, const void *context,
+                                   dsmoe_error *error);
+/* The same for FOLDER/NAME. */
 dsmoe_status partial_file_write_text(const char *folder, const char *name, partial_file_put_fn *put,
                                      const void *context, dsmoe_error *error);
 

@@ -7,7 +7,7 @@
 
 typedef struct index_entry {
     const char *tensor, *file_name; /* a plain file name: no '/', not "." or ".." */
-    size_t file;                    /* for whoever opens the files: that file's number */
+    size_t file;                    /* the number of that file, for the opener of the files */
 } index_entry;
 
 typedef struct shard_index {

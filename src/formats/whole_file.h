@@ -1,4 +1,4 @@
-/* whole_file.h - a small file, read into memory: nobody can change or shorten what is there, as they could
+/* whole_file.h - a small file, read into memory: no other program can change or shorten it, as it could
  * with a mapped file. */
 #ifndef DSMOE_FORMATS_WHOLE_FILE_H
 #define DSMOE_FORMATS_WHOLE_FILE_H

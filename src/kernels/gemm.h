@@ -32,7 +32,7 @@ typedef struct gemm {
     float *w_panel; /* packed block of weights */
     int16_t *words; /* that block in words, and the scales of its columns */
     float *word_scale;
-    char *octet; /* one that nobody keeps */
+    char *octet; /* one that is not kept */
     rows source; /* what gemm_nt_load took, */
     int64_t m, k;
     const x_home *home; /* where somebody else has it in integers, or NULL, */

@@ -111,7 +111,8 @@ static dsmoe_status check_rope_scaling(const dsmoe_config *config, dsmoe_error *
         STATUS_TRY(keys_check(config_yarn_keys.keys, config_yarn_keys.n_keys, config, error));
         break;
     default:
-        return status_fail(error, DSMOE_ERROR_CONFIG, "rope_scaling is %d, which is no kind of it",
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "rope_scaling is %d, which is not a known type",
                            (int)config->rope_scaling);
     }
     if (factor >= 1 && factor <= 1e6) return DSMOE_OK; /* not so for a NaN */

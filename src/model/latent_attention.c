@@ -154,7 +154,7 @@ static product query_product(const latent_job *job, const layer_weights *w, cons
         s->q};
 }
 
-/* Whoever watches inputs sees what goes into both parts of kv_b_proj, head by head: the queries that the absorbed form
+/* A watcher of inputs sees what goes into both parts of kv_b_proj, head by head: the queries that the absorbed form
  * brings into the latents' space, and latents. */
 static void show_heads(const row_job *r)
 {

@@ -14,12 +14,11 @@
 typedef struct span {
     kv_cache cache;
     const int32_t *tokens;
-    int64_t row, n_rows; /* rows of the pass */
-    int64_t position;    /* of its first row in the sequence */
-    int64_t n_wanted;    /* logits of its last rows are wanted */
-    const float *scales; /* of the pass's adapters */
-    dsmoe_routing_fn
-        *watch; /* sees the routing of its rows, by their position; NULL: nobody does */
+    int64_t row, n_rows;     /* rows of the pass */
+    int64_t position;        /* of its first row in the sequence */
+    int64_t n_wanted;        /* logits of its last rows are wanted */
+    const float *scales;     /* of the pass's adapters */
+    dsmoe_routing_fn *watch; /* sees the routing of its rows, by their position; NULL: none does */
     void *watch_context;
 } span;
 
@@ -41,7 +40,7 @@ typedef struct pass {
     size_t phase_size;
     bool same_bits;            /* of float weights too: see gemm.same_order */
     double attention_seconds;  /* that queries spent with keys and values, or latents, so far */
-    const input_watch *inputs; /* who sees what every matrix is multiplied with; NULL: nobody */
+    const input_watch *inputs; /* sees what every matrix is multiplied with; or NULL */
     const adapter *const
         *adapters; /* [n_adapters] that rows may meet, by the scales of their span */
     int64_t n_adapters;
@@ -71,7 +70,7 @@ static inline const span *pass_span(const pass *p, int64_t row)
 
 /* Embedding and rotary angles of the spans' tokens. */
 void pass_begin(pass *p);
-/* Whether the last layer has rows that nobody needs: all but those whose logits are wanted or whose
+/* Whether the last layer has rows that are not needed: all but those whose logits are wanted or whose
  * routing is watched. Of the others the layer computes keys and values, for later tokens, and no more. */
 bool pass_may_narrow(const pass *p, int64_t layer);
 /* Leaves only rows that are needed: the rows of p->x and p->normed move together, spans have the last

@@ -33,7 +33,7 @@ void watch_begin_wait(watch *w, double clock)
 
 void watch_hear(watch *w, int rank) { w->heard[rank] = w->awake; }
 
-/* Who looks all the time sees no gap; a longer one means that this rank was stopped as well, maybe with all others. */
+/* Looking goes on all the time, so gaps are short; a long one means that this rank was stopped too, maybe with all others. */
 void watch_look(watch *w, double clock)
 {
     double most = interval_of(w), gap = clock - w->looked;

@@ -101,7 +101,7 @@ static dsmoe_status read_chunk(client_events *e, dsmoe_error *error)
     dsmoe_error why;
     replace_nuls(e->data.bytes, e->data.length);
     if (json_node_parse_wide(e->data.bytes, e->data.length, "it", &chunk, &why))
-        return status_fail(error, why.status, "an event of the answer is no JSON (%s)",
+        return status_fail(error, why.status, "an event of the answer is not JSON (%s)",
                            why.message);
     dsmoe_status status = DSMOE_OK;
     const json_node *choices = member(chunk, "choices", JSON_KIND_ARRAY);

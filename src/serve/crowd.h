@@ -1,5 +1,5 @@
 /* crowd.h - those who watch what all texts together do with the experts (GET /routing): a few times a second each
- * of them is sent one event with the sums since the last. Nothing is summed up while nobody watches. */
+ * of them is sent one event with the sums since the last. Nothing is summed up while there are no watchers. */
 #ifndef DSMOE_SERVE_CROWD_H
 #define DSMOE_SERVE_CROWD_H
 

@@ -2,7 +2,7 @@
  *
  * A page on the web cannot read what a server on this machine answers, unless the server allows its origin; but it can
  * send, and by pointing its own name at 127.0.0.1 it can make the browser take this server for its own (DNS rebinding).
- * So names that nobody gave this server are refused (Host), and so are pages of others (Origin). */
+ * So names that this server was not given are refused (Host), and so are pages of others (Origin). */
 #include "serve/guard.h"
 
 #include <arpa/inet.h>

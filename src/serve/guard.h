@@ -9,7 +9,7 @@
 #include "dsmoe.h"
 
 typedef struct guard {
-    char **keys; /* from guard_add_key; none: nobody needs one */
+    char **keys; /* from guard_add_key; none: no key is needed */
     size_t n_keys;
     const char *const *hosts; /* names beside this machine's own and addresses */
     size_t n_hosts;

@@ -1,6 +1,6 @@
 /* http.c - HTTP by GNU libmicrohttpd (MHD), which no other file knows.
  *
- * MHD's threads read requests and write answers; whoever answers does so from a thread of its own, whenever it likes, while
+ * MHD's threads read requests and write answers; answers come from another thread, at any time, while
  * the client may leave at any time. So an exchange has two owners, MHD's connection and the answering side, and lives until
  * both have let go of it. What they share lies under its lock: bytes that wait to be sent, and whether the connection
  * is suspended, which it is while nothing waits. MHD suspends in its own callbacks only, and only one that is suspended is
@@ -59,7 +59,7 @@ struct http_exchange {
     double began;
     bool handed;      /* somebody answers, and will end the answer */
     bool counted;     /* among those that are answered */
-    size_t swallowed; /* bytes of a body that nobody wants */
+    size_t swallowed; /* bytes of a body that are not wanted */
 
     pthread_mutex_t lock;              /* of what follows */
     struct MHD_Connection *connection; /* NULL: it is done with this exchange */
@@ -248,7 +248,7 @@ void http_answer(http_exchange *x, int status, const char *content_type, const v
     http_end(x);
 }
 
-/* An answer of this file's own. Nobody else answers from here on. */
+/* An answer of this file's own. Nothing else answers from here on. */
 static void refuse(http_exchange *x, int status, const char *message)
 {
     x->handed = true;
@@ -347,7 +347,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     pthread_mutex_unlock(&x->lock);
     if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
-    if (!x->handed) exchange_release(x); /* nobody ever learnt of it */
+    if (!x->handed) exchange_release(x); /* no handler was told of it */
     exchange_release(x);
 }
 

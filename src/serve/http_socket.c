@@ -84,7 +84,7 @@ dsmoe_status http_socket_open(http_socket *listener, const char *scheme, const c
 
 /* ---- a file --------------------------------------------------------------------------------- */
 
-/* Whether the file is a socket that nobody listens on any more. */
+/* Whether the file is a socket on which no process listens any more. */
 static bool is_stale(const struct sockaddr_un *address)
 {
     struct stat file;
@@ -132,7 +132,7 @@ dsmoe_status http_socket_open_file(http_socket *listener, const char *path, dsmo
         if (descriptor >= 0) close(descriptor);
         http_socket_forget(listener);
         return status_fail(error, DSMOE_ERROR_IO, "%s: cannot listen there: %s", path,
-                           reason == EADDRINUSE ? "the file exists and is in use or no socket"
+                           reason == EADDRINUSE ? "the file exists and is in use or is not a socket"
                                                 : strerror(reason));
     }
     listener->descriptor = descriptor;

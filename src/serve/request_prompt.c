@@ -173,7 +173,7 @@ static bool append_items(const request_reader *q, const char *name, const json_n
         if (text && i > 0 && request_is_string(item, "")) continue;
         if (!(text ? append_text(q, place, item, i == 0, ids) : append_id(q, place, item, ids)))
             return false;
-        if (ids->count > n_ctx && i + 1 < count) /* nobody pays for encoding the rest */
+        if (ids->count > n_ctx && i + 1 < count) /* encoding the rest would be for nothing */
             return request_refuse(q->error, 400, name,
                                   "the prompt has %zu tokens and %zu items more, more than the "
                                   "context of %zu holds",

@@ -27,7 +27,7 @@ struct scheduler {
     http_exchange *watchers_arrived[CROWD_MAX_WATCHERS];
     int n_watchers_arrived;
     int64_t n_jobs, n_waiting;
-    int64_t n_free; /* places that nobody who waited could take */
+    int64_t n_free; /* places that no waiting job could take */
     double scales[DSMOE_ADAPTERS_MAX];
     bool closed, stopped;
     scheduler_slot *seen_slots;
@@ -297,7 +297,7 @@ static void add_prompts(scheduler *s)
         t->n_in_pass = piece_of(t, left);
         if (t->n_in_pass == 0) break;
     }
-    if (left > 0) { /* what nobody else wants */
+    if (left > 0) { /* what no other job wants */
         left += oldest->n_in_pass;
         bool tiny = left == all && piece_of(oldest, left) == 0; /* so that no piece fits */
         oldest->n_in_pass = tiny ? left : piece_of(oldest, left);

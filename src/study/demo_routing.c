@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
+
 enum { N_WATCHED = 200, MIN_OCCURRENCES = 20 }; /* examples of a kind; of a token in one */
 
 /* ---- the numbers ----------------------------------------------------------------------------- */
@@ -204,33 +206,31 @@ static dsmoe_status watch_example(watcher *w, const demo_example *example, FILE 
 }
 
 /* Examples of the examination would not do: their prompts are unlikely by design. */
-static dsmoe_status watch_kind(watcher *w, uint64_t seed, FILE *file, demo_stop_fn *stop,
-                               dsmoe_error *error)
+static dsmoe_status watch_kind(watcher *w, const demo_routing_options *o, dsmoe_error *error)
 {
-    dsmoe_status status = DSMOE_OK;
-    for (int i = 0; i < N_WATCHED && status == DSMOE_OK && !(stop && stop()); i++) {
+    for (int i = 0; i < N_WATCHED && !(o->stop && o->stop(o->context)); i++) {
         demo_example example;
-        demo_make(w->kind, seed, false, demo_kinds[w->kind].n_examples + i, &example);
-        status = watch_example(w, &example, file, error);
+        demo_make(w->kind, o->seed, false, demo_kinds[w->kind].n_examples + i, &example);
+        STATUS_TRY(watch_example(w, &example, o->ids, error));
     }
-    return status;
+    return DSMOE_OK;
 }
 
 dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenizer *tokenizer,
-                                  uint64_t seed, int n_threads, demo_stop_fn *stop, FILE *ids,
-                                  demo_routing *r, dsmoe_error *error)
+                                  const demo_routing_options *options, demo_routing *r,
+                                  dsmoe_error *error)
 {
     watcher w = {.r = r, .tokenizer = tokenizer};
-    dsmoe_engine_options options = {
-        .n_ctx = DEMO_TEXT, .n_batch = DEMO_TEXT, .n_threads = n_threads};
+    dsmoe_engine_options wanted = {
+        .n_ctx = DEMO_TEXT, .n_batch = DEMO_TEXT, .n_threads = options->n_threads};
     memset(r, 0, sizeof *r);
     dsmoe_engine *engine = NULL;
-    dsmoe_status status = dsmoe_engine_create(model, &options, &engine, error);
+    dsmoe_status status = dsmoe_engine_create(model, &wanted, &engine, error);
     if (status == DSMOE_OK) status = dsmoe_sequence_create(engine, &w.sequence, error);
     if (status == DSMOE_OK) status = make_counts(&w, dsmoe_model_config(model), error);
     if (status == DSMOE_OK) dsmoe_sequence_watch(w.sequence, count_choices, &w);
     for (w.kind = 0; w.kind < DEMO_N_KINDS && status == DSMOE_OK; w.kind++)
-        status = watch_kind(&w, seed, ids, stop, error);
+        status = watch_kind(&w, options, error);
     dsmoe_engine_free(engine);
     free(w.place);
     return status;

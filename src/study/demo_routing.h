@@ -17,12 +17,18 @@ typedef struct demo_routing {
     uint32_t *by_token; /* [n_layers, DEMO_N_KINDS, vocab_size, n_experts]: token by token */
 } demo_routing;
 
-/* Runs the examples that would come next in the corpus; `ids` (may be NULL) receives them as token
- * ids, a document a line. It ends early once `stop` (may be NULL) says so. Free in any case. */
-typedef bool demo_stop_fn(void);
+typedef struct demo_routing_options {
+    uint64_t seed; /* of the corpus */
+    int n_threads;
+    bool (*stop)(void *context); /* may be NULL; true ends it early */
+    void *context;
+    FILE *ids; /* receives the examples as token ids, a document a line; or NULL */
+} demo_routing_options;
+
+/* Runs the examples that would come next in the corpus. Free in any case. */
 dsmoe_status demo_routing_collect(const dsmoe_model *model, const dsmoe_tokenizer *tokenizer,
-                                  uint64_t seed, int n_threads, demo_stop_fn *stop, FILE *ids,
-                                  demo_routing *r, dsmoe_error *error);
+                                  const demo_routing_options *options, demo_routing *r,
+                                  dsmoe_error *error);
 void demo_routing_free(demo_routing *r);
 
 /* A kind's choices of an expert in the layer at `place`, over those of an expert that is used like

@@ -1,5 +1,5 @@
 /* fields.h - members of the JSON objects that describe a tokenizer. `where` says in messages whose
- * member it is; the file's name is put in front by whoever knows it. */
+ * member it is; the caller, which knows it, puts the name of the file in front. */
 #ifndef DSMOE_TEXT_FIELDS_H
 #define DSMOE_TEXT_FIELDS_H
 

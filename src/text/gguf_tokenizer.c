@@ -93,8 +93,8 @@ static dsmoe_status read_arrays(metadata *m, dsmoe_error *error)
         int32_t type = gguf_array_i32(&m->types, i);
         if (type < GGUF_TOKEN_NORMAL || type > GGUF_TOKEN_BYTE)
             return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: " GGUF_KEY_TYPES "[%zu] is %d, which is no kind of token", path,
-                               i, type);
+                               "%s: " GGUF_KEY_TYPES "[%zu] is %d, which is not a type of token",
+                               path, i, type);
     }
     return DSMOE_OK;
 }

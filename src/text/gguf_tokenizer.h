@@ -4,7 +4,7 @@
  * there. There is one reader of tokenizers, and it reads JSON: so the arrays become the text of a
  * tokenizer.json. A tokenizer that those keys cannot express lies in the file as JSON besides
  * (tokenizer.huggingface.json), which then counts, and so does the text of a tokenizer_config.json
- * (dsmoe.tokenizer_config): whoever changes the keys of such a file removes these two. */
+ * (dsmoe.tokenizer_config): a program that changes the keys of such a file must remove these two. */
 #ifndef DSMOE_TEXT_GGUF_TOKENIZER_H
 #define DSMOE_TEXT_GGUF_TOKENIZER_H
 

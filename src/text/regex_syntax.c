@@ -197,7 +197,7 @@ dsmoe_status regex_translate(const char *pattern, size_t length, byte_buffer *ou
 {
     translator t = {
         .begin = pattern, .at = pattern, .end = pattern + length, .out = out, .error = error};
-    /* Of a long run of spaces with no line's end behind, each start would try all that is left. A
+    /* Of a long run of spaces with no end of line after it, each start would try all that is left. A
      * match must begin where the run does: if it cannot there, it cannot further right. */
     if (length == 4 && !memcmp(pattern, "\\s+$", 4)) STATUS_TRY(put(&t, "(?<!\\p{White_Space})"));
     while (t.at < t.end) {

@@ -1,5 +1,5 @@
 /* train_slots.h - a hash index over items that lie in an array of their own: open addressing over a
- * power of two, at most half full. Who keeps the items compares them, as only he knows how. */
+ * power of two, at most half full. The owner of the items compares them. */
 #ifndef DSMOE_TEXT_TRAIN_SLOTS_H
 #define DSMOE_TEXT_TRAIN_SLOTS_H
 

@@ -4,23 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Eight bytes at a time; what is left over counts with its length, so that zeros at the end of a
- * word make a difference. */
-static uint32_t hash_bytes(const char *bytes, size_t length)
-{
-    static const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t hash = length * factor;
-    while (length > 0) {
-        uint64_t part = 0;
-        size_t n = length < sizeof part ? length : sizeof part;
-        memcpy(&part, bytes, n);
-        hash = (hash ^ part) * factor;
-        hash ^= hash >> 29;
-        bytes += n;
-        length -= n;
-    }
-    return (uint32_t)(hash >> 16);
-}
+#include "base/hash.h"
 
 static uint64_t hash_word(const void *context, size_t item)
 {
@@ -63,7 +47,7 @@ static dsmoe_status add_hashed(train_words *w, const char *bytes, size_t length,
 dsmoe_status train_words_add(train_words *w, const char *bytes, size_t length, int64_t count,
                              dsmoe_error *error)
 {
-    return add_hashed(w, bytes, length, hash_bytes(bytes, length), count, error);
+    return add_hashed(w, bytes, length, (uint32_t)hash_bytes(bytes, length, 0), count, error);
 }
 
 dsmoe_status train_words_add_all(train_words *w, const train_words *others, dsmoe_error *error)

@@ -6,17 +6,10 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/hash.h"
 #include "text/byte_map.h"
 
 enum { TOKEN_MAX_LENGTH = 4096 }; /* bytes; the longest public ones have a few hundred */
-
-/* FNV-1a with a last stir: tokens are short, so little work per byte wins. */
-static uint32_t hash_bytes(const char *bytes, size_t length)
-{
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)bytes[i]) * 16777619u;
-    return hash ^ hash >> 15;
-}
 
 dsmoe_status vocabulary_init(vocabulary *v, size_t n_tokens, dsmoe_error *error)
 {
@@ -72,7 +65,7 @@ static vocabulary_slot *find_slot(const vocabulary *v, const char *bytes, size_t
 
 int32_t vocabulary_find(const vocabulary *v, const char *bytes, size_t length)
 {
-    return find_slot(v, bytes, length, hash_bytes(bytes, length))->id;
+    return find_slot(v, bytes, length, (uint32_t)hash_bytes(bytes, length, 0))->id;
 }
 
 int32_t vocabulary_find_key(const vocabulary *v, const char *key, size_t length)
@@ -141,7 +134,7 @@ dsmoe_status vocabulary_add_key(vocabulary *v, int64_t id, const char *key, size
     char bytes[TOKEN_MAX_LENGTH];
     size_t n_bytes;
     if (!byte_map_decode(key, length, bytes, &n_bytes)) return store(v, id, key, length, error);
-    uint32_t hash = hash_bytes(bytes, n_bytes);
+    uint32_t hash = (uint32_t)hash_bytes(bytes, n_bytes, 0);
     vocabulary_slot *slot = find_slot(v, bytes, n_bytes, hash);
     if (slot->id >= 0)
         return status_fail(error, DSMOE_ERROR_FORMAT,

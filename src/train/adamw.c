@@ -1,6 +1,6 @@
 /* adamw.c - one optimizer step: the norm of the whole gradient, clipping, AdamW.
  *
- * Norms of chunks are added in the order of the chunks, whoever computed them, so that the sum depends
+ * Norms of chunks are added in the order of the chunks, whichever thread or rank computed them, so that the sum depends
  * neither on threads nor on ranks. A chunk is the same for weight, gradient and both moments, each of
  * which is read and written once, by its owner. */
 #include "train/adamw.h"

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/hash.h"
-
 enum {
     SAMPLE = 64,     /* bytes, */
     APART = 1 << 20, /* so far from one to the next; the last bytes count too */
@@ -34,10 +32,10 @@ static dsmoe_status hash_visit(void *context, const weight_spec *spec, dsmoe_err
     return DSMOE_OK;
 }
 
-uint64_t base_hash(const dsmoe_model *model)
+uint64_t base_hash(const dsmoe_model *model, hash_kind kind)
 {
     hash_state hash;
-    hash_begin(&hash, 0);
+    hash_begin_as(&hash, kind, 0);
     weights_each(&model->config, model->weights, hash_visit, &hash, NULL);
     uint64_t all = hash_end(&hash);
     return all ? all : 1;

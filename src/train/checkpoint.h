@@ -94,7 +94,7 @@ dsmoe_status checkpoint_read(const char *path, dsmoe_trainer *trainer, checkpoin
 /* The means of an interval by layers, from a checkpoint that is whole; zeros if it has not so many. */
 void checkpoint_read_interval(const char *path, dsmoe_layer_losses *layers, int64_t n_layers);
 
-/* Renames a damaged checkpoint to damaged-step-…, so that nobody takes it for the newest. */
+/* Renames a damaged checkpoint to damaged-step-…, so that it is not taken for the newest. */
 dsmoe_status checkpoint_set_aside(const char *run, int64_t step, dsmoe_error *error);
 
 /* Where `latest` or `best` leads to a checkpoint that is no longer there, it leads to that of the given

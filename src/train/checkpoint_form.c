@@ -9,7 +9,6 @@
 
 #include "base/dtype.h"
 #include "adapt/peft.h"
-#include "base/hash.h"
 #include "text/template_file.h"
 
 #define FIELD(name) #name, offsetof(checkpoint_state, name)
@@ -36,7 +35,7 @@ const state_field state_fields[] = {
 };
 #undef FIELD
 const int n_state_fields = sizeof state_fields / sizeof *state_fields;
-const int n_state_fields_before = 12;
+const int n_state_fields_2 = 12;
 
 const char *const checkpoint_rows[N_ROWS] = {"first_moment", "second_moment", "weights"};
 
@@ -139,12 +138,12 @@ void checkpoint_forget(mapped_bytes *m, const unsigned char *end)
     m->forgotten = end;
 }
 
-uint64_t checkpoint_hash(const unsigned char *bytes, size_t size)
+uint64_t checkpoint_hash(hash_kind kind, const unsigned char *bytes, size_t size)
 {
     enum { PIECE = 1 << 20 };
     mapped_bytes mapped = {bytes, bytes};
     hash_state hash;
-    hash_begin(&hash, 0);
+    hash_begin_as(&hash, kind, 0);
     for (size_t at = 0, n; at < size; at += n) {
         n = size - at < PIECE ? size - at : PIECE;
         hash_add(&hash, bytes + at, n);

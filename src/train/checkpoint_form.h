@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/hash.h"
 #include "model/folder_writer.h"
 #include "train/checkpoint.h"
 #include "train/spread.h"
@@ -18,10 +19,11 @@ bool checkpoint_owns(const char *name);
 bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME]);
 
 /* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) tell whether a file is still
- * the one that was written. */
+ * the one that was written. Formats 2 and 3, which are still read, have those of base/hash_old.h. */
 #define CHECKPOINT_FORMAT_KEY "format"
-#define CHECKPOINT_FORMAT "dsmoe training state 3"
-#define CHECKPOINT_FORMAT_BEFORE "dsmoe training state 2" /* without what the log has begun */
+#define CHECKPOINT_FORMAT "dsmoe training state 4"
+#define CHECKPOINT_FORMAT_3 "dsmoe training state 3"
+#define CHECKPOINT_FORMAT_2 "dsmoe training state 2" /* without what the log has begun */
 #define CHECKPOINT_INTERVAL "interval_layers" /* 16 hexadecimal digits for both losses of a layer */
 #define CHECKPOINT_KERNELS_KEY "kernels"
 #define CHECKPOINT_BASE "base"           /* where a part of a model is trained: its path, */
@@ -51,8 +53,7 @@ typedef struct state_field {
     state_kind kind;
 } state_field;
 extern const state_field state_fields[];
-extern const int n_state_fields,
-    n_state_fields_before; /* so many of the first in the format before */
+extern const int n_state_fields, n_state_fields_2; /* so many of the first in format 2 */
 
 /* RUN/checkpoints/PREFIXstep-00000200SUFFIX */
 dsmoe_status checkpoint_path(const char *run, const char *prefix, int64_t step, const char *suffix,
@@ -67,6 +68,6 @@ typedef struct mapped_bytes {
 } mapped_bytes;
 /* Everything up to `end` has been read. */
 void checkpoint_forget(mapped_bytes *m, const unsigned char *end);
-uint64_t checkpoint_hash(const unsigned char *bytes, size_t size);
+uint64_t checkpoint_hash(hash_kind kind, const unsigned char *bytes, size_t size);
 
 #endif

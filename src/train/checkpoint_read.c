@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
 #include "formats/mapped_file.h"
 #include "formats/shards.h"
 #include "train/checkpoint_form.h"
@@ -18,6 +17,7 @@ typedef struct opened {
     shards *model; /* NULL: the weights are in `training`, more exactly */
     checkpoint_state state;
     int n_model_files;
+    int format; /* 2, 3 or 4 */
 } opened;
 
 static const char damaged[] = "the file is damaged, or not the one that was written here";
@@ -29,6 +29,8 @@ static dsmoe_status fail(const safetensors *file, const char *what, const char *
 }
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
+
+static hash_kind hash_of_format(int format) { return format < 4 ? HASH_OLD : HASH_XXH64; }
 
 /* Tensors tile the data: it is one row of bytes that begins with the first of them. */
 static const unsigned char *data_of(const safetensors *file, size_t *size)
@@ -43,15 +45,15 @@ static const unsigned char *data_of(const safetensors *file, size_t *size)
     return first;
 }
 
-static dsmoe_status check_numbers(const safetensors *training, uint64_t expected,
-                                  dsmoe_error *error)
+static dsmoe_status check_numbers(const opened *o, uint64_t expected, dsmoe_error *error)
 {
+    const safetensors *training = o->training;
     size_t size, count = safetensors_count(training);
     const unsigned char *data = data_of(training, &size);
     bool whole = count == ROW_WEIGHTS || count == N_ROWS;
     for (size_t i = 0; whole && i < count; i++)
         whole = safetensors_find(training, checkpoint_rows[i]) != NULL;
-    whole = whole && checkpoint_hash(data, size) == expected;
+    whole = whole && checkpoint_hash(hash_of_format(o->format), data, size) == expected;
     return whole ? DSMOE_OK : fail(training, damaged, "", error);
 }
 
@@ -63,16 +65,16 @@ static dsmoe_status check_present(const char *path, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the file is missing", path);
 }
 
-static dsmoe_status check_file(const char *folder, const char *name, uint64_t expected,
+static dsmoe_status check_file(const opened *o, const char *name, uint64_t expected,
                                dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH + FOLDER_WRITER_NAME];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", o->folder, name);
     mapped_file file;
     STATUS_TRY(check_present(path, error));
     STATUS_TRY(mapped_file_open(&file, path, error));
     dsmoe_status status = DSMOE_OK;
-    if (checkpoint_hash(file.bytes, file.size) != expected)
+    if (checkpoint_hash(hash_of_format(o->format), file.bytes, file.size) != expected)
         status = status_fail(error, DSMOE_ERROR_FORMAT, "%s: %s", path, damaged);
     if (!mapped_file_intact(&file)) status = mapped_file_lost(path, error);
     mapped_file_close(&file);
@@ -85,7 +87,7 @@ static dsmoe_status check_file(const char *folder, const char *name, uint64_t ex
 typedef struct value_reader {
     const safetensors *file;
     hash_state hash;
-    bool is_before; /* of the format before */
+    int format;
 } value_reader;
 
 static dsmoe_status get_value(value_reader *r, const char *key, const char **value,
@@ -102,7 +104,7 @@ static dsmoe_status get_bits(value_reader *r, const char *key, uint64_t *bits, d
     const char *value;
     STATUS_TRY(get_value(r, key, &value, error));
     if (strlen(value) != 16 || strspn(value, "0123456789abcdef") != 16)
-        return fail(r->file, "no 16 hexadecimal digits as metadata ", key, error);
+        return fail(r->file, "these metadata are not 16 hexadecimal digits: ", key, error);
     *bits = strtoull(value, NULL, 16);
     return DSMOE_OK;
 }
@@ -116,13 +118,13 @@ static dsmoe_status get_integer(value_reader *r, const char *key, int64_t *numbe
     errno = 0;
     *number = strtoll(value, NULL, 10);
     if (!*digits || strspn(digits, "0123456789") != strlen(digits) || errno)
-        return fail(r->file, "no whole number as metadata ", key, error);
+        return fail(r->file, "these metadata are not a whole number: ", key, error);
     return DSMOE_OK;
 }
 
 static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_error *error)
 {
-    for (int i = 0; i < (r->is_before ? n_state_fields_before : n_state_fields); i++) {
+    for (int i = 0; i < (r->format == 2 ? n_state_fields_2 : n_state_fields); i++) {
         const state_field *f = &state_fields[i];
         char *field = (char *)state + f->offset;
         if (f->kind != STATE_INTEGER) {
@@ -134,7 +136,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
             STATUS_TRY(get_integer(r, f->key, (int64_t *)field, error));
         }
     }
-    if (r->is_before) {
+    if (r->format == 2) {
         state->logged_loss = state->loss;
         state->interval_n = 0;
         state->interval_loss = state->interval_aux_loss = state->interval_device_loss = 0;
@@ -147,7 +149,7 @@ static dsmoe_status get_state(value_reader *r, checkpoint_state *state, dsmoe_er
                     state->interval_n >= 0 && state->interval_n <= state->step &&
                     (state->is_due == 0 || state->is_due == 1);
     return possible ? DSMOE_OK
-                    : fail(r->file, "numbers that no run can have as metadata", "", error);
+                    : fail(r->file, "its metadata have numbers that no run can have", "", error);
 }
 
 static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_error *error)
@@ -160,8 +162,7 @@ static dsmoe_status get_kernels(value_reader *r, checkpoint_state *state, dsmoe_
 }
 
 /* What this file says of the others, told to `use` (NULL: only read). */
-typedef dsmoe_status hash_fn(const char *folder, const char *name, uint64_t hash,
-                             dsmoe_error *error);
+typedef dsmoe_status hash_fn(const opened *o, const char *name, uint64_t hash, dsmoe_error *error);
 
 static dsmoe_status each_file_hash(value_reader *r, const opened *o, hash_fn *use,
                                    dsmoe_error *error)
@@ -171,17 +172,21 @@ static dsmoe_status each_file_hash(value_reader *r, const opened *o, hash_fn *us
         uint64_t hash;
         checkpoint_hash_key(name, key);
         STATUS_TRY(get_bits(r, key, &hash, error));
-        if (use) STATUS_TRY(use(o->folder, name, hash, error));
+        if (use) STATUS_TRY(use(o, name, hash, error));
     }
     return DSMOE_OK;
 }
 
 static dsmoe_status read_format(value_reader *r, dsmoe_error *error)
 {
-    const char *form;
+    static const char *const formats[] = {CHECKPOINT_FORMAT_2, CHECKPOINT_FORMAT_3,
+                                          CHECKPOINT_FORMAT};
+    const char *form = safetensors_metadata(r->file, CHECKPOINT_FORMAT_KEY);
+    for (int i = 0; form && i < 3; i++)
+        if (!strcmp(form, formats[i])) r->format = 2 + i;
+    hash_begin_as(&r->hash, hash_of_format(r->format), 0);
     STATUS_TRY(get_value(r, CHECKPOINT_FORMAT_KEY, &form, error));
-    r->is_before = !strcmp(form, CHECKPOINT_FORMAT_BEFORE);
-    if (r->is_before || !strcmp(form, CHECKPOINT_FORMAT)) return DSMOE_OK;
+    if (r->format) return DSMOE_OK;
     if (strncmp(form, CHECKPOINT_FORMAT, strlen(CHECKPOINT_FORMAT) - 1))
         return fail(r->file, damaged, "", error);
     return status_fail(error, DSMOE_ERROR_CONFIG,
@@ -204,13 +209,13 @@ static dsmoe_status check_step(const opened *o, dsmoe_error *error)
 static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
 {
     value_reader r = {.file = o->training};
-    hash_begin(&r.hash, 0);
     int64_t n_files;
     uint64_t numbers, expected;
     STATUS_TRY(read_format(&r, error));
+    o->format = r.format;
     STATUS_TRY(get_state(&r, &o->state, error));
     const char *interval;
-    if (!r.is_before) STATUS_TRY(get_value(&r, CHECKPOINT_INTERVAL, &interval, error));
+    if (r.format > 2) STATUS_TRY(get_value(&r, CHECKPOINT_INTERVAL, &interval, error));
     STATUS_TRY(get_kernels(&r, &o->state, error));
     const char *base;
     o->state.base_hash = 0;
@@ -226,7 +231,7 @@ static dsmoe_status read_metadata(opened *o, dsmoe_error *error)
     uint64_t found = hash_end(&r.hash);
     STATUS_TRY(get_bits(&r, CHECKPOINT_STATE_HASH, &expected, error));
     if (found != expected) return fail(o->training, damaged, "", error);
-    STATUS_TRY(check_numbers(o->training, numbers, error));
+    STATUS_TRY(check_numbers(o, numbers, error));
     STATUS_TRY(check_step(o, error));
     return each_file_hash(&r, o, check_file, error);
 }
@@ -329,7 +334,7 @@ static dsmoe_status check_row(const safetensors *file, const char *name,
     for (size_t i = 0; i < trainer->n_parameters; i++) n += trainer->parameters[i].n;
     const safetensors_tensor *t = safetensors_find(file, name);
     if (t && has_shape(t, 1, &n)) return DSMOE_OK;
-    return fail(file, "not the numbers that config.json says: ", name, error);
+    return fail(file, "these numbers do not have the size that config.json says: ", name, error);
 }
 
 static dsmoe_status fill_trainer(const opened *o, dsmoe_trainer *t, dsmoe_error *error)

@@ -7,7 +7,6 @@
 
 #include "adapt/peft.h"
 #include "base/dtype.h"
-#include "base/hash.h"
 #include "formats/folder.h"
 #include "formats/mapped_file.h"
 #include "formats/safetensors_writer.h"
@@ -205,7 +204,7 @@ static dsmoe_status put_file_hash(const checkpoint_job *job, value_stream *s, co
     mapped_file file;
     dsmoe_status status = mapped_file_open(&file, path, error);
     if (status == DSMOE_OK)
-        status = put_bits(s, key, checkpoint_hash(file.bytes, file.size), error);
+        status = put_bits(s, key, checkpoint_hash(HASH_XXH64, file.bytes, file.size), error);
     if (status == DSMOE_OK && !mapped_file_intact(&file)) status = mapped_file_lost(path, error);
     mapped_file_close(&file);
     free(path);

@@ -419,6 +419,7 @@ static dsmoe_status hash_source(const data_build_options *o, const document_sour
 
 /* What a key is made of beside the options. */
 typedef struct key_parts {
+    hash_kind hashed;
     uint64_t form;
     bool conversations; /* the rules that know of them */
     char *const *kinds; /* names of the kinds of text, as many as the list has */
@@ -447,9 +448,10 @@ static dsmoe_status make_key(const data_build_options *options, key_parts parts,
 {
     const document_list *list = options->list;
     hash_state h;
-    hash_begin(&h, parts.form);
+    hash_begin_as(&h, parts.hashed, parts.form);
     uint64_t tokenizer = 0;
-    if (options->tokenizer) STATUS_TRY(tokenizer_hash(options->tokenizer, &tokenizer, error));
+    if (options->tokenizer)
+        STATUS_TRY(tokenizer_hash(options->tokenizer, parts.hashed, &tokenizer, error));
     hash_add_number(&h, tokenizer);
     hash_add_number(&h, (uint64_t)options->vocab_size);
     hash_add_number(&h, (uint64_t)list->files.bad_bytes);
@@ -470,14 +472,15 @@ static dsmoe_status make_key(const data_build_options *options, key_parts parts,
     return DSMOE_OK;
 }
 
-static key_parts parts_now(const data_build_options *options)
+static key_parts parts_now(const data_build_options *options, hash_kind hashed)
 {
-    return (key_parts){BUILD_FORM, true, options->list->kinds};
+    return (key_parts){hashed, BUILD_FORM, true, options->list->kinds};
 }
 
-dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error)
+dsmoe_status data_build_key(const data_build_options *options, hash_kind hashed, uint64_t *key,
+                            dsmoe_error *error)
 {
-    return make_key(options, parts_now(options), 0, total_size(options->list), key, error);
+    return make_key(options, parts_now(options, hashed), 0, total_size(options->list), key, error);
 }
 
 static bool has_same_kinds(const document_list *list, const data_cache *cache)
@@ -491,9 +494,9 @@ dsmoe_status data_build_find_text(const data_build_options *options, const data_
                                   bool *found, dsmoe_error *error)
 {
     const document_list *list = options->list;
-    const key_parts rules[] = {{BUILD_FORM, true, cache->kinds},
-                               {BUILD_FORM, false, cache->kinds},
-                               {BUILD_FORM_BEFORE, false, cache->kinds}};
+    const key_parts rules[] = {{cache->hashed, BUILD_FORM, true, cache->kinds},
+                               {cache->hashed, BUILD_FORM, false, cache->kinds},
+                               {cache->hashed, BUILD_FORM_BEFORE, false, cache->kinds}};
     bool same_kinds = has_same_kinds(list, cache);
     *found = false;
     if (list->n_kinds != cache->n_kinds) return DSMOE_OK;
@@ -514,12 +517,13 @@ static dsmoe_status check_unchanged(const data_build_options *options, uint64_t 
 {
     uint64_t now;
     double total = total_size(options->list);
-    STATUS_TRY(make_key(options, parts_now(options), total, total, &now, error));
+    STATUS_TRY(make_key(options, parts_now(options, HASH_XXH64), total, total, &now, error));
     if (now == key) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s%s: changed while it was read; try again when nobody writes to it",
-                       options->list->sources[0].path,
-                       options->list->n_sources > 1 ? " or another of the files" : "");
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s%s: changed while it was read; try again when no other program writes to it",
+        options->list->sources[0].path,
+        options->list->n_sources > 1 ? " or another of the files" : "");
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -564,7 +568,7 @@ static dsmoe_status build_all(builder *b, dsmoe_error *error)
     return report(b, error);
 }
 
-/* Those of a batch that nobody wrote, as something failed before. */
+/* Those of a batch that were not written, as something failed before. */
 static void drop_pieces(builder *b)
 {
     for (size_t i = 0; i < b->n_pieces; i++) free(b->pieces[i].conversation);

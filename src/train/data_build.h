@@ -20,7 +20,8 @@ typedef struct data_build_options {
 /* A number for all that decides what the cache holds: the files' content, forms and kinds in their
  * order, the tokenizer, vocab_size, held_out, the form of conversations and what of them is learnt, and the rules of
  * this file. */
-dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, dsmoe_error *error);
+dsmoe_status data_build_key(const data_build_options *options, hash_kind hashed, uint64_t *key,
+                            dsmoe_error *error);
 
 /* Whether a cache of another key was made from the same text all the same: under other names, which are
  * the names of the kinds, or by the rules before these, which held out other documents or knew of no
@@ -28,7 +29,7 @@ dsmoe_status data_build_key(const data_build_options *options, uint64_t *key, ds
 dsmoe_status data_build_find_text(const data_build_options *options, const data_cache *cache,
                                   bool *found, dsmoe_error *error);
 
-/* Writes the cache file, what is trained on first. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
+/* Writes the cache file, what is trained on first; its key is by XXH64. Each text is followed by EOS, if the tokenizer has one, and comes after BOS if
  * prompts will; shards are taken as they are. Conversations become what data_conversation.h says; those with
  * nothing to learn are left out and counted. The same files for any number of threads. */
 dsmoe_status data_build(const data_build_options *options, const char *path, uint64_t key,

@@ -6,7 +6,7 @@
  *   list     n_ranges × (end, kind) as 32-bit numbers; n_documents × (end, what) and a bit for each token, if there
  *            are conversations; then n_kinds names with a NUL after each
  *
- * Text alone has the signature of files before there were conversations, and is such a file. */
+ * Files with an older signature have the old hashes (base/hash_old.h), and are read as well. */
 #include "train/data_cache.h"
 
 #include <stdlib.h>
@@ -14,8 +14,9 @@
 
 enum { OWN_FIELDS = 64, HEADER_HASHED = TOKEN_SHARD_HEADER_SIZE - 8 };
 
-static const uint64_t signature = 0x32617461442d4d44u;       /* "DM-Data2" as bytes */
-static const uint64_t signature_later = 0x33617461442d4d44u; /* with any of the last three fields */
+static const uint64_t signature = 0x34617461442d4d44u;     /* "DM-Data4" as bytes */
+static const uint64_t signature_old = 0x32617461442d4d44u; /* text alone: the last three fields */
+static const uint64_t signature_old_more = 0x33617461442d4d44u; /* are 0; and with any of them */
 
 enum {
     FIELD_SIGNATURE,
@@ -50,12 +51,14 @@ static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, s
     memcpy(&hash, bytes + HEADER_HASHED, sizeof hash);
     memcpy(fields, bytes + OWN_FIELDS, N_FIELDS * sizeof *fields);
     memcpy(&cache->held_out, &fields[FIELD_HELD_OUT], sizeof cache->held_out);
-    bool is_later = fields[FIELD_SIGNATURE] == signature_later;
-    if (fields[FIELD_SIGNATURE] != signature && !is_later)
+    uint64_t found = fields[FIELD_SIGNATURE];
+    bool has_more = fields[FIELD_CUTS] || fields[FIELD_HAS_EVAL];
+    cache->hashed = found == signature ? HASH_XXH64 : HASH_OLD;
+    if (found != signature && found != signature_old && found != signature_old_more)
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: not a data cache, or one of another version of dsmoe", source);
-    if (hash != hash_bytes(bytes, HEADER_HASHED, 0) || fields[FIELD_VOCAB_SIZE] < 1 ||
-        fields[FIELD_VOCAB_SIZE] > INT32_MAX ||
+    if (hash != hash_bytes_as(cache->hashed, bytes, HEADER_HASHED, 0) ||
+        fields[FIELD_VOCAB_SIZE] < 1 || fields[FIELD_VOCAB_SIZE] > INT32_MAX ||
         tokens->token_size != token_shard_size_for((int64_t)fields[FIELD_VOCAB_SIZE]) ||
         tokens->n_tokens < 1 || fields[FIELD_TRAIN_TOKENS] > tokens->n_tokens ||
         !(cache->held_out >= 0 && cache->held_out < 1) ||
@@ -64,7 +67,7 @@ static dsmoe_status read_header(data_cache *cache, const unsigned char *bytes, s
         fields[FIELD_DOCUMENTS] > INT64_MAX || fields[FIELD_BYTES] > INT64_MAX ||
         fields[FIELD_CUTS] > tokens->n_tokens || fields[FIELD_HAS_EVAL] > 1 ||
         fields[FIELD_UNANSWERED] > INT64_MAX ||
-        is_later != (fields[FIELD_CUTS] || fields[FIELD_HAS_EVAL]))
+        (found != signature && has_more != (found == signature_old_more)))
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: the data cache's header is damaged",
                            source);
     cache->key = fields[FIELD_KEY];
@@ -155,8 +158,10 @@ static bool read_list(data_cache *cache, size_t file_size, const uint64_t fields
     size_t range_bytes = n_ranges * sizeof(data_range), n_cuts = (size_t)fields[FIELD_CUTS];
     size_t cut_bytes = n_cuts ? n_cuts * sizeof(data_document) + learnt_size(tokens->n_tokens) : 0;
     size_t names = range_bytes + cut_bytes;
-    return names <= size && fields[FIELD_LIST_HASH] == hash_bytes(list, size, 0) &&
-           fields[FIELD_TOKEN_HASH] == hash_bytes(tokens->tokens, token_bytes, 0) &&
+    return names <= size &&
+           fields[FIELD_LIST_HASH] == hash_bytes_as(cache->hashed, list, size, 0) &&
+           fields[FIELD_TOKEN_HASH] ==
+               hash_bytes_as(cache->hashed, tokens->tokens, token_bytes, 0) &&
            read_kinds(cache, list + names, size - names, fields[FIELD_KINDS]) &&
            read_ranges(cache, list, n_ranges) && read_documents(cache, list + range_bytes, n_cuts);
 }
@@ -382,11 +387,10 @@ static dsmoe_status write_rest(data_cache_writer *w, uint64_t key, double held_o
                                char *const *kinds, int n_kinds, dsmoe_error *error)
 {
     STATUS_TRY(write_waiting(w, error));
-    bool is_later = w->has_conversations || w->has_eval;
-    uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = is_later ? signature_later : signature,
+    uint64_t fields[N_FIELDS] = {[FIELD_SIGNATURE] = signature,
                                  [FIELD_CUTS] = w->has_conversations ? w->n_cuts : 0,
                                  [FIELD_HAS_EVAL] = w->has_eval,
-                                 [FIELD_UNANSWERED] = is_later ? (uint64_t)w->n_unanswered : 0,
+                                 [FIELD_UNANSWERED] = (uint64_t)w->n_unanswered,
                                  [FIELD_KEY] = key,
                                  [FIELD_VOCAB_SIZE] = (uint64_t)w->vocab_size,
                                  [FIELD_TRAIN_TOKENS] = w->n_train,

@@ -1,7 +1,7 @@
 /* data_cache.h - tokens of all documents in one file, mapped when it is used: first those that are
  * trained on, then those that are held out.
  *
- * The file begins as a public shard of tokens does, and who reads as many tokens as its header says
+ * The file begins as a public shard of tokens does: a reader of as many tokens as its header says
  * finds them all. After the count the header has fields of our own; after the tokens lie the kinds of text and,
  * if there are conversations, where each document ends and which tokens are to be learnt. What the file was made
  * from is one number, the key; hashes of header, tokens and list tell whether it is still the file that was
@@ -32,6 +32,7 @@ typedef struct data_document {
 typedef struct data_cache {
     char *path;
     mapped_file file;
+    hash_kind hashed; /* by which the key and all hashes of the file were made */
     uint64_t key;
     int64_t vocab_size;
     double held_out;    /* the share that was asked for */

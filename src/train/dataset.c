@@ -65,20 +65,34 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
     return DSMOE_OK;
 }
 
-/* A number for the tokens and the way they are cut. */
-static uint64_t hash_of(const data_cache *cache, const dsmoe_dataset_options *o)
+static uint64_t hash_tokens(const data_cache *cache, hash_kind kind)
 {
-    const uint64_t parts[] = {cache->token_hash, (uint64_t)cache->tokens.n_tokens,
+    const token_shard *tokens = &cache->tokens;
+    if (kind == cache->hashed) return cache->token_hash;
+    return hash_bytes_as(kind, tokens->tokens, tokens->n_tokens * (size_t)tokens->token_size, 0);
+}
+
+/* A number for the tokens and the way they are cut. */
+static uint64_t hash_of(const data_cache *cache, const dsmoe_dataset_options *o, hash_kind kind)
+{
+    const uint64_t parts[] = {hash_tokens(cache, kind), (uint64_t)cache->tokens.n_tokens,
                               (uint64_t)cache->n_train, (uint64_t)o->sequence_length};
-    uint64_t hash = hash_bytes(parts, sizeof parts, 0);
+    uint64_t hash = hash_bytes_as(kind, parts, sizeof parts, 0);
     if (!cache->documents) return hash;
     hash_state h;
-    hash_begin(&h, hash);
+    hash_begin_as(&h, kind, hash);
     hash_add_number(&h, o->drops_long);
     hash_add_number(&h, o->packs_nothing);
     hash_add(&h, cache->documents, cache->n_cuts * sizeof *cache->documents);
     hash_add(&h, cache->learnt, cache->tokens.n_tokens / 8 + 1);
     return hash_end(&h);
+}
+
+/* An earlier version may have begun the run, and the cache may have been made before or since. */
+static bool is_expected(const data_cache *cache, const dsmoe_dataset_options *o)
+{
+    return o->expected_hash && (hash_of(cache, o, HASH_XXH64) == o->expected_hash ||
+                                hash_of(cache, o, HASH_OLD) == o->expected_hash);
 }
 
 static bool is_made_from(const data_cache *cache, uint64_t key, const dsmoe_dataset_options *o)
@@ -93,28 +107,31 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
                                   dsmoe_error *error)
 {
     uint64_t key;
-    STATUS_TRY(data_build_key(build, &key, error));
-    if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK) {
+    bool is_there = data_cache_open(&d->cache, path, NULL) == DSMOE_OK;
+    hash_kind hashed = is_there ? d->cache.hashed : HASH_XXH64;
+    STATUS_TRY(data_build_key(build, hashed, &key, error));
+    if (is_there) {
         if (is_made_from(&d->cache, key, o)) return DSMOE_OK;
-        bool is_expected = o->expected_hash && hash_of(&d->cache, o) == o->expected_hash;
-        bool found = false;
-        if (is_expected) STATUS_TRY(data_build_find_text(build, &d->cache, &found, error));
+        bool is_of_run = is_expected(&d->cache, o), found = false;
+        if (is_of_run) STATUS_TRY(data_build_find_text(build, &d->cache, &found, error));
         if (found) return DSMOE_OK;
         data_cache_close(&d->cache);
-        if (is_expected)
+        if (is_of_run)
             return status_fail(error, DSMOE_ERROR_FORMAT,
                                "%s: the text has changed since it was put into %s: bring it back, "
                                "or move it away to go on with what is there",
                                o->paths[0], path);
     }
     d->info.cache_built = true;
+    if (hashed != HASH_XXH64) STATUS_TRY(data_build_key(build, HASH_XXH64, &key, error));
     STATUS_TRY(data_build(build, path, key, error));
     if (data_cache_open(&d->cache, path, NULL) == DSMOE_OK && is_made_from(&d->cache, key, o))
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: what was written does not come back; is something else writing to "
-                       "this file, or the disk failing?",
-                       path);
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s: the file does not read back as it was written; is something else writing to "
+        "this file, or the disk failing?",
+        path);
 }
 
 /* The cache file without the documents it was made from. */
@@ -192,9 +209,10 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
     info->sequence_length = length;
     info->n_train = count_windows(d->cache.n_train, length);
     info->n_held_out = count_windows(info->n_tokens_held_out, length);
-    info->hash = hash_of(&d->cache, o);
+    bool is_of_run = is_expected(&d->cache, o);
+    info->hash = is_of_run ? o->expected_hash : hash_of(&d->cache, o, HASH_XXH64);
     info->n_unanswered = d->cache.n_unanswered;
-    if (o->expected_hash && info->hash != o->expected_hash)
+    if (o->expected_hash && !is_of_run)
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
             "%s: the data have changed since this run began, or an older version of dsmoe, which "

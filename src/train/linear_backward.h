@@ -9,7 +9,7 @@ typedef struct linear_gradient {
     matrix weight; /* [n_out, n_in] of any type */
     int64_t n_out;
     const float *dy;          /* [n_rows, n_out] */
-    float *d_weight, *d_bias; /* NULL: nobody wants it, or there is no bias */
+    float *d_weight, *d_bias; /* NULL: it is not wanted, or there is no bias */
 } linear_gradient;
 
 typedef struct linear_backward_job {

@@ -159,7 +159,7 @@ static dsmoe_status check(int n_ranks, int64_t n_units, outline_loads loads, int
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks are 1 to %d, not %d", RANKS_MAX,
                            n_ranks);
     if (loads.loads && loads.n_layers < 1)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "loads of no layer are given");
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "no loads of layers are given");
     if (n_units < 1) return status_fail(error, DSMOE_ERROR_ARGUMENT, "a step needs a batch");
     for (int64_t i = 0; loads.loads && n_experts > 0 && i < loads.n_layers; i++) {
         double sum = 0;

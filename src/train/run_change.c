@@ -75,7 +75,7 @@ dsmoe_status run_change_settings(run *r, const dsmoe_run_settings *given, dsmoe_
 {
     r->before = r->settings;
     if (r->options.n_given == 0) return DSMOE_OK;
-    if (!given) return status_fail(error, DSMOE_ERROR_ARGUMENT, "keys without settings given");
+    if (!given) return status_fail(error, DSMOE_ERROR_ARGUMENT, "keys are given, but no settings");
     dsmoe_run_settings wanted = *given;
     STATUS_TRY(find_paths(r, &wanted, error));
     for (int i = 0; i < r->options.n_given; i++) {

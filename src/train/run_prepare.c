@@ -361,7 +361,7 @@ static bool holds_file(const char *path, int depth)
     bool is_link = depth > 0 && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
     file_search search = {path, depth, is_link};
     if (!is_link && folder_each(path, see_entry, &search, NULL) != DSMOE_OK)
-        return true; /* whoever reads it will say why it cannot be read */
+        return true; /* reading it will say why it cannot be read */
     return search.found;
 }
 

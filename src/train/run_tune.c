@@ -39,8 +39,9 @@ void tune_close(run_tuning *t)
 /* The base that a checkpoint was made over must be the one that is there. */
 static dsmoe_status check_base(run *r, dsmoe_error *error)
 {
-    uint64_t hash = base_hash(r->tuning.base);
-    if (r->saved_step >= 0 && r->state.base_hash != hash)
+    const dsmoe_model *base = r->tuning.base;
+    uint64_t hash = base_hash(base, HASH_XXH64), saved = r->state.base_hash;
+    if (r->saved_step >= 0 && saved != hash && saved != base_hash(base, HASH_OLD))
         return status_fail(error, DSMOE_ERROR_CONFIG,
                            "%s is not the model that this run was begun with: bring that one back",
                            r->settings.init);

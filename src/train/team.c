@@ -248,7 +248,7 @@ static dsmoe_status obey(const team_follower *f, order o, dsmoe_error *error)
     case ORDER_SERVE: return follow_serving(t, error);
     case ORDER_END: break;
     }
-    return status_fail(error, DSMOE_ERROR_PEER, "rank 0 orders something unknown");
+    return status_fail(error, DSMOE_ERROR_PEER, "rank 0 asks for something unknown");
 }
 
 dsmoe_status team_follow(const team_follower *f, dsmoe_error *error)

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "text/tokenizer.h"
 
 /* Spaces of all kinds and numbers, runs of signs, contractions, case, accents composed and not, wide
@@ -77,11 +76,12 @@ static void add_added_tokens(hash_state *h, const added_tokens *a)
     add_tree(h, &a->normalized);
 }
 
-dsmoe_status tokenizer_hash(const dsmoe_tokenizer *tokenizer, uint64_t *hash, dsmoe_error *error)
+dsmoe_status tokenizer_hash(const dsmoe_tokenizer *tokenizer, hash_kind kind, uint64_t *hash,
+                            dsmoe_error *error)
 {
     const bpe *b = &tokenizer->bpe;
     hash_state h;
-    hash_begin(&h, 0);
+    hash_begin_as(&h, kind, 0);
     add_vocabulary(&h, &b->vocabulary);
     add_merges(&h, &b->merges);
     add_added_tokens(&h, &tokenizer->added);

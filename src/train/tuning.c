@@ -42,7 +42,7 @@ dsmoe_status tuning_check(const dsmoe_config *c, const dsmoe_trainer_options *o,
     if (!tuning) return DSMOE_OK;
     if (!tuning->base)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "to train a part of a model, it must be there");
+                           "to train a part of a model, its base must be given");
     if (o->peers && o->parallel == DSMOE_PARALLEL_EXPERTS)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "experts of a frozen model cannot be divided over ranks: each rank "

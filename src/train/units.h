@@ -1,7 +1,7 @@
 /* units.h - the units that all ranks compute at a time, one each at the most: a wave; alone, one batch.
  *
  * After forward the ranks tell each other how it went: the losses, who chose which experts, and whether
- * something was not finite, in which case nobody goes backward. */
+ * something was not finite, in which case no rank goes backward. */
 #ifndef DSMOE_TRAIN_UNITS_H
 #define DSMOE_TRAIN_UNITS_H
 

@@ -1,35 +1,19 @@
-/* ablate_json.c - DIR/ablation.json, and the page that is made from it. */
+/* ablation_json.c - DIR/ablation.json, and the page that is made from it. */
 #include <inttypes.h>
 #include <math.h>
 
-#include "cli/ablate.h"
-#include "cli/cli.h"
 #include "formats/json_write.h"
+#include "formats/partial_file.h"
+#include "study/ablation_folder.h"
 
 /* What the paper measured for DeepSeekMoE with its shared expert replaced. */
 static const double paper_before = 1.808, paper_after = 2.414;
 
-bool ablate_is_shown(const ablation *a, int entry)
-{
-    const ablate_entry *e = &a->entries[entry];
-    for (int seed = 0; seed < a->n_seeds; seed++)
-        if (!isnan(e->runs[seed].losses[LOSS_PLAIN])) return true;
-    return e->is_selected;
-}
-
-static bool is_known(const ablation *a, int entry, int which)
-{
-    if (!loss_is_asked(a->entries[entry].model, &a->entries[entry].config, which)) return false;
-    for (int seed = 0; seed < a->n_seeds; seed++)
-        if (!isnan(a->entries[entry].runs[seed].losses[which])) return true;
-    return false;
-}
-
 static bool is_finished(const ablation *a)
 {
     for (int i = 0; i < N_ARCHITECTURES; i++)
-        for (int seed = 0; seed < a->options->n_seeds; seed++)
-            if (a->entries[i].is_selected && !ablate_is_measured(&a->entries[i], seed))
+        for (int seed = 0; seed < a->options.n_seeds; seed++)
+            if (a->options.is_selected[i] && !ablation_is_measured(&a->entries[i], seed))
                 return false;
     return true;
 }
@@ -54,7 +38,7 @@ static void put_losses(FILE *file, const ablation *a, int entry, int which)
     fputs("]", file);
 }
 
-static void put_run(FILE *file, const ablate_run *run, int seed)
+static void put_run(FILE *file, const ablation_run *run, int seed)
 {
     fprintf(file, "{\"seed\": %d, \"held_out_loss\": ", seed + 1);
     put_number(file, run->losses[LOSS_PLAIN]);
@@ -79,12 +63,12 @@ static void put_choice(FILE *file, const study_choice *c)
 
 static void put_model(FILE *file, const ablation *a, int entry)
 {
-    const ablate_entry *e = &a->entries[entry];
+    const ablation_entry *e = &a->entries[entry];
     char experts[ARCHITECTURE_EXPERTS];
     fprintf(file, "{\"name\": \"%s\", \"label\": \"%s\", \"paper_loss\": ", e->model->name,
             e->model->label);
     put_number(file, e->model->paper_loss);
-    put_choice(file, &a->choices.of[entry]);
+    put_choice(file, &a->options.choices.of[entry]);
     fprintf(file,
             ", \"experts\": \"%s\",\n   \"total_parameters\": %" PRId64
             ", \"active_parameters\": %" PRId64 ", \"expert_parameters\": %" PRId64
@@ -159,7 +143,7 @@ static void put_probes(FILE *file, const ablation *a, const char *key, int which
     bool first = true;
     fprintf(file, "  \"%s\": [", key);
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (!is_known(a, i, which)) continue;
+        if (!ablation_is_known(a, i, which)) continue;
         fputs(first ? "\n   " : ",\n   ", file);
         put(file, a, i);
         first = false;
@@ -170,7 +154,7 @@ static void put_probes(FILE *file, const ablation *a, const char *key, int which
 /* ---- comparisons ----------------------------------------------------------------------------- */
 
 /* The loss of a run at a step of its curve; NAN if it has none. */
-static double loss_at(const ablate_run *run, int64_t step)
+static double loss_at(const ablation_run *run, int64_t step)
 {
     for (int i = 0; i < run->n_curve; i++)
         if (run->curve[i].step == step) return run->curve[i].loss;
@@ -179,7 +163,7 @@ static double loss_at(const ablate_run *run, int64_t step)
 
 static paired_difference gap_at(const ablation *a, int one, int other, int64_t step)
 {
-    double losses[2][ABLATE_MAX_SEEDS];
+    double losses[2][ABLATION_MAX_SEEDS];
     for (int seed = 0; seed < a->n_seeds; seed++) {
         losses[0][seed] = loss_at(&a->entries[one].runs[seed], step);
         losses[1][seed] = loss_at(&a->entries[other].runs[seed], step);
@@ -191,7 +175,7 @@ static paired_difference gap_at(const ablation *a, int one, int other, int64_t s
 static void put_gap(FILE *file, const ablation *a, const study_claim *claim)
 {
     int one = architecture_find(claim->name), other = architecture_find(claim->other);
-    const ablate_run *longest = &a->entries[one].runs[0];
+    const ablation_run *longest = &a->entries[one].runs[0];
     for (int seed = 1; seed < a->n_seeds; seed++)
         if (a->entries[one].runs[seed].n_curve > longest->n_curve)
             longest = &a->entries[one].runs[seed];
@@ -238,19 +222,10 @@ static void put_comparison(FILE *file, const ablation *a, const study_comparison
     fputs("}", file);
 }
 
-int ablate_compare(const ablation *a, study_comparison comparisons[N_CLAIMS])
-{
-    double losses[N_ARCHITECTURES][ABLATE_MAX_SEEDS];
-    for (int i = 0; i < N_ARCHITECTURES; i++)
-        for (int seed = 0; seed < ABLATE_MAX_SEEDS; seed++)
-            losses[i][seed] = a->entries[i].runs[seed].losses[LOSS_PLAIN];
-    return study_compare(losses[0], ABLATE_MAX_SEEDS, comparisons);
-}
-
 static void put_comparisons(FILE *file, const ablation *a)
 {
     study_comparison comparisons[N_CLAIMS];
-    int n = ablate_compare(a, comparisons);
+    int n = ablation_compare(a, comparisons);
     fputs(" \"comparisons\": [", file);
     for (int i = 0; i < n; i++) {
         fputs(i ? ",\n  " : "\n  ", file);
@@ -264,21 +239,22 @@ static void put_comparisons(FILE *file, const ablation *a)
 static void put_all(FILE *file, const void *context)
 {
     const ablation *a = context;
-    fprintf(file, "{\"scale\": \"%s\", \"data\": [", a->scale->name);
-    for (int i = 0; i < a->n_data; i++) {
+    const ablation_options *o = &a->options;
+    fprintf(file, "{\"scale\": \"%s\", \"data\": [", o->scale->name);
+    for (int i = 0; i < o->n_data; i++) {
         if (i) fputs(", ", file);
         json_write_string(file, a->data[i]);
     }
     fprintf(file,
             "],\n \"tokens\": %" PRId64 ", \"steps\": %" PRId64 ", \"batch\": %" PRId64
             ", \"seq\": %" PRId64 ", \"lr\": %.9g, \"vocab_size\": %" PRId64 ", \"seeds\": [",
-            a->steps * a->batch * a->seq, a->steps, a->batch, a->seq, a->choices.common.lr,
-            a->vocab_size);
+            o->steps * o->batch * o->seq, o->steps, o->batch, o->seq, o->choices.common.lr,
+            o->vocab_size);
     for (int seed = 0; seed < a->n_seeds; seed++) fprintf(file, "%s%d", seed ? ", " : "", seed + 1);
     fprintf(file, "], \"finished\": %s,\n \"models\": [", is_finished(a) ? "true" : "false");
     bool first = true;
     for (int i = 0; i < N_ARCHITECTURES; i++) {
-        if (!ablate_is_shown(a, i)) continue;
+        if (!ablation_is_shown(a, i)) continue;
         fputs(first ? "\n  " : ",\n  ", file);
         put_model(file, a, i);
         first = false;
@@ -296,15 +272,10 @@ static void put_all(FILE *file, const void *context)
     fputs("}}\n", file);
 }
 
-int ablate_write(const ablation *a)
+dsmoe_status ablation_write(const ablation *a, dsmoe_error *error)
 {
-    char json[ABLATE_PATH], html[ABLATE_PATH];
-    dsmoe_error error;
-    if (!ablate_path(a, json, "ablation.json") || !ablate_path(a, html, "ablation.html"))
-        return CLI_FAILURE;
-    int exit_code = ablate_write_file(a, "ablation.json", put_all, a);
-    if (exit_code != CLI_OK) return exit_code;
-    if (dsmoe_report_ablation(json, html, &error) != DSMOE_OK)
-        return cli_failure("ablate", "%s", error.message);
-    return CLI_OK;
+    char json[ABLATION_PATH], html[ABLATION_PATH];
+    STATUS_TRY(partial_file_write_text(a->out, "ablation.json", put_all, a, error));
+    return dsmoe_report_ablation(ablation_path(a, json, "ablation.json"),
+                                 ablation_path(a, html, "ablation.html"), error);
 }

@@ -1,13 +1,13 @@
-/* inspect_routing.c - runs a text through a model and counts what its gates choose. */
-#include "cli/inspect_routing.h"
+/* routing.c - runs a text through a model and counts what its gates choose. */
+#include "study/routing.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
-#include "cli/progress.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 /* Favourites are sought among the most frequent tokens of the text: counting every token for every
  * expert of every layer would take more memory than rare tokens are worth. */
@@ -15,14 +15,14 @@ enum { BATCH = 512, MAX_CANDIDATES = 4096, MAX_COUNTERS = 64 * 1024 * 1024 };
 
 typedef struct collector {
     routing_report *report;
-    int32_t *layer_place;   /* [num_hidden_layers] among the MoE layers */
-    int32_t n_candidates;   /* for favourites */
-    int32_t *candidates;    /* [n_candidates] tokens */
-    int32_t *place;         /* [vocab_size] of a token among the candidates, -1 if it is none */
-    uint32_t *occurrences;  /* [vocab_size] */
-    uint32_t *by_token;     /* [n_layers, n_candidates, n_experts] */
-    const int32_t *running; /* the tokens of the pass at hand */
-    int64_t n_bos;          /* of them before the text */
+    int32_t *layer_place;  /* [num_hidden_layers] among the MoE layers */
+    int32_t n_candidates;  /* for favourites */
+    int32_t *candidates;   /* [n_candidates] tokens */
+    int32_t *place;        /* [vocab_size] of a token among the candidates, -1 if it is none */
+    uint32_t *occurrences; /* [vocab_size] */
+    uint32_t *by_token;    /* [n_layers, n_candidates, n_experts] */
+    const int32_t *window; /* the tokens of the sequence */
+    int64_t n_bos;         /* of them before the text */
 } collector;
 
 /* ---- counting -------------------------------------------------------------------------------- */
@@ -43,15 +43,15 @@ static void count_token(const routing_report *report, routing_layer *layer, cons
     }
 }
 
-static void watch_layer(void *context, int64_t layer, int64_t first, int64_t n_tokens,
+static void watch_layer(void *context, int64_t layer, int64_t position, int64_t n_tokens,
                         const dsmoe_routing *routing)
 {
     collector *c = context;
     const routing_report *report = c->report;
     int64_t layer_place = c->layer_place[layer], k = report->k;
     for (int64_t i = 0; i < n_tokens; i++) {
-        if (first + i < c->n_bos) continue;
-        int64_t place = c->place[c->running[first + i]];
+        if (position + i < c->n_bos) continue;
+        int64_t place = c->place[c->window[position + i]];
         uint32_t *by_token = NULL;
         if (place >= 0)
             by_token = c->by_token + (layer_place * c->n_candidates + place) * report->n_experts;
@@ -60,30 +60,27 @@ static void watch_layer(void *context, int64_t layer, int64_t first, int64_t n_t
     }
 }
 
-/* Windows side by side over the whole text, in pieces between which Ctrl-C is heard. */
-static dsmoe_status run_text(collector *c, dsmoe_sequence *sequence, const corpus *text,
-                             int32_t *window, dsmoe_error *error)
+/* Windows side by side over the whole text, in pieces between which it can be interrupted. */
+static dsmoe_status run_text(collector *c, dsmoe_sequence *sequence, const token_text *text,
+                             const routing_options *o, int32_t *window, dsmoe_error *error)
 {
     routing_report *report = c->report;
-    progress bar = progress_start("routing", "tokens");
     int64_t n_bos = text->bos >= 0;
-    dsmoe_status status = DSMOE_OK;
-    while (status == DSMOE_OK && report->n_tokens < text->n_tokens && !report->interrupted) {
-        int64_t n_window = corpus_window(text, report->n_tokens, window, report->n_ctx);
-        status = dsmoe_sequence_rewind(sequence, 0, error);
-        for (int64_t done = 0, n; status == DSMOE_OK && done < n_window; done += n) {
-            report->interrupted = cli_interrupted();
+    while (report->n_tokens < text->n_tokens && !report->interrupted) {
+        int64_t n_window = token_text_window(text, report->n_tokens, window, report->n_ctx);
+        c->window = window;
+        c->n_bos = n_bos;
+        STATUS_TRY(dsmoe_sequence_rewind(sequence, 0, error));
+        for (int64_t done = 0, n; done < n_window; done += n) {
+            report->interrupted = o->progress && !o->progress(o->context, (double)report->n_tokens,
+                                                              (double)text->n_tokens);
             if (report->interrupted) break;
             n = n_window - done < BATCH ? n_window - done : BATCH;
-            c->running = window + done;
-            c->n_bos = done == 0 ? n_bos : 0;
-            status = dsmoe_sequence_append(sequence, c->running, n, NULL, error);
-            report->n_tokens += n - c->n_bos;
-            progress_update(&bar, (double)report->n_tokens, (double)text->n_tokens);
+            STATUS_TRY(dsmoe_sequence_append(sequence, window + done, n, NULL, error));
+            report->n_tokens += n - (done == 0 ? n_bos : 0);
         }
     }
-    progress_finish(&bar);
-    return status;
+    return DSMOE_OK;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -130,7 +127,7 @@ static int compare_counts(const void *left, const void *right)
     return (a->token > b->token) - (a->token < b->token);
 }
 
-static bool choose_candidates(collector *c, const corpus *text, int64_t vocab_size)
+static bool choose_candidates(collector *c, const token_text *text, int64_t vocab_size)
 {
     int64_t n_distinct = 0, rows = c->report->n_layers * c->report->n_experts;
     int64_t most = MAX_COUNTERS / rows < MAX_CANDIDATES ? MAX_COUNTERS / rows : MAX_CANDIDATES;
@@ -155,7 +152,7 @@ static bool choose_candidates(collector *c, const corpus *text, int64_t vocab_si
     return ok;
 }
 
-static bool collector_create(collector *c, const dsmoe_config *config, const corpus *text)
+static bool collector_create(collector *c, const dsmoe_config *config, const token_text *text)
 {
     if (!create_layers(c->report, config)) return false;
     c->layer_place = calloc((size_t)config->num_hidden_layers, sizeof *c->layer_place);
@@ -299,7 +296,7 @@ static void finish_layer(const collector *c, int64_t layer_place)
 }
 
 /* After an interruption only what was read counts. */
-static void finish(collector *c, const corpus *text, int64_t vocab_size)
+static void finish(collector *c, const token_text *text, int64_t vocab_size)
 {
     memset(c->occurrences, 0, (size_t)vocab_size * sizeof *c->occurrences);
     for (int64_t i = 0; i < c->report->n_tokens; i++) c->occurrences[text->tokens[i]]++;
@@ -308,59 +305,74 @@ static void finish(collector *c, const corpus *text, int64_t vocab_size)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int collect(collector *c, const dsmoe_model *model, const corpus *text, int64_t n_threads)
+static dsmoe_status run_model(collector *c, const dsmoe_model *model, const token_text *text,
+                              const routing_options *o, int32_t *window, dsmoe_error *error)
 {
-    const routing_report *report = c->report;
-    dsmoe_engine_options options = {
-        .n_ctx = report->n_ctx, .n_batch = BATCH, .n_threads = (int)n_threads};
+    dsmoe_engine_options options = {.n_ctx = o->n_ctx, .n_batch = BATCH, .n_threads = o->n_threads};
     dsmoe_engine *engine = NULL;
     dsmoe_sequence *sequence = NULL;
-    dsmoe_error error;
+    dsmoe_status status = dsmoe_engine_create(model, &options, &engine, error);
+    if (status == DSMOE_OK) status = dsmoe_sequence_create(engine, &sequence, error);
+    if (status == DSMOE_OK) {
+        dsmoe_sequence_watch(sequence, watch_layer, c);
+        double start = clock_seconds();
+        status = run_text(c, sequence, text, o, window, error);
+        c->report->seconds = clock_seconds() - start;
+    }
+    dsmoe_engine_free(engine);
+    return status;
+}
+
+static dsmoe_status collect(collector *c, const dsmoe_model *model, const token_text *text,
+                            const routing_options *o, dsmoe_error *error)
+{
+    const routing_report *report = c->report;
     if (!collector_create(c, dsmoe_model_config(model), text))
-        return cli_failure("inspect",
+        return status_fail(error, DSMOE_ERROR_MEMORY,
                            "not enough memory to count the routing of %" PRId64
                            " layers with %" PRId64 " experts",
                            report->n_layers, report->n_experts);
-    int32_t *window = malloc((size_t)report->n_ctx * sizeof *window);
+    int32_t *window = malloc((size_t)o->n_ctx * sizeof *window);
     if (!window)
-        return cli_failure("inspect", "not enough memory for %" PRId64 " tokens", report->n_ctx);
-    dsmoe_status status = dsmoe_engine_create(model, &options, &engine, &error);
-    if (status == DSMOE_OK) status = dsmoe_sequence_create(engine, &sequence, &error);
-    if (status == DSMOE_OK) {
-        cli_catch_interrupt();
-        dsmoe_sequence_watch(sequence, watch_layer, c);
-        double start = cli_seconds();
-        status = run_text(c, sequence, text, window, &error);
-        c->report->seconds = cli_seconds() - start;
-    }
-    dsmoe_engine_free(engine);
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %" PRId64 " tokens",
+                           o->n_ctx);
+    dsmoe_status status = run_model(c, model, text, o, window, error);
     free(window);
-    if (status == DSMOE_OK) return CLI_OK;
-    return cli_failure("inspect", "%s: %s", report->model_path, error.message);
+    return status;
 }
 
-int routing_collect(const dsmoe_model *model, const corpus *text, int64_t n_ctx, int64_t n_threads,
-                    routing_report *report)
+dsmoe_status routing_collect(const dsmoe_model *model, const token_text *text,
+                             const routing_options *options, routing_report *report,
+                             dsmoe_error *error)
 {
     const dsmoe_config *config = dsmoe_model_config(model);
     collector c = {.report = report};
     report->config = config;
-    report->tokenizer = text->tokenizer;
     report->n_text = text->n_tokens;
     report->n_experts = config->n_routed_experts;
     report->k = config->num_experts_per_tok;
-    report->n_ctx = corpus_context("inspect", text, config, n_ctx);
-    if (report->n_ctx < 1 + (text->bos >= 0))
-        return cli_usage("inspect", "a context (-c) of %" PRId64 " has no room beside BOS",
-                         report->n_ctx);
-    int exit_code = collect(&c, model, text, n_threads);
+    report->n_ctx = options->n_ctx;
+    if (options->n_ctx < 1 + (text->bos >= 0))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "a context of %" PRId64 " has no room beside BOS", options->n_ctx);
+    dsmoe_status status = collect(&c, model, text, options, error);
     for (int64_t i = 0; i < report->n_layers; i++) {
         gate_bias bias = gate_bias_of(model, report->layers[i].layer);
         report->layers[i].bias = bias;
         report->layers[i].bias_spread = bias.high - bias.low;
     }
-    if (exit_code == CLI_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);
+    if (status == DSMOE_OK && report->n_tokens > 0) finish(&c, text, config->vocab_size);
     collector_free(&c);
-    if (exit_code != CLI_OK) routing_free(report);
-    return exit_code;
+    return status;
+}
+
+void routing_scores(const routing_report *report, dsmoe_expert_score kind, double *scores)
+{
+    for (int64_t i = 0; i < report->n_layers; i++)
+        for (int64_t e = 0; e < report->n_experts; e++) {
+            const routing_expert *expert = &report->layers[i].experts[e];
+            scores[report->layers[i].layer * report->n_experts + e] =
+                kind == DSMOE_EXPERT_SCORE_TOKEN ? routing_load(report, expert)
+                                                 : expert->weight / (double)report->n_tokens;
+        }
 }

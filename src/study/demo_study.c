@@ -1,16 +1,16 @@
 /* demo_study.c - the examination of a demo model, and a look at its gates. */
-#include "cli/demo_study.h"
+#include "study/demo_study.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
-#include "cli/progress.h"
+#include "base/status.h"
 
 enum { N_CTX = 128, MAX_ANSWER_TOKENS = 48 };
 
 typedef struct student {
+    const demo_study_options *options;
     dsmoe_model *model;
     dsmoe_tokenizer *tokenizer;
     dsmoe_engine *engine;
@@ -18,26 +18,34 @@ typedef struct student {
     dsmoe_sampler *sampler;
     float *logits;
     int kind; /* that it is asked for */
-    progress bar;
     int n_done;
+    bool is_stopped;
 } student;
 
-static dsmoe_status student_open(student *s, const char *path, int n_threads, dsmoe_error *error)
+static bool goes_on(student *s)
 {
-    dsmoe_engine_options engine = {.n_ctx = N_CTX, .n_batch = N_CTX, .n_threads = n_threads};
+    const demo_study_options *o = s->options;
+    if (o->progress && !s->is_stopped)
+        s->is_stopped = !o->progress(o->context, s->n_done, DEMO_N_KINDS * DEMO_EXAM);
+    return !s->is_stopped;
+}
+
+static bool is_stopped(void *context) { return !goes_on(context); }
+
+static dsmoe_status student_open(student *s, const char *path, dsmoe_error *error)
+{
+    dsmoe_engine_options engine = {
+        .n_ctx = N_CTX, .n_batch = N_CTX, .n_threads = s->options->n_threads};
     dsmoe_sampler_options greedy = dsmoe_sampler_options_default();
     greedy.temperature = 0;
-    dsmoe_status status = dsmoe_model_open(path, &s->model, error);
-    if (status == DSMOE_OK) status = dsmoe_tokenizer_open(path, &s->tokenizer, error);
-    if (status == DSMOE_OK) status = dsmoe_engine_create(s->model, &engine, &s->engine, error);
-    if (status == DSMOE_OK) status = dsmoe_sequence_create(s->engine, &s->sequence, error);
-    if (status != DSMOE_OK) return status;
+    STATUS_TRY(dsmoe_model_open(path, &s->model, error));
+    STATUS_TRY(dsmoe_tokenizer_open(path, &s->tokenizer, error));
+    STATUS_TRY(dsmoe_engine_create(s->model, &engine, &s->engine, error));
+    STATUS_TRY(dsmoe_sequence_create(s->engine, &s->sequence, error));
     int64_t vocab_size = dsmoe_model_config(s->model)->vocab_size;
     s->logits = malloc((size_t)vocab_size * sizeof *s->logits);
-    if (!s->logits) {
-        *error = (dsmoe_error){DSMOE_ERROR_MEMORY, "not enough memory to ask the model"};
-        return error->status;
-    }
+    if (!s->logits)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to ask the model");
     return dsmoe_sampler_create(&greedy, vocab_size, &s->sampler, error);
 }
 
@@ -104,80 +112,67 @@ static dsmoe_status ask(student *s, const demo_example *example, demo_score *sco
     return DSMOE_OK;
 }
 
-static dsmoe_status ask_kind(student *s, uint64_t seed, demo_study *study, dsmoe_error *error)
+static dsmoe_status ask_kind(student *s, demo_study *study, dsmoe_error *error)
 {
     demo_example exam[DEMO_EXAM];
-    dsmoe_status status = DSMOE_OK;
-    if (!demo_exam(s->kind, seed, exam, DEMO_EXAM)) {
-        *error = (dsmoe_error){DSMOE_ERROR_ARGUMENT, "too few prompts for this seed"};
-        return error->status;
-    }
-    for (int i = 0; i < DEMO_EXAM && status == DSMOE_OK && !cli_interrupted(); i++) {
-        status = ask(s, &exam[i], &study->scores[s->kind], error);
-        progress_update(&s->bar, ++s->n_done, DEMO_N_KINDS * DEMO_EXAM);
-    }
-    return status;
+    if (!demo_exam(s->kind, s->options->seed, exam, DEMO_EXAM))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "too few prompts for this seed");
+    for (int i = 0; i < DEMO_EXAM && goes_on(s); i++, s->n_done++)
+        STATUS_TRY(ask(s, &exam[i], &study->scores[s->kind], error));
+    return DSMOE_OK;
 }
 
 /* ---- the gates ------------------------------------------------------------------------------- */
 
 /* The model as it was before the first step: a trainer of the same seed makes it. */
-static dsmoe_status watch_untrained(const student *s, uint64_t seed, int n_threads,
-                                    demo_study *study, dsmoe_error *error)
+static dsmoe_status watch_untrained(student *s, demo_study *study, dsmoe_error *error)
 {
+    const demo_study_options *o = s->options;
     dsmoe_trainer_options options = dsmoe_trainer_options_default();
     options.n_sequences = 1;
     options.sequence_length = 1; /* it is not going to be trained */
-    options.n_threads = n_threads;
+    options.n_threads = o->n_threads;
     dsmoe_trainer *trainer;
-    dsmoe_status status =
-        dsmoe_trainer_create(dsmoe_model_config(s->model), &options, &trainer, error);
-    if (status != DSMOE_OK) return status;
-    dsmoe_trainer_init(trainer, seed);
-    status = demo_routing_collect(dsmoe_trainer_model(trainer), s->tokenizer, seed, n_threads,
-                                  cli_interrupted, NULL, &study->untrained, error);
+    STATUS_TRY(dsmoe_trainer_create(dsmoe_model_config(s->model), &options, &trainer, error));
+    dsmoe_trainer_init(trainer, o->seed);
+    const demo_routing_options routing = {o->seed, o->n_threads, is_stopped, s, NULL};
+    dsmoe_status status = demo_routing_collect(dsmoe_trainer_model(trainer), s->tokenizer, &routing,
+                                               &study->untrained, error);
     dsmoe_trainer_free(trainer);
     return status;
 }
 
-static dsmoe_status watch(const student *s, uint64_t seed, int n_threads, const char *ids_path,
-                          demo_study *study, dsmoe_error *error)
+static dsmoe_status watch(student *s, demo_study *study, dsmoe_error *error)
 {
-    FILE *ids = fopen(ids_path, "w");
-    if (!ids) {
-        error->status = DSMOE_ERROR_IO;
-        snprintf(error->message, sizeof error->message, "%s: cannot create the file: %s", ids_path,
-                 strerror(errno));
-        return error->status;
-    }
-    dsmoe_status status = demo_routing_collect(s->model, s->tokenizer, seed, n_threads,
-                                               cli_interrupted, ids, &study->routing, error);
+    const demo_study_options *o = s->options;
+    FILE *ids = fopen(o->ids_path, "w");
+    if (!ids)
+        return status_fail(error, DSMOE_ERROR_IO, "%s: cannot create the file: %s", o->ids_path,
+                           strerror(errno));
+    const demo_routing_options routing = {o->seed, o->n_threads, is_stopped, s, ids};
+    dsmoe_status status =
+        demo_routing_collect(s->model, s->tokenizer, &routing, &study->routing, error);
     bool written = !ferror(ids);
     written = fclose(ids) == 0 && written;
-    if (status != DSMOE_OK) return status;
-    if (written) return watch_untrained(s, seed, n_threads, study, error);
-    error->status = DSMOE_ERROR_IO;
-    snprintf(error->message, sizeof error->message, "%s: cannot write the file", ids_path);
-    return error->status;
+    STATUS_TRY(status);
+    if (written) return watch_untrained(s, study, error);
+    return status_fail(error, DSMOE_ERROR_IO, "%s: cannot write the file", o->ids_path);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
-int demo_study_run(const char *model_path, uint64_t seed, int n_threads, const char *ids_path,
-                   demo_study *study)
+dsmoe_status demo_study_run(const char *model_path, const demo_study_options *options,
+                            demo_study *study, dsmoe_error *error)
 {
-    student s = {.bar = progress_start("asking", "prompts")};
-    dsmoe_error error;
+    student s = {.options = options};
     memset(study, 0, sizeof *study);
-    dsmoe_status status = student_open(&s, model_path, n_threads, &error);
+    dsmoe_status status = student_open(&s, model_path, error);
     for (; s.kind < DEMO_N_KINDS && status == DSMOE_OK; s.kind++)
-        status = ask_kind(&s, seed, study, &error);
-    progress_finish(&s.bar);
-    if (status == DSMOE_OK && !cli_interrupted())
-        status = watch(&s, seed, n_threads, ids_path, study, &error);
+        status = ask_kind(&s, study, error);
+    if (status == DSMOE_OK && goes_on(&s)) status = watch(&s, study, error);
     student_close(&s);
-    if (status != DSMOE_OK) return cli_failure("demo", "%s", error.message);
-    return cli_interrupted() ? CLI_INTERRUPTED : CLI_OK;
+    if (status != DSMOE_OK || !s.is_stopped) return status;
+    return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
 void demo_study_free(demo_study *study)

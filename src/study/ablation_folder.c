@@ -1,0 +1,376 @@
+/* ablation_folder.c - the files of a comparison. */
+#include "study/ablation_folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/folder.h"
+#include "formats/partial_file.h"
+#include "formats/whole_file.h"
+#include "report/lines.h"
+
+enum { MAX_TEXT = 64 << 20 }; /* of settings and losses */
+
+const char *ablation_path(const ablation *a, char path[ABLATION_PATH], const char *format, ...)
+{
+    int length = snprintf(path, ABLATION_PATH, "%s/", a->out);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(path + length, (size_t)(ABLATION_PATH - length), format, arguments);
+    va_end(arguments);
+    return path;
+}
+
+static bool has_file(const ablation *a, const char *name)
+{
+    char path[ABLATION_PATH];
+    return access(ablation_path(a, path, "%s", name), F_OK) == 0;
+}
+
+/* A file of the folder as text, to be freed. */
+static dsmoe_status read_text(const ablation *a, const char *name, char **text, dsmoe_error *error)
+{
+    char path[ABLATION_PATH];
+    whole_file file;
+    STATUS_TRY(whole_file_read(&file, ablation_path(a, path, "%s", name), MAX_TEXT, error));
+    *text = strndup(file.bytes, file.size);
+    whole_file_free(&file);
+    if (*text) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", path);
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+/* The settings as text; to be freed. NULL without memory. */
+static char *format_settings(const ablation *a)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    if (!file) return NULL;
+    const ablation_options *o = &a->options;
+    fprintf(file, "--scale %s\n", o->scale->name);
+    fprintf(file, "--steps %" PRId64 "\n--batch %" PRId64 "\n--seq %" PRId64 "\n", o->steps,
+            o->batch, o->seq);
+    choices_put(file, &o->choices);
+    if (*a->tokenizer_path)
+        fprintf(file, "--tokenizer %s\n", a->tokenizer_path);
+    else
+        fprintf(file, "--vocab-size %" PRId64 "\n", o->vocab_size);
+    fprintf(file, "--bad-bytes %s\n", o->bad_bytes);
+    for (int i = 0; i < o->n_data; i++) fprintf(file, "--data %s\n", a->data[i]);
+    if (fclose(file) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+/* Files may have moved; whether they are still the same the tokens say. */
+static bool names_file(const char *line) { return !strncmp(line, "--tokenizer ", 12); }
+
+/* The next line that counts, its length into `length`, 0 after the last. So too with the text. */
+static const char *next_setting(const char *text, size_t *length)
+{
+    while ((*length = strcspn(text, "\n")) > 0 && !strncmp(text, "--data ", 7))
+        text += *length + (text[*length] == '\n');
+    return text;
+}
+
+/* The first lines in which two texts differ are put into `ours` and `theirs`; false if none do. */
+static bool find_difference(const char *our_text, const char *their_text, char ours[ABLATION_PATH],
+                            char theirs[ABLATION_PATH])
+{
+    for (;;) {
+        size_t n, m;
+        our_text = next_setting(our_text, &n);
+        their_text = next_setting(their_text, &m);
+        snprintf(ours, ABLATION_PATH, "%.*s", (int)(n < DSMOE_PATH ? n : DSMOE_PATH), our_text);
+        snprintf(theirs, ABLATION_PATH, "%.*s", (int)(m < DSMOE_PATH ? m : DSMOE_PATH), their_text);
+        bool same = n == m && memcmp(our_text, their_text, n) == 0;
+        if (!same && (!names_file(our_text) || !names_file(their_text))) return true;
+        if (n == 0) return false;
+        our_text += n + (our_text[n] == '\n');
+        their_text += m + (their_text[m] == '\n');
+    }
+}
+
+static dsmoe_status compare_settings(ablation *a, const char *text, dsmoe_error *error)
+{
+    char *there, ours[ABLATION_PATH], theirs[ABLATION_PATH];
+    STATUS_TRY(read_text(a, "settings.txt", &there, error));
+    a->is_other = find_difference(text, there, ours, theirs);
+    free(there);
+    if (!a->is_other) return DSMOE_OK;
+    return status_fail(error, DSMOE_ERROR_CONFIG, "%s was made with %s, not with %s", a->out,
+                       *theirs ? theirs : "less", *ours ? ours : "less");
+}
+
+static void put_text(FILE *file, const void *context) { fputs(context, file); }
+
+/* ---- a start that trains nothing ------------------------------------------------------------- */
+
+static const char *const folders[] = {"tokenizer", "configs", "runs"};
+enum { N_FOLDERS = sizeof folders / sizeof *folders };
+
+static bool see_name(void *context, const char *name)
+{
+    (void)name;
+    *(bool *)context = false;
+    return false;
+}
+
+/* One that cannot be read may have anything in it. */
+static bool is_empty_folder(const char *path)
+{
+    bool is_empty = true;
+    return folder_each(path, see_name, &is_empty, NULL) == DSMOE_OK && is_empty;
+}
+
+bool ablation_folder_has_begun(const ablation *a)
+{
+    char path[ABLATION_PATH], *text;
+    if (!is_empty_folder(ablation_path(a, path, "runs"))) return true;
+    if (!has_file(a, "losses.tsv")) return false;
+    if (read_text(a, "losses.tsv", &text, NULL) != DSMOE_OK) return true;
+    const char *line = strchr(text, '\n'); /* the first one is about the data */
+    bool measured = line && line[1];
+    free(text);
+    return measured;
+}
+
+/* Removes what a comparison has before its first run. */
+static void discard(const ablation *a)
+{
+    static const char *const names[] = {"settings.txt",
+                                        "losses.tsv",
+                                        "data.cache",
+                                        "ablation.json",
+                                        "ablation.html",
+                                        "tokenizer/tokenizer.json",
+                                        "tokenizer/tokenizer_config.json"};
+    char path[ABLATION_PATH];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(ablation_path(a, path, "%s", names[i]));
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        unlink(ablation_path(a, path, "configs/%s.json", architectures[i].name));
+    for (int i = 0; i < N_FOLDERS; i++) rmdir(ablation_path(a, path, "%s", folders[i]));
+}
+
+void ablation_folder_abandon(const ablation *a)
+{
+    if (a->is_open && ablation_folder_has_begun(a)) return;
+    if (a->is_open) discard(a);
+    folder_unmake(a->options.out, a->made);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Runs keep paths, and may be gone on with from elsewhere. */
+static dsmoe_status make_absolute(ablation *a, dsmoe_error *error)
+{
+    char path[PATH_MAX];
+    if (!realpath(a->out, path))
+        return status_fail(error, DSMOE_ERROR_IO, "%s: %s", a->out, strerror(errno));
+    if (strlen(path) + ABLATION_NAME > DSMOE_PATH) /* a run takes no longer ones */
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: the path is too long", path);
+    snprintf(a->out, sizeof a->out, "%s", path);
+    return DSMOE_OK;
+}
+
+/* A folder of data with the comparison in it would change all the time. */
+static dsmoe_status check_outside(const ablation *a, dsmoe_error *error)
+{
+    for (int i = 0; i < a->options.n_data; i++) {
+        size_t length = strlen(a->data[i]);
+        if (strncmp(a->out, a->data[i], length) != 0) continue;
+        if (a->out[length] != '/' && a->out[length] != '\0') continue;
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: lies in the data, %s; name a folder beside it", a->out, a->data[i]);
+    }
+    return DSMOE_OK;
+}
+
+/* Whether a file is the settings of a comparison, as its first line says. */
+static bool is_settings(const char *path)
+{
+    char begin[8] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) return false;
+    bool is_ours = fgets(begin, sizeof begin, file) && !strcmp(begin, "--scale");
+    fclose(file);
+    return is_ours;
+}
+
+/* Nothing of somebody else's is touched. */
+static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
+{
+    char path[ABLATION_PATH];
+    STATUS_TRY(check_outside(a, error));
+    if (has_file(a, "settings.json"))
+        return status_fail(error, DSMOE_ERROR_ARGUMENT,
+                           "%s: holds a training run; take another folder", a->out);
+    if (is_settings(ablation_path(a, path, "settings.txt"))) return DSMOE_OK;
+    return dsmoe_output_folder_check(a->out, NULL, 0, error);
+}
+
+/* The settings are those of the folder, or become them while nothing has been trained there: what an
+ * earlier start left is made again. */
+static dsmoe_status settle(ablation *a, dsmoe_error *error)
+{
+    char *text = format_settings(a);
+    if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->out);
+    a->has_begun = ablation_folder_has_begun(a);
+    if (!a->has_begun) discard(a);
+    dsmoe_status status =
+        has_file(a, "settings.txt")
+            ? compare_settings(a, text, error)
+            : partial_file_write_text(a->out, "settings.txt", put_text, text, error);
+    free(text);
+    return status;
+}
+
+dsmoe_status ablation_folder_open(ablation *a, dsmoe_error *error)
+{
+    char path[ABLATION_PATH];
+    a->made = folder_missing(a->options.out);
+    STATUS_TRY(folder_make(a->out, error));
+    STATUS_TRY(make_absolute(a, error));
+    STATUS_TRY(check_folder(a, error));
+    a->is_open = true;
+    STATUS_TRY(settle(a, error));
+    for (int i = 0; i < N_FOLDERS; i++)
+        STATUS_TRY(folder_make(ablation_path(a, path, "%s", folders[i]), error));
+    return DSMOE_OK;
+}
+
+/* ---- losses ---------------------------------------------------------------------------------- */
+
+/* One line without its end; what it should not have is passed over. */
+static void read_loss(ablation *a, char *line)
+{
+    char *field[4] = {line};
+    for (int i = 1; i < 4; i++) {
+        field[i] = field[i - 1] + strcspn(field[i - 1], "\t");
+        if (!*field[i]) return;
+        *field[i]++ = '\0';
+    }
+    char *end, *seed_end;
+    long seed = strtol(field[1], &seed_end, 10);
+    double loss = strtod(field[3], &end);
+    int entry = architecture_find(field[0]), which = loss_find(field[2]);
+    if (entry < 0 || which < 0 || *seed_end || seed < 1 || seed > ABLATION_MAX_SEEDS) return;
+    if (end == field[3] || *end || !isfinite(loss)) return;
+    a->entries[entry].runs[seed - 1].losses[which] = loss;
+    if (seed > a->n_seeds) a->n_seeds = (int)seed;
+}
+
+/* The first line says which data it was. */
+static const char data_line[] = "data\t%016" PRIx64;
+
+uint64_t ablation_folder_data_hash(const ablation *a)
+{
+    char *text;
+    uint64_t hash = 0;
+    if (!a->has_begun || read_text(a, "losses.tsv", &text, NULL) != DSMOE_OK) return 0;
+    if (sscanf(text, "data\t%16" SCNx64, &hash) != 1) hash = 0;
+    free(text);
+    return hash;
+}
+
+static dsmoe_status read_losses(ablation *a, char *text, dsmoe_error *error)
+{
+    char expected[32];
+    snprintf(expected, sizeof expected, data_line, dsmoe_dataset_get_info(a->dataset).hash);
+    char *save, *line = strtok_r(text, "\n", &save);
+    a->is_other = !line || strcmp(line, expected) != 0;
+    if (a->is_other)
+        return status_fail(error, DSMOE_ERROR_CONFIG,
+                           "%s: the data is no longer that of the losses there", a->out);
+    while ((line = strtok_r(NULL, "\n", &save))) read_loss(a, line);
+    return DSMOE_OK;
+}
+
+static void put_losses(FILE *file, const void *context)
+{
+    const ablation *a = context;
+    char name[LOSS_NAME];
+    fprintf(file, data_line, dsmoe_dataset_get_info(a->dataset).hash);
+    fputc('\n', file);
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        for (int seed = 0; seed < a->n_seeds; seed++)
+            for (int which = 0; which < N_LOSSES; which++) {
+                double loss = a->entries[i].runs[seed].losses[which];
+                if (!isnan(loss))
+                    fprintf(file, "%s\t%d\t%s\t%.17g\n", architectures[i].name, seed + 1,
+                            loss_name(which, name), loss);
+            }
+}
+
+/* The whole file again, so that it is never half. */
+static dsmoe_status write_losses(const ablation *a, dsmoe_error *error)
+{
+    return partial_file_write_text(a->out, "losses.tsv", put_losses, a, error);
+}
+
+dsmoe_status ablation_folder_add(ablation *a, int entry, int seed, int which, double loss,
+                                 dsmoe_error *error)
+{
+    a->entries[entry].runs[seed].losses[which] = loss;
+    return write_losses(a, error);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+/* A line of metrics.jsonl. Of two lines for one step the later counts. */
+static void read_metrics_line(const ablation *a, ablation_run *run, const json_node *line)
+{
+    const char *type = line_text(line, "type");
+    double step = line_number(line, "step"), loss = line_number(line, "loss");
+    if (!type || !(step >= 0)) return;
+    if (step == (double)a->options.steps && !strcmp(type, "end") && line_flag(line, "finished"))
+        run->is_finished = true;
+    if (strcmp(type, "eval") != 0 || isnan(loss)) return;
+    while (run->n_curve > 0 && (double)run->curve[run->n_curve - 1].step >= step) run->n_curve--;
+    if (run->n_curve == ABLATION_MAX_CURVE) return;
+    run->curve[run->n_curve].step = (int64_t)step;
+    run->curve[run->n_curve++].loss = loss;
+}
+
+/* What has been measured was finished, whatever its log lost: its large files may be gone. */
+dsmoe_status ablation_folder_read_run(ablation *a, int entry, int seed, dsmoe_error *error)
+{
+    ablation_run *run = &a->entries[entry].runs[seed];
+    char path[ABLATION_PATH];
+    line_reader lines;
+    run->is_finished = ablation_is_measured(&a->entries[entry], seed);
+    run->n_curve = 0;
+    ablation_path(a, path, "runs/%s-seed%d/metrics.jsonl", architectures[entry].name, seed + 1);
+    if (access(path, F_OK) != 0) return DSMOE_OK;
+    STATUS_TRY(line_reader_open(&lines, path, error));
+    while (line_reader_next(&lines)) read_metrics_line(a, run, lines.object);
+    dsmoe_status status = line_reader_check(&lines, path, error);
+    line_reader_close(&lines);
+    return status;
+}
+
+dsmoe_status ablation_folder_read(ablation *a, dsmoe_error *error)
+{
+    dsmoe_status status = DSMOE_OK;
+    char *text;
+    if (has_file(a, "losses.tsv")) {
+        STATUS_TRY(read_text(a, "losses.tsv", &text, error));
+        status = read_losses(a, text, error);
+        free(text);
+    } else {
+        status = write_losses(a, error);
+    }
+    for (int i = 0; i < N_ARCHITECTURES; i++)
+        for (int seed = 0; status == DSMOE_OK && seed < a->n_seeds; seed++)
+            status = ablation_folder_read_run(a, i, seed, error);
+    return status;
+}

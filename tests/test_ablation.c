@@ -1,0 +1,248 @@
+/* test_ablation.c - a comparison of architectures as a library: what it trains and tells, that it goes on where
+ * it was stopped, and keeps to its folder and its settings. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "scratch.h"
+#include "study/ablation.h"
+#include "tiny_run.h"
+
+/* What a comparison told, and when it is to stop. */
+typedef struct witness {
+    int n_runs, n_steps, n_ends, n_measured, n_work, n_gone;
+    double last_loss, done, total;
+    int stop_after; /* steps; 0: never */
+} witness;
+
+static void see(void *context, const ablation_event *event)
+{
+    witness *w = context;
+    switch (event->kind) {
+    case ABLATION_TEXT_GONE: w->n_gone++; break;
+    case ABLATION_WORK: w->n_work++; break;
+    case ABLATION_WORK_END: break;
+    case ABLATION_START: w->n_runs = event->run; break;
+    case ABLATION_STEP:
+        w->n_steps++;
+        w->done = event->done;
+        w->total = event->total;
+        break;
+    case ABLATION_SKIP: fail_msg("skipped: %s", event->text); break;
+    case ABLATION_RUN_END: w->n_ends++; break;
+    case ABLATION_MEASURED:
+        w->n_measured++;
+        w->last_loss = event->loss;
+        break;
+    }
+}
+
+static bool wants_stop(void *context)
+{
+    const witness *w = context;
+    return w->stop_after > 0 && w->n_steps >= w->stop_after;
+}
+
+static char text[TINY_PATH], out[TINY_PATH];
+static const char *const data[] = {text};
+
+/* Smaller than any that a user can name. */
+static const study_scale scale = {.name = "test",
+                                  .hidden_size = 16,
+                                  .num_hidden_layers = 1,
+                                  .num_attention_heads = 2,
+                                  .ffn = 16,
+                                  .lr = 1e-3};
+
+/* The smallest comparison that has probes. */
+static ablation_options small_options(witness *w)
+{
+    ablation_options o = {.data = data,
+                          .n_data = 1,
+                          .out = out,
+                          .bad_bytes = "replace",
+                          .scale = &scale,
+                          .steps = 2,
+                          .batch = 1,
+                          .seq = 16,
+                          .vocab_size = 260,
+                          .n_seeds = 1,
+                          .n_threads = 2,
+                          .event = see,
+                          .stop = wants_stop,
+                          .context = w};
+    o.choices = choices_default(o.scale->lr);
+    o.is_selected[architecture_find("gshard")] = true;
+    return o;
+}
+
+static ablation *a;
+static dsmoe_error error;
+
+static int make_text(void **state)
+{
+    if (make_directory(state)) return -1;
+    tiny_write_text(directory);
+    snprintf(text, sizeof text, "%s/text", directory);
+    snprintf(out, sizeof out, "%s/made/ablation", directory);
+    a = malloc(sizeof *a);
+    return a ? 0 : -1;
+}
+
+static int remove_text(void **state)
+{
+    free(a);
+    tiny_remove(tiny_path(directory, "text"));
+    tiny_remove(tiny_path(directory, "made"));
+    return remove_directory(state);
+}
+
+static void must_open(const ablation_options *o)
+{
+    if (ablation_open(a, o, &error) != DSMOE_OK) fail_msg("%s", error.message);
+}
+
+static void must_train(void)
+{
+    if (ablation_train(a, &error) != DSMOE_OK) fail_msg("%s", error.message);
+}
+
+/* ---- what leaves nothing ------------------------------------------------------------------------ */
+
+static void test_failures(void **state)
+{
+    (void)state;
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    o.seq = 1 << 20; /* longer than the text */
+    assert_int_not_equal(ablation_open(a, &o, &error), DSMOE_OK);
+    assert_non_null(strstr(error.message, "too short"));
+    assert_false(a->is_other);
+    ablation_close(a);
+    assert_false(tiny_exists(tiny_path(directory, "made")));
+
+    o = small_options(&w);
+    char inside[TINY_PATH];
+    snprintf(inside, sizeof inside, "%s/text/ablation", directory);
+    o.out = inside;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_ARGUMENT);
+    assert_non_null(strstr(error.message, "lies in the data"));
+    ablation_close(a);
+    assert_false(tiny_exists(inside));
+
+    static const char *const nowhere[] = {"/nowhere/at/all"};
+    o = small_options(&w);
+    o.data = nowhere;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_IO);
+    ablation_close(a);
+}
+
+/* ---- a comparison ------------------------------------------------------------------------------ */
+
+static void test_stopped_and_resumed(void **state)
+{
+    (void)state;
+    int place = architecture_find("gshard");
+    witness w = {.stop_after = 1};
+    ablation_options o = small_options(&w);
+    must_open(&o);
+    assert_true(ablation_is_shown(a, place) && !ablation_is_known(a, place, LOSS_PLAIN));
+    assert_int_equal(ablation_train(a, &error), DSMOE_ERROR_STOPPED);
+    ablation_close(a);
+    assert_true(w.n_runs == 1 && w.n_steps == 1 && w.n_ends == 1 && w.n_measured == 0);
+    assert_true(w.n_work > 0);
+
+    w = (witness){0};
+    o = small_options(&w);
+    must_open(&o);
+    assert_true(a->has_begun);
+    must_train();
+    assert_true(w.n_runs == 1 && w.n_steps == 1 && w.n_ends == 1 && w.n_measured == 1);
+    assert_true(w.done > 0 && fabs(w.done - w.total) < 1e-9 * w.total);
+    assert_true(ablation_is_measured(&a->entries[place], 0) && isfinite(w.last_loss));
+    assert_true(a->entries[place].runs[0].losses[LOSS_PLAIN] == w.last_loss);
+    assert_int_equal(a->entries[place].runs[0].n_curve, 2);
+    assert_false(ablation_is_shown(a, architecture_find("dense")));
+    study_comparison comparisons[N_CLAIMS];
+    assert_int_equal(ablation_compare(a, comparisons), 0); /* there is nothing to compare with */
+    ablation_close(a);
+    assert_true(tiny_exists(tiny_path(out, "ablation.html")));
+}
+
+/* Nothing is left to do; all of it comes from the folder. */
+static void test_again(void **state)
+{
+    (void)state;
+    int place = architecture_find("gshard");
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    char away[TINY_PATH];
+    snprintf(away, sizeof away, "%s/away", directory);
+    assert_int_equal(rename(text, away), 0); /* not even the text */
+    must_open(&o);
+    must_train();
+    assert_true(w.n_gone == 1 && w.n_runs == 0 && w.n_steps == 0 && w.n_measured == 0);
+    assert_true(ablation_is_measured(&a->entries[place], 0));
+    ablation_close(a);
+    assert_int_equal(rename(away, text), 0);
+}
+
+/* A loss that is lost is measured again, from the weights that are kept, to the bit. */
+static void test_lost_loss(void **state)
+{
+    (void)state;
+    const char *losses = tiny_path(out, "losses.tsv");
+    size_t size;
+    char *before = tiny_read(losses, &size);
+    char *line = strstr(before, "gshard\t1\tmask 2/16");
+    assert_non_null(line);
+    write_to(losses, before, (size_t)(line - before));
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    must_open(&o);
+    must_train();
+    ablation_close(a);
+    assert_true(w.n_steps == 0 && w.n_measured == 1);
+    size_t size_after;
+    char *after = tiny_read(losses, &size_after);
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+}
+
+static void test_other_settings(void **state)
+{
+    (void)state;
+    witness w = {0};
+    ablation_options o = small_options(&w);
+    o.steps = 3;
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_CONFIG);
+    assert_true(a->is_other);
+    assert_non_null(strstr(error.message, "--steps 2, not with --steps 3"));
+    ablation_close(a);
+    assert_true(tiny_exists(tiny_path(out, "losses.tsv")));
+
+    write_to(tiny_path(text, "more.txt"), "Other text.\n", 12);
+    o = small_options(&w);
+    assert_int_equal(ablation_open(a, &o, &error), DSMOE_ERROR_FORMAT);
+    assert_true(a->is_other);
+    ablation_close(a);
+    assert_int_equal(remove(tiny_path(text, "more.txt")), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failures),       cmocka_unit_test(test_stopped_and_resumed),
+        cmocka_unit_test(test_again),          cmocka_unit_test(test_lost_loss),
+        cmocka_unit_test(test_other_settings),
+    };
+    return cmocka_run_group_tests(tests, make_text, remove_text);
+}
