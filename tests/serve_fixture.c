@@ -82,7 +82,7 @@ server *start_server(const server_options *options)
         .adapters = with_adapters,
     };
     if (tokenizer) must(dsmoe_chat_form_find(tokenizer, NULL, &served.chat_form, &error), &error);
-    /* Byte 0 is text for the model, but not for the reader of JSON here. */
+    /* Byte 0 is text for the model, but strings of C end with it; likely tokens that are not chosen may have it. */
     static const dsmoe_logit_bias no_nul = {0, DSMOE_LOGIT_BIAS_BAN};
     served.sampling.logit_bias = &no_nul;
     served.sampling.n_logit_bias = 1;
@@ -94,7 +94,7 @@ json_node *parse_json(const char *text)
 {
     json_node *node;
     dsmoe_error error;
-    if (json_node_parse(text, strlen(text), "answer", &node, &error))
+    if (json_node_parse_nul(text, strlen(text), "answer", &node, &error))
         fail_msg("%s\n%s", error.message, text);
     return node;
 }
