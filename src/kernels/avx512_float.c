@@ -204,9 +204,8 @@ INLINE void tile_of(const int height, const int wide, int64_t k, const float *a,
     }
     UNROLL
     for (int i = 0; i < height; i++) {
-        if (i == m) break;
-        add_to(c + i * ldc, lanes(n), accumulate, sum[i][0]);
-        if (wide > 1) add_to(c + i * ldc + WIDE, lanes(n - WIDE), accumulate, sum[i][1]);
+        if (i < m) add_to(c + i * ldc, lanes(n), accumulate, sum[i][0]);
+        if (i < m && wide > 1) add_to(c + i * ldc + WIDE, lanes(n - WIDE), accumulate, sum[i][1]);
     }
 }
 
