@@ -134,7 +134,7 @@ static void run(const kernels *set, rows x, int64_t m, int64_t k, matrix w, int6
     free(scratch);
 }
 
-enum { MAX_K = 1024 };
+enum { MAX_K = 1280 };
 
 /* The numbers that a quantised row stands for. */
 static void read_bytes(const float *x, int64_t k, double *numbers)
@@ -206,7 +206,7 @@ static void check_weights(const kernels *set, weights *w, rows x, int64_t m)
 static void shapes_of_set(const kernels *set)
 {
     static const int64_t heights[] = {1, 2, 3, 4, 5, 11}, widths[] = {1, 8, 15, 16, 17, 43},
-                         lengths[] = {32, 96, 256, 288, 512, 704};
+                         lengths[] = {32, 96, 256, 288, 512, 704, 1280};
     for (size_t t = 0; t < COUNT(types); t++)
         for (size_t l = 0; l < COUNT(lengths); l++) {
             if (lengths[l] % dtype_table[types[t]].block != 0) continue;

@@ -37,6 +37,14 @@ void bench_fill(float *values, int64_t n, uint32_t seed)
     }
 }
 
+void bench_fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((seed >> 33) % (uint64_t)vocab_size);
+    }
+}
+
 /* Twice the largest cache, so that it is memory whose reading is measured. */
 static size_t probed_size(void)
 {

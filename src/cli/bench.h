@@ -20,6 +20,9 @@ extern const double bench_window; /* seconds that a measurement lasts at least *
 /* Small numbers of both signs, cheaply: speed does not depend on which. */
 void bench_fill(float *values, int64_t n, uint32_t seed);
 
+/* Ids all over the vocabulary, so that all experts get their share. */
+void bench_fill_tokens(int32_t *tokens, int64_t n, int64_t vocab_size, uint64_t seed);
+
 /* What the machine's limits are measured with. */
 typedef struct bench_probe {
     float *memory; /* whose reading is measured */

@@ -30,11 +30,8 @@ static dsmoe_status prepare(bench *b, const dsmoe_model *model, const bench_lora
                             dsmoe_error *error)
 {
     static const double none[DSMOE_ADAPTERS_MAX] = {0};
-    uint64_t state = 4, vocab = (uint64_t)dsmoe_model_config(model)->vocab_size;
-    for (int i = 0; i < PROMPT + STEPS; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        b->tokens[i] = (int32_t)((state >> 33) % vocab);
-    }
+    int64_t vocab = dsmoe_model_config(model)->vocab_size;
+    bench_fill_tokens(b->tokens, PROMPT + STEPS, vocab, 4);
     dsmoe_engine_options options = {.n_ctx = PROMPT + STEPS,
                                     .n_sequences = 2,
                                     .n_batch = PROMPT,
@@ -42,7 +39,7 @@ static dsmoe_status prepare(bench *b, const dsmoe_model *model, const bench_lora
                                     .kv_type = o->kv_type,
                                     .same_bits = o->same_bits};
     lora_use(o->lora, &options);
-    b->logits = malloc(vocab * sizeof *b->logits);
+    b->logits = malloc((size_t)vocab * sizeof *b->logits);
     if (!b->logits) {
         snprintf(error->message, sizeof error->message, "not enough memory");
         return error->status = DSMOE_ERROR_MEMORY;

@@ -140,18 +140,15 @@ static dsmoe_status make_ready(bench_state *s, bench_result *r, dsmoe_error *err
     return status;
 }
 
-/* Ids all over the vocabulary, so that all experts get their share; false without memory. */
+/* False without memory. */
 static bool make_tokens(bench_state *s)
 {
     int64_t n = s->options->n_depth + s->options->n_prompt + s->options->n_gen;
-    uint64_t vocab = (uint64_t)dsmoe_model_config(s->model)->vocab_size, state = 1;
+    int64_t vocab = dsmoe_model_config(s->model)->vocab_size;
     s->tokens = malloc((size_t)n * sizeof *s->tokens);
     s->logits = malloc((size_t)vocab * sizeof *s->logits);
     if (!s->tokens || !s->logits) return false;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        s->tokens[i] = (int32_t)((state >> 33) % vocab);
-    }
+    bench_fill_tokens(s->tokens, n, vocab, 1);
     return true;
 }
 

@@ -44,15 +44,6 @@ typedef struct bench {
 
 /* ---- preparing --------------------------------------------------------------------------------- */
 
-static void fill_tokens(int32_t *tokens, int64_t n, int64_t vocab, uint64_t seed)
-{
-    uint64_t state = seed;
-    for (int64_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        tokens[i] = (int32_t)((state >> 33) % (uint64_t)vocab);
-    }
-}
-
 static void see_experts(void *context, int64_t layer, int64_t position, int64_t n_tokens,
                         const dsmoe_routing *routing)
 {
@@ -94,8 +85,8 @@ static dsmoe_status prepare(bench *b, dsmoe_error *error)
                                     .same_bits = o->same_bits};
     lora_use(o->lora, &options);
     dsmoe_status status = dsmoe_engine_create(b->model, &options, &b->engine, error);
-    fill_tokens(b->tokens, b->most * each, b->config->vocab_size, 2);
-    fill_tokens(b->prompt, o->n_prompt, b->config->vocab_size, 3);
+    bench_fill_tokens(b->tokens, b->most * each, b->config->vocab_size, 2);
+    bench_fill_tokens(b->prompt, o->n_prompt, b->config->vocab_size, 3);
     for (int64_t i = 0; i < b->most && status == DSMOE_OK; i++) {
         status = dsmoe_sequence_create(b->engine, &b->sequences[i], error);
         if (status != DSMOE_OK) break;

@@ -7,9 +7,9 @@
 
 enum { HALVES = 2 * PAIRS * 2 }; /* of all blocks of a stretch */
 
-/* Asks for lines that are read little by little while others after them are read at once. The processor sees by itself
- * that all lines of an octet will be needed, and asks memory for them early enough, but only if they come in their order:
- * otherwise memory takes twice as long. */
+/* Asks for lines in the order of their addresses, before some of them are read later than lines that follow. The
+ * processor fetches ahead by itself as long as a stream of lines is sequential; out of order, memory delivers half as
+ * fast. */
 INLINE void ask_in_order(const void *from, const void *end)
 {
     for (const char *line = from; line < (const char *)end; line += CACHE_LINE)
