@@ -64,6 +64,8 @@ for n in 2 3 4; do
     fails 1 "is out of step" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" step
     fails 1 "has ended while" "$n" "$build/tests/test_mpi" "$build/dsmoe_mpi.so" leave
 done
+fails 1 "rank 2 on .* has given no sign of life for 3 seconds, and rank 1 on .* waits" 3 \
+    "$build/tests/test_mpi" "$build/dsmoe_mpi.so" chain
 passes 3 "$build/tests/test_mpi" "$build/dsmoe_mpi.so" long
 passes 3 "$build/tests/test_mpi" "$build/tests/dsmoe_mpi_pieces.so" long
 echo "a rank that dies, is stopped, leaves or is out of step ends the job; one that only takes long does not"

@@ -1,11 +1,12 @@
 /* test_mpi.c - the plugin for MPI, under mpirun: the cases every table must pass, and ranks that die, are stopped, leave
  * early or are out of step, or that work long or for ever. scripts/test_mpi.sh starts it and looks at how it ends.
- *   test_mpi PLUGIN cases LARGEST | kill | stop | step | leave | long | work */
+ *   test_mpi PLUGIN cases LARGEST | kill | stop | step | leave | long | chain | work */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "peers/mpi.h"
@@ -13,8 +14,10 @@
 #include "peers_cases.h"
 
 enum { PATIENCE = 3 }; /* seconds */
+enum { LENGTH = 100000, MOST_RANKS = 64 };
 
 static mpi_peers mpi;
+static unsigned char bytes[MOST_RANKS][LENGTH];
 
 static int fail(const char *what, const dsmoe_error *error)
 {
@@ -25,8 +28,6 @@ static int fail(const char *what, const dsmoe_error *error)
 
 static dsmoe_status work(void)
 {
-    enum { LENGTH = 100000, MOST_RANKS = 64 };
-    static unsigned char bytes[MOST_RANKS][LENGTH];
     const dsmoe_peers *p = &mpi.table;
     dsmoe_bytes parts[MOST_RANKS];
     for (int i = 0; i < p->size; i++) parts[i] = (dsmoe_bytes){bytes[i], LENGTH};
@@ -59,6 +60,31 @@ static void work_long(void)
     }
 }
 
+/* This rank has something for `to`, and is sent something by `from`; -1: for nobody, by nobody. */
+static void pass_on(int to, int from)
+{
+    const dsmoe_peers *p = &mpi.table;
+    dsmoe_bytes send[MOST_RANKS] = {0}, receive[MOST_RANKS] = {0};
+    dsmoe_error error;
+    if (to >= 0) send[to] = (dsmoe_bytes){bytes[p->rank], LENGTH};
+    if (from >= 0) receive[from] = (dsmoe_bytes){bytes[from], LENGTH};
+    dsmoe_status status = p->exchange_begin(p->context, send, receive, &error);
+    if (status == DSMOE_OK) status = p->exchange_end(p->context, &error);
+    if (status == DSMOE_OK) return;
+    if (p->rank == 0) fail("exchange", &error);
+    sleep(3 * PATIENCE);
+}
+
+/* Rank 0 waits for rank 1 alone, and rank 1 for rank 2, which is stopped. Rank 1, which notices it first, falls silent as
+ * well; yet rank 0 knows whose fault it is. */
+static void wait_in_chain(void)
+{
+    int rank = mpi.table.rank;
+    if (rank == 2) raise(SIGSTOP);
+    pass_on(rank == 2 ? 1 : -1, rank == 1 ? 2 : -1);
+    pass_on(rank == 1 ? 0 : -1, rank == 0 ? 1 : -1);
+}
+
 int main(int argc, char **argv)
 {
     dsmoe_error error;
@@ -79,6 +105,8 @@ int main(int argc, char **argv)
         if (!peers_cases(p, (size_t)strtoull(argv[3], NULL, 10))) mpi.abort(p->context, 1);
     } else if (!strcmp(argv[2], "long")) {
         work_long();
+    } else if (!strcmp(argv[2], "chain")) {
+        wait_in_chain();
     } else if (p->rank == p->size - 1 && strcmp(argv[2], "work")) {
         go_wrong(argv[2]);
     } else {

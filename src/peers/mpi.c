@@ -26,6 +26,7 @@ enum call_kind { AGREE = 1, BROADCAST, GATHER, EXCHANGE, CLOSE };
 static const char *const kind_names[] = {"?", "agree", "broadcast", "gather", "exchange", "close"};
 enum { RECEIVE, SEND }; /* flow i of a direction is that with rank i: flows[direction * size + i] */
 enum { HEAD_TAG, PIECE_TAG, SIGN_TAG };
+enum { NOBODY = -1 }; /* who is silent, in a sign of life */
 
 /* The first message of a flow. */
 enum { SMALL = 2048 - 3 * 8 };
@@ -56,7 +57,8 @@ typedef struct mpi_table {
     uint64_t call;       /* its number */
     dsmoe_error lost;    /* status OK as long as all is well */
     watch watch;
-    double *heard;      /* [size], of the watch */
+    double *heard; /* [size], of the watch */
+    int silent;    /* the rank that this one has lost patience with, which it tells the others */
     MPI_Request *signs; /* [size], of life, on their way */
     int64_t *n_signs; /* [3 * size]: heard of each rank, sent to it, and what it tells at the end */
 } mpi_table;
@@ -86,34 +88,6 @@ static void lose_step(mpi_table *t, int peer, const head *theirs, size_t size)
                     " bytes where rank %d is at %s %" PRIu64 " of %zu bytes",
                     peer, t->hosts[peer], kind_names[theirs->kind > CLOSE ? 0 : theirs->kind],
                     theirs->number, theirs->size, t->rank, kind_names[t->kind], t->call, size);
-}
-
-static bool awaits(const mpi_table *t, int direction, int peer)
-{
-    return t->requests[direction * t->size + peer] != MPI_REQUEST_NULL;
-}
-
-static void lose_patience(mpi_table *t)
-{
-    int first = -1, n = 0;
-    for (int peer = t->size; peer-- > 0;) {
-        if (!awaits(t, RECEIVE, peer) && !awaits(t, SEND, peer)) continue;
-        if (!watch_is_silent(&t->watch, peer)) continue;
-        first = peer;
-        n++;
-    }
-    if (n == 0) return;
-    char others[32] = "";
-    if (n > 1) snprintf(others, sizeof others, " (and %d more)", n - 1);
-    int direction = awaits(t, RECEIVE, first) ? RECEIVE : SEND;
-    status_fail(&t->lost, DSMOE_ERROR_PEER,
-                "rank %d on %s%s has given no sign of life for %g seconds, and rank %d on %s waits "
-                "%s it (%s %" PRIu64
-                ", %zu bytes): its process may be stopped, or wait for a disk; "
-                "--peer-timeout sets how long to wait",
-                first, t->hosts[first], others, t->watch.patience, t->rank, t->hosts[t->rank],
-                direction == RECEIVE ? "for" : "to send to", kind_names[t->kind], t->call,
-                t->flows[direction * t->size + first].left);
 }
 
 static dsmoe_status failure(const mpi_table *t, dsmoe_error *error)
@@ -229,38 +203,77 @@ static bool move(mpi_table *t, bool waits)
 
 /* ---- signs of life ----------------------------------------------------------------------------- */
 
-/* A byte to every other rank, from time to time. */
+/* To one rank, unless what was sent before is still on its way: that this rank lives, or who does not. */
+static void send_sign(mpi_table *t, int peer, const int *sign)
+{
+    int is_gone = 1;
+    MPI_Test(&t->signs[peer], &is_gone, MPI_STATUS_IGNORE);
+    if (!is_gone) return;
+    int code = MPI_Isend(sign, 1, MPI_INT, peer, SIGN_TAG, t->ranks, &t->signs[peer]);
+    if (code != MPI_SUCCESS) lose(t, code, peer);
+    t->n_signs[SEND * t->size + peer]++;
+}
+
+/* To every other rank, from time to time. */
 static void show_life(mpi_table *t)
 {
-    static const unsigned char sign;
+    static const int alive = NOBODY;
     if (t->lost.status != DSMOE_OK || !watch_owes_sign(&t->watch, MPI_Wtime())) return;
-    for (int peer = 0; peer < t->size; peer++) {
-        int is_gone = 1;
-        if (peer == t->rank) continue;
-        MPI_Test(&t->signs[peer], &is_gone, MPI_STATUS_IGNORE);
-        if (!is_gone) continue;
-        int code = MPI_Isend(&sign, 1, MPI_BYTE, peer, SIGN_TAG, t->ranks, &t->signs[peer]);
-        if (code != MPI_SUCCESS) lose(t, code, peer);
-        t->n_signs[SEND * t->size + peer]++;
+    for (int peer = 0; peer < t->size; peer++)
+        if (peer != t->rank) send_sign(t, peer, &alive);
+}
+
+static void blame(mpi_table *t, int silent, int waiting)
+{
+    status_fail(&t->lost, DSMOE_ERROR_PEER,
+                "rank %d on %s has given no sign of life for %g seconds, and rank %d on %s waits "
+                "for it (%s %" PRIu64 "): its process may be stopped, or wait for a disk; "
+                "--peer-timeout sets how long to wait",
+                silent, t->hosts[silent], t->watch.patience, waiting, t->hosts[waiting],
+                kind_names[t->kind], t->call);
+}
+
+/* This rank waits for `silent` in vain. Others may wait for this one, which falls silent now: they are told of the right
+ * one while it still moves messages. */
+static void give_up(mpi_table *t, int silent)
+{
+    enum { LOOKS = 100 };
+    const struct timespec nap = {.tv_nsec = 1000000};
+    t->silent = silent;
+    for (int peer = 0; peer < t->size; peer++)
+        if (peer != t->rank && peer != silent) send_sign(t, peer, &t->silent);
+    for (int n = 0; n < LOOKS; n++) {
+        int is_gone;
+        MPI_Testall(t->size, t->signs, &is_gone, MPI_STATUSES_IGNORE);
+        if (is_gone) break;
+        nanosleep(&nap, NULL);
     }
+    blame(t, silent, t->rank);
 }
 
 static void hear_signs(mpi_table *t)
 {
     for (int is_there = 1; t->lost.status == DSMOE_OK;) {
-        unsigned char sign;
+        int silent = NOBODY;
         MPI_Status status;
         int code = MPI_Iprobe(MPI_ANY_SOURCE, SIGN_TAG, t->ranks, &is_there, &status);
         if (code == MPI_SUCCESS && !is_there) return;
         if (code == MPI_SUCCESS)
-            code = MPI_Recv(&sign, 1, MPI_BYTE, status.MPI_SOURCE, SIGN_TAG, t->ranks, &status);
+            code = MPI_Recv(&silent, 1, MPI_INT, status.MPI_SOURCE, SIGN_TAG, t->ranks, &status);
         if (code != MPI_SUCCESS) {
             lose(t, code, t->rank);
             return;
         }
         watch_hear(&t->watch, status.MPI_SOURCE);
         t->n_signs[RECEIVE * t->size + status.MPI_SOURCE]++;
+        if (silent >= 0 && silent < t->size) blame(t, silent, status.MPI_SOURCE);
     }
+}
+
+static bool awaits(const mpi_table *t, int peer)
+{
+    return t->requests[RECEIVE * t->size + peer] != MPI_REQUEST_NULL ||
+           t->requests[SEND * t->size + peer] != MPI_REQUEST_NULL;
 }
 
 /* While this rank waits for others: its own signs, theirs, and whether there are any. */
@@ -270,7 +283,8 @@ static void watch_over(mpi_table *t)
     watch_look(&t->watch, MPI_Wtime());
     show_life(t);
     hear_signs(t);
-    if (t->lost.status == DSMOE_OK) lose_patience(t);
+    for (int peer = 0; peer < t->size && t->lost.status == DSMOE_OK; peer++)
+        if (awaits(t, peer) && watch_is_silent(&t->watch, peer)) give_up(t, peer);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------ */
