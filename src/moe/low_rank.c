@@ -72,7 +72,7 @@ static gemm ordered(const thread_scratch *thread)
 enum {
     T_ROWS = 24, /* of a task: A has few rows, so there is little to gain from more */
     T_ALONE = 4, /* up to so many rows of X a task has */
-    T_PART = 8,  /* rows of A, so that no thread waits for another one to read all of them */
+    T_PART = 16, /* rows of A, so that no thread waits for another one to read all of them */
 };
 
 /* Tasks that one block of rows is cut into, along the largest rank. */
