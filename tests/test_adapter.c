@@ -299,6 +299,69 @@ static void test_table_to_folder(void **state)
     made_model_free(&base);
 }
 
+static void write_as(const char *from, const char *to, const dsmoe_model *model, dsmoe_dtype dtype)
+{
+    dsmoe_error error = {0};
+    peft_words words = {.dtype = dtype};
+    dsmoe_adapter *read = open_adapter(from, model);
+    must(peft_write_table(&read->table, model, in_directory(to), &words, &error), &error, to);
+    dsmoe_adapter_free(read);
+}
+
+static void assert_same_files(const char *one, const char *two)
+{
+    size_t size, other_size;
+    unsigned char *bytes = read_data(one, &size), *others = read_data(two, &other_size);
+    assert_int_equal(size, other_size);
+    assert_memory_equal(bytes, others, size);
+    free(bytes);
+    free(others);
+}
+
+/* Numbers of 16 bits stay so, in memory and in files of both forms, and mean what the same numbers in float32 do. */
+static void check_type(dsmoe_dtype type)
+{
+    make_folder("half");
+    make_folder("wide");
+    dsmoe_model *model = open_model(in_directory("base.gguf"));
+    write_as("adapter", "half", model, type);
+    write_as("half", "wide", model, DSMOE_F32);
+    convert_adapter("base.gguf", "half", "half.gguf");
+    convert_adapter("base", "half.gguf", "again");
+    assert_same_files("half/adapter_model.safetensors", "again/adapter_model.safetensors");
+    static const char *const forms[] = {"half", "half.gguf"};
+    floats wide = run("base.gguf", "wide", 1);
+    for (int i = 0; i < 2; i++) {
+        dsmoe_adapter *read = open_adapter(forms[i], model);
+        for (int64_t j = 0; j < read->n_items; j++)
+            assert_true(read->items[j].a_type == type && read->items[j].b_type == type);
+        dsmoe_adapter_free(read);
+        floats half = run("base.gguf", forms[i], 1);
+        assert_memory_equal(half.at, wide.at, (size_t)wide.n * sizeof(float));
+        floats_free(half);
+    }
+    merge_to("base", "half", 1, "merged", NULL);
+    floats merged = run("merged", NULL, 1);
+    assert_true(distance(wide, merged) < 1e-5);
+    floats_free(merged);
+    floats_free(wide);
+    dsmoe_model_free(model);
+}
+
+static void test_types(void **state)
+{
+    static const dsmoe_dtype types[] = {DSMOE_F16, DSMOE_BF16};
+    for (int i = 0; i < 2; i++) {
+        made_model base = base_folder("base");
+        made_adapter lora = adapter_folder("adapter", &base, "_proj", false, 15);
+        convert_to("base", "base.gguf", NULL);
+        check_type(types[i]);
+        made_adapter_free(&lora);
+        made_model_free(&base);
+        if (i == 0) empty_directory(state);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +373,7 @@ int main(void)
         TEST(test_round_trip),
         TEST(test_uneven_experts),
         TEST(test_table_to_folder),
+        TEST(test_types),
     };
     return cmocka_run_group_tests(tests, NULL, small_tokenizer_teardown);
 }

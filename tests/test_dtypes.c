@@ -236,6 +236,72 @@ static void few_rows_nan_type(const kernels *set, dsmoe_dtype type)
     operand_free(&x);
 }
 
+/* ---- panels --------------------------------------------------------------------------------- */
+
+/* Columns [column, column + n) of k rows that lie in panels, added to m rows of y. */
+static void panels_case(const kernels *set, dsmoe_dtype type, int64_t m, int64_t k, int64_t column,
+                        int64_t n)
+{
+    int64_t n_panels = (column + n + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    operand x = operand_make(m, k, 3, false, 31);
+    stored w = stored_random(type, 1, n_panels * k * PANEL_COLUMNS, 0, (int)(n + k) % 2, 32);
+    operand numbers = stored_widened(&w);
+    result y = result_make(m, n), spec = result_make(m, n);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            y.data.at[i * y.stride + j] = spec.data.at[i * spec.stride + j] = (float)(i - j);
+    set->dtypes[type].add_panels(m, rows_at(x.rows, 0), x.rows.stride, k, w.matrix.data, column, n,
+                                 y.data.at, y.stride);
+    kernels_scalar.dtypes[type].add_panels(m, rows_at(x.rows, 0), x.rows.stride, k, w.matrix.data,
+                                           column, n, spec.data.at, spec.stride);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int64_t at = column + j, first = at / PANEL_COLUMNS * k * PANEL_COLUMNS;
+            exact sum = exact_add((exact){0}, (double)(i - j));
+            for (int64_t r = 0; r < k; r++)
+                sum =
+                    exact_add(sum, (double)rows_at(x.rows, i)[r] *
+                                       rows_at(numbers.rows,
+                                               0)[first + r * PANEL_COLUMNS + at % PANEL_COLUMNS]);
+            assert_near("add_panels", set, y.data.at[i * y.stride + j], sum);
+            sum.value = spec.data.at[i * spec.stride + j];
+            assert_near("add_panels against scalar", set, y.data.at[i * y.stride + j], sum);
+        }
+    result_free(&spec);
+    result_free(&y);
+    operand_free(&numbers);
+    stored_free(&w);
+    operand_free(&x);
+}
+
+static void panels_type(const kernels *set, dsmoe_dtype type)
+{
+    for (int64_t m = 0; m <= 7; m++)
+        for (int64_t column = 0; column < 40; column += 5)
+            for (int64_t n = 0; n <= 70; n += 7) panels_case(set, type, m, 1 + n % 17, column, n);
+}
+
+/* A row has the same bits with any others, and alone. */
+static void panels_alone_type(const kernels *set, dsmoe_dtype type)
+{
+    enum { M = 8, K = 16, N = 50 };
+    operand x = operand_make(M, K, 0, false, 33);
+    stored w = stored_random(type, 1, 64 * K, 0, 0, 34);
+    floats all = floats_random(M * N, 0, 35), alone = floats_random(M * N, 0, 35);
+    set->dtypes[type].add_panels(M, x.rows.data, x.rows.stride, K, w.matrix.data, 0, N, all.at, N);
+    for (int64_t i = 0; i < M; i++)
+        for (int64_t j = 0, n = i + 1; j < N; j += n)
+            set->dtypes[type].add_panels(1, rows_at(x.rows, i), 0, K, w.matrix.data, j,
+                                         j + n > N ? N - j : n, alone.at + i * N + j, N);
+    assert_memory_equal(all.at, alone.at, M * N * sizeof(float));
+    floats_free(all);
+    floats_free(alone);
+    stored_free(&w);
+    operand_free(&x);
+}
+
+static void test_panels(void **state) { (void)state, for_each_type(panels_type); }
+static void test_panels_alone(void **state) { (void)state, for_each_type(panels_alone_type); }
 static void test_widen(void **state) { (void)state, for_each_type(widen_type); }
 static void test_pack(void **state) { (void)state, for_each_type(pack_type); }
 static void test_few_rows(void **state) { (void)state, for_each_type(few_rows_type); }
@@ -246,7 +312,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_widen_values), cmocka_unit_test(test_widen),
         cmocka_unit_test(test_pack),         cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_few_rows_nan),
+        cmocka_unit_test(test_few_rows_nan), cmocka_unit_test(test_panels),
+        cmocka_unit_test(test_panels_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,8 @@ enum { N_IN = 64, N_OUT = 40, N_ROWS = 300, RANK = 5, WIDTH = 2 * RANK + 3 };
 
 /* Two adapters for one matrix; the ranks differ. */
 typedef struct two {
-    floats a[2], b[2], bt[2];
+    floats a[2], b[2];
+    unsigned char *a_stored[2], *panels[2];
     low_rank of[2][2];
     adapter adapters[2];
 } two;
@@ -26,31 +27,53 @@ static void two_make(two *t)
     for (int i = 0; i < 2; i++) {
         t->a[i] = floats_random(ranks[i] * N_IN, 1, (uint64_t)(40 + i));
         t->b[i] = floats_random(N_OUT * ranks[i], 0, (uint64_t)(50 + i));
-        t->bt[i] = floats_make(N_OUT * ranks[i], 0);
         t->of[i][1] = (low_rank){
             .a = t->a[i].at, .b = t->b[i].at, .rank = ranks[i], .scale = 0.5f + (float)i};
         t->adapters[i] = (adapter){t->of[i], 2, ranks[i]};
     }
 }
 
-/* From now on B lies transposed, and nowhere else. */
-static void two_transpose(two *t)
+/* Numbers become those that the type has, */
+static void two_round(two *t, dsmoe_dtype type)
 {
+    unsigned char bytes[4];
+    for (int i = 0; i < 2; i++)
+        for (int64_t j = 0; j < ranks[i] * (N_IN + N_OUT); j++) {
+            int64_t of_b = j - ranks[i] * N_IN;
+            float *number = of_b < 0 ? &t->a[i].at[j] : &t->b[i].at[of_b];
+            quantize_row(type, 1, number, NULL, bytes);
+            low_rank_widen(type, bytes, 0, 1, number);
+        }
+}
+
+/* and from now on they lie in that type, B in panels, and nowhere else. */
+static void two_store(two *t, dsmoe_dtype type)
+{
+    int64_t size = dtype_bytes(type, 1);
     for (int i = 0; i < 2; i++) {
         low_rank *low = &t->of[i][1];
+        t->a_stored[i] = malloc((size_t)(low->rank * N_IN * size));
+        t->panels[i] = calloc((size_t)(low->rank * moe_parts(N_OUT, PANEL_COLUMNS) * PANEL_COLUMNS),
+                              (size_t)size);
+        quantize_row(type, low->rank * N_IN, t->a[i].at, NULL, t->a_stored[i]);
         for (int64_t j = 0; j < N_OUT; j++)
             for (int64_t r = 0; r < low->rank; r++)
-                t->bt[i].at[r * N_OUT + j] = low->b[j * low->rank + r];
-        low->bt = t->bt[i].at;
-        low->n_out = N_OUT;
-        low->b = NULL;
+                quantize_row(type, 1, &low->b[j * low->rank + r], NULL,
+                             t->panels[i] + low_rank_place(low->rank, j, r) * size);
+        *low = (low_rank){.a = t->a_stored[i],
+                          .panels = t->panels[i],
+                          .a_type = type,
+                          .panels_type = type,
+                          .rank = low->rank,
+                          .scale = low->scale};
     }
 }
 
 static void two_free(two *t)
 {
     for (int i = 0; i < 2; i++) {
-        floats_free(t->bt[i]);
+        free(t->a_stored[i]);
+        free(t->panels[i]);
         floats_free(t->a[i]);
         floats_free(t->b[i]);
     }
@@ -156,7 +179,8 @@ static void check_company(bench *b, int n_threads, const float *y)
     floats_free(alone);
 }
 
-static void check_product(dsmoe_dtype type)
+/* Of an adapter that changes, in float32, and of one that is stored in a type and has the same bits. */
+static void check_product(dsmoe_dtype type, dsmoe_dtype stored)
 {
     enum { THREADS = 3 };
     bench b = bench_make(type, THREADS);
@@ -164,6 +188,7 @@ static void check_product(dsmoe_dtype type)
     floats again = floats_make(N_ROWS * N_OUT, 0);
     run(&b, 0, N_ROWS, THREADS, bare.at);
     bench_adapt(&b, THREADS);
+    two_round(&b.two, stored);
     run(&b, 0, N_ROWS, THREADS, y.at);
     for (int64_t r = 0; r < N_ROWS; r++)
         for (int64_t j = 0; j < N_OUT; j++) {
@@ -175,7 +200,7 @@ static void check_product(dsmoe_dtype type)
     assert_memory_equal(y.at, again.at, N_ROWS * N_OUT * sizeof(float));
     if (type != DSMOE_F32) check_company(&b, THREADS, y.at);
     b.ranges.first = 0;
-    two_transpose(&b.two);
+    two_store(&b.two, stored);
     run(&b, 0, N_ROWS, THREADS, again.at);
     assert_memory_equal(y.at, again.at, N_ROWS * N_OUT * sizeof(float));
     if (type != DSMOE_F32) check_company(&b, THREADS, y.at);
@@ -188,9 +213,10 @@ static void check_product(dsmoe_dtype type)
 static void test_products(void **state)
 {
     (void)state;
-    check_product(DSMOE_F32);
-    check_product(DSMOE_Q8_0);
-    check_product(DSMOE_Q5_0);
+    check_product(DSMOE_F32, DSMOE_F32);
+    check_product(DSMOE_Q8_0, DSMOE_F32);
+    check_product(DSMOE_Q8_0, DSMOE_F16);
+    check_product(DSMOE_Q5_0, DSMOE_BF16);
 }
 
 /* B of zeros changes no bit. */
@@ -227,10 +253,11 @@ static void number_experts(dsmoe_layer *layer)
 
 static void merge(float *w, const low_rank *low, int64_t n_out, int64_t n_in)
 {
+    const float *a = low->a;
     for (int64_t i = 0; i < n_out; i++)
         for (int64_t j = 0; j < n_in; j++)
             for (int64_t r = 0; r < low->rank; r++)
-                w[i * n_in + j] += low->scale * low->b[i * low->rank + r] * low->a[r * n_in + j];
+                w[i * n_in + j] += low->scale * low->b[i * low->rank + r] * a[r * n_in + j];
 }
 
 static float *random_part(int64_t n, int id, int which)

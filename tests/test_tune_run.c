@@ -80,6 +80,26 @@ static void test_lora_resumed(void **state)
     assert_same("lora", "lora-stopped", "training.safetensors");
 }
 
+/* Adapters in 16 bits: what the run goes on with is exact all the same. */
+static void test_lora_of_halves(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"halves", "halves-stopped"};
+    for (int i = 0; i < 2; i++) {
+        dsmoe_run_settings s = tune_settings(names[i], "lora");
+        strcpy(s.dtype, "bf16");
+        must_run(&s, (dsmoe_run_options){.n_threads = 1, .stop_after = i ? 3 : 0}, NULL);
+    }
+    must_resume(run_folder("halves-stopped"), 0, 3, NULL);
+    assert_same("halves", "halves-stopped", "adapter_model.safetensors");
+    assert_same("halves", "halves-stopped", "training.safetensors");
+    size_t size;
+    char *file = tiny_read(latest("halves", "adapter_model.safetensors"), &size);
+    assert_true(size > 200 && memmem(file, size, "\"BF16\"", 6) &&
+                !memmem(file, size, "\"F32\"", 5));
+    free(file);
+}
+
 /* ---- experts ------------------------------------------------------------------------------------- */
 
 static void test_experts(void **state)
@@ -176,9 +196,10 @@ static int remove_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lora),       cmocka_unit_test(test_lora_resumed),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_other_base), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_lora),           cmocka_unit_test(test_lora_resumed),
+        cmocka_unit_test(test_lora_of_halves), cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_ranks),          cmocka_unit_test(test_other_base),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_straight_run, remove_all);
 }

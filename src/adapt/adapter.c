@@ -8,6 +8,7 @@
 
 #include "adapt/gguf_adapter.h"
 #include "adapt/peft.h"
+#include "base/memory.h"
 #include "formats/mapped_file.h"
 #include "model/config.h"
 
@@ -38,6 +39,8 @@ static dsmoe_status add_slot(void *context, const weight_spec *spec, dsmoe_error
     if (!slot->name) return out_of_memory(a, error);
     a->n_slots++;
     gguf_place_of(&a->model->config, slot->name, &slot->place);
+    if (slot->place.permuted && a->model->weights->rope_pairs)
+        slot->paired = config_head_dim(&a->model->config);
     return DSMOE_OK;
 }
 
@@ -79,14 +82,13 @@ dsmoe_status adapter_create(const dsmoe_model *model, const char *path, dsmoe_ad
 void dsmoe_adapter_free(dsmoe_adapter *a)
 {
     if (!a) return;
-    for (int64_t i = 0; i < a->n_items; i++) {
+    for (int64_t i = 0; !a->memory && i < a->n_items; i++) {
         free(a->items[i].a);
         free(a->items[i].b);
     }
-    for (int64_t i = 0; i < a->n_own; i++) free(a->own[i]);
+    memory_release(a->memory, a->memory_size);
     for (int64_t i = 0; i < a->n_slots; i++) free(a->slots[i].name);
     free(a->items);
-    free(a->own);
     free(a->slots);
     free(a->of);
     free(a->path);
@@ -117,19 +119,65 @@ adapter_item *adapter_item_of(dsmoe_adapter *a, adapter_slot *slot)
     return &a->items[a->n_items++];
 }
 
-static bool all_finite(const float *x, int64_t n)
+/* ---- numbers ----------------------------------------------------------------------------------- */
+
+enum { SOME = 256 }; /* numbers that are looked at together */
+
+static bool all_finite(dsmoe_dtype type, const void *numbers, int64_t n)
 {
     bool finite = true;
-    for (int64_t i = 0; i < n; i++) finite &= x[i] - x[i] == 0.0f;
+    for (int64_t i = 0; i < n; i += SOME) {
+        float x[SOME];
+        int64_t here = moe_min(SOME, n - i);
+        low_rank_widen(type, numbers, i, here, x);
+        for (int64_t j = 0; j < here; j++) finite &= x[j] - x[j] == 0.0f;
+    }
     return finite;
 }
 
-static bool all_zero(const float *x, int64_t n)
+bool adapter_all_zero(dsmoe_dtype type, const void *numbers, int64_t n)
 {
     bool zero = true;
-    for (int64_t i = 0; i < n; i++) zero &= x[i] == 0.0f;
+    for (int64_t i = 0; zero && i < n; i += SOME) {
+        float x[SOME];
+        int64_t here = moe_min(SOME, n - i);
+        low_rank_widen(type, numbers, i, here, x);
+        for (int64_t j = 0; j < here; j++) zero &= x[j] == 0.0f;
+    }
     return zero;
 }
+
+int64_t adapter_model_row(const adapter_slot *slot, int64_t row)
+{
+    if (slot->paired == 0) return row;
+    int64_t half = slot->paired / 2, within = row % slot->paired;
+    return row - within + within % half * 2 + within / half; /* the reverse of gguf_source_row */
+}
+
+void adapter_a(const adapter_item *item, int64_t r, int64_t column, int64_t n, float *out)
+{
+    low_rank_widen(item->a_type, item->a, r * item->slot->n_in + column, n, out);
+}
+
+float adapter_b(const adapter_item *item, int64_t row, int64_t r)
+{
+    float number;
+    int64_t place = low_rank_place(item->rank, adapter_model_row(item->slot, row), r);
+    low_rank_widen(item->b_type, item->b, place, 1, &number);
+    return number;
+}
+
+low_rank adapter_low_rank(const adapter_item *item)
+{
+    return (low_rank){.a = item->a,
+                      .panels = item->b,
+                      .a_type = item->a_type,
+                      .panels_type = item->b_type,
+                      .rank = item->rank,
+                      .scale = item->scale};
+}
+
+/* ---- checks ------------------------------------------------------------------------------------ */
 
 static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
 {
@@ -137,8 +185,9 @@ static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item,
     if (!item->a || !item->b)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: of %s it has %c but not %c", a->path,
                            slot->name, item->a ? 'A' : 'B', item->a ? 'B' : 'A');
-    if (!all_finite(item->a, item->rank * slot->n_in) ||
-        !all_finite(item->b, slot->n_out * item->rank) || !all_finite(&item->scale, 1))
+    if (!all_finite(item->a_type, item->a, item->rank * slot->n_in) ||
+        !all_finite(item->b_type, item->b, slot->n_out * item->rank) ||
+        !all_finite(DSMOE_F32, &item->scale, 1))
         return status_fail(error, DSMOE_ERROR_NONFINITE,
                            "%s: what it adds to %s has a NaN or an infinity", a->path, slot->name);
     return DSMOE_OK;
@@ -146,47 +195,71 @@ static dsmoe_status check_item(const dsmoe_adapter *a, const adapter_item *item,
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
-int64_t adapter_model_row(const dsmoe_model *model, const adapter_slot *slot, int64_t row)
+/* Where the next numbers of the adapter go. */
+static void *take(dsmoe_adapter *a, dsmoe_dtype type, int64_t n)
 {
-    if (!slot->place.permuted || !model->weights->rope_pairs) return row;
-    int64_t head_dim = config_head_dim(&model->config), half = head_dim / 2;
-    int64_t within = row % head_dim;
-    return row - within + within % half * 2 + within / half; /* the reverse of gguf_source_row */
+    void *at = a->memory ? (char *)a->memory + a->memory_used : NULL;
+    a->memory_used += (size_t)moe_parts(dtype_bytes(type, n), CACHE_LINE) * CACHE_LINE;
+    return at;
 }
 
-/* B transposed, [rank, n_out], with its rows as the model has them: so products take it as it lies. */
-static const float *transposed(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+static void *take_a(dsmoe_adapter *a, const adapter_item *item)
 {
-    const adapter_slot *slot = item->slot;
-    float *bt = malloc((size_t)(slot->n_out * item->rank) * sizeof *bt);
-    float **own = realloc(a->own, (size_t)(a->n_own + 1) * sizeof *own);
-    if (own) a->own = own;
-    if (!bt || !own) {
-        free(bt);
-        out_of_memory(a, error);
-        return NULL;
+    return take(a, item->a_type, item->rank * item->slot->n_in);
+}
+
+static void *take_b(dsmoe_adapter *a, const adapter_item *item)
+{
+    return take(a, item->b_type,
+                moe_parts(item->slot->n_out, PANEL_COLUMNS) * PANEL_COLUMNS * item->rank);
+}
+
+/* All numbers get one piece of memory: in huge pages a token's share of them is read without page walks. */
+static dsmoe_status take_memory(dsmoe_adapter *a, dsmoe_error *error)
+{
+    for (int64_t i = 0; i < a->n_items; i++) {
+        take_a(a, &a->items[i]);
+        take_b(a, &a->items[i]);
     }
-    a->own[a->n_own++] = bt;
-    for (int64_t row = 0; row < slot->n_out; row++) {
-        int64_t column = adapter_model_row(a->model, slot, row);
-        for (int64_t r = 0; r < item->rank; r++)
-            bt[r * slot->n_out + column] = item->b[row * item->rank + r];
+    a->memory_size = a->memory_used;
+    a->memory_used = 0;
+    a->memory = memory_reserve(a->memory_size);
+    return a->memory ? DSMOE_OK : out_of_memory(a, error);
+}
+
+/* B as products take it. */
+static void lay_in_panels(const adapter_item *item, unsigned char *panels)
+{
+    int64_t rank = item->rank, size = dtype_bytes(item->b_type, 1);
+    const unsigned char *from = item->b;
+    for (int64_t row = 0; row < item->slot->n_out; row++) {
+        int64_t column = adapter_model_row(item->slot, row);
+        for (int64_t r = 0; r < rank; r++, from += size)
+            memcpy(panels + low_rank_place(rank, column, r) * size, from, (size_t)size);
     }
-    return bt;
+}
+
+static void move_item(dsmoe_adapter *a, adapter_item *item)
+{
+    void *numbers = take_a(a, item), *panels = take_b(a, item);
+    memcpy(numbers, item->a, (size_t)dtype_bytes(item->a_type, item->rank * item->slot->n_in));
+    lay_in_panels(item, panels);
+    free(item->a);
+    free(item->b);
+    item->a = numbers;
+    item->b = panels;
 }
 
 /* An addition of zeros is none: the model's own bits stay. */
-static dsmoe_status enter_item(dsmoe_adapter *a, const adapter_item *item, dsmoe_error *error)
+static void enter_item(dsmoe_adapter *a, adapter_item *item)
 {
     const adapter_slot *slot = item->slot;
-    if (slot->id == 0 || item->scale == 0 || all_zero(item->b, slot->n_out * item->rank))
-        return DSMOE_OK;
-    const float *bt = transposed(a, item, error);
-    if (!bt) return DSMOE_ERROR_MEMORY;
-    a->of[slot->id] = (low_rank){
-        .a = item->a, .rank = item->rank, .scale = item->scale, .bt = bt, .n_out = slot->n_out};
+    bool nothing =
+        item->scale == 0 || adapter_all_zero(item->b_type, item->b, slot->n_out * item->rank);
+    move_item(a, item);
+    if (slot->id == 0 || nothing) return;
+    a->of[slot->id] = adapter_low_rank(item);
     if (item->rank > a->table.most_rank) a->table.most_rank = item->rank;
-    return DSMOE_OK;
 }
 
 dsmoe_status adapter_finish(dsmoe_adapter *a, dsmoe_error *error)
@@ -197,7 +270,9 @@ dsmoe_status adapter_finish(dsmoe_adapter *a, dsmoe_error *error)
     if (!a->of) return out_of_memory(a, error);
     a->table = (adapter){.of = a->of, .n = (int64_t)a->model->n_tensors + 1};
     for (int64_t i = 0; i < a->n_items; i++) STATUS_TRY(check_item(a, &a->items[i], error));
-    for (int64_t i = 0; i < a->n_items; i++) STATUS_TRY(enter_item(a, &a->items[i], error));
+    STATUS_TRY(take_memory(a, error));
+    for (int64_t i = 0; i < a->n_slots; i++) /* in the order that a pass meets them */
+        if (a->slots[i].item >= 0) enter_item(a, &a->items[a->slots[i].item]);
     return DSMOE_OK;
 }
 

@@ -2,7 +2,8 @@
  *
  * Files have two forms: PEFT's folder (peft.h) and llama.cpp's GGUF file (gguf_adapter.h). Both are read into items, which
  * have the names and the order of rows of the public layout; adapter_finish checks them against the model and makes the
- * table that products look into (moe/low_rank.h), whose rows lie as those of the model. */
+ * table that products look into (moe/low_rank.h), whose rows lie as those of the model. Numbers keep the type that they
+ * have in the file: a token reads as many bytes of them as that says. */
 #ifndef DSMOE_ADAPT_ADAPTER_H
 #define DSMOE_ADAPT_ADAPTER_H
 
@@ -17,15 +18,19 @@ typedef struct adapter_slot {
     int64_t n_out, n_in;
     int32_t id;       /* of the model's matrix; 0: the model has it in another form */
     gguf_place place; /* in a GGUF file */
-    int64_t item;     /* that adapts it; -1: none */
+    int64_t
+        paired; /* rows of a head, whose halves the model has in pairs; 0: its order is the public one */
+    int64_t item; /* that adapts it; -1: none */
 } adapter_slot;
 
 typedef struct adapter_item {
     const adapter_slot *slot;
     int64_t rank;
     float scale; /* alpha/rank or alpha/√rank */
-    float *a;    /* [rank, n_in]; NULL until it was read */
-    float *b;    /* [n_out, rank] */
+    void *a;     /* [rank, n_in]; NULL until it was read */
+    /* [n_out, rank]; from adapter_finish on in panels, as products take it, with the model's order of rows: see adapter_b */
+    void *b;
+    dsmoe_dtype a_type, b_type; /* plain ones */
 } adapter_item;
 
 struct dsmoe_adapter {
@@ -37,8 +42,8 @@ struct dsmoe_adapter {
     int64_t n_items, capacity;
     adapter table;
     low_rank *of; /* [1 + tensors of the model] */
-    float **own;  /* [n_own] B of the table, transposed */
-    int64_t n_own;
+    void *memory; /* from adapter_finish on, the numbers of all items */
+    size_t memory_size, memory_used;
 };
 
 /* An empty one; `path` names it in messages. */
@@ -52,7 +57,13 @@ adapter_item *adapter_item_of(dsmoe_adapter *adapter, adapter_slot *slot);
 dsmoe_status adapter_finish(dsmoe_adapter *adapter, dsmoe_error *error);
 
 /* Row `row` of the public layout is row adapter_model_row(…) of the model's matrix. */
-int64_t adapter_model_row(const dsmoe_model *model, const adapter_slot *slot, int64_t row);
+int64_t adapter_model_row(const adapter_slot *slot, int64_t row);
+
+/* Numbers of A and B, rows of the public layout, after adapter_finish. */
+void adapter_a(const adapter_item *item, int64_t r, int64_t column, int64_t n, float *out);
+low_rank adapter_low_rank(const adapter_item *item);
+float adapter_b(const adapter_item *item, int64_t row, int64_t r);
+bool adapter_all_zero(dsmoe_dtype type, const void *numbers, int64_t n);
 
 /* Whether a path is an adapter: a folder with an adapter_config.json, or a GGUF file that says so. */
 bool adapter_is_folder(const char *path);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/gguf_writer.h"
+#include "kernels/quantize.h"
 #include "model/config.h"
 
 enum { NAME = GGUF_PLACE_SIZE + 8 };
@@ -105,45 +106,37 @@ static dsmoe_status check_half(const reader *r, const adapter_slot *slot, const 
 }
 
 /* The slice of a half; its rows go where `place` says. */
-static float *read_slice(const reader *r, const adapter_slot *slot, const gguf_tensor *t,
-                         int64_t n_rows, int64_t n_columns, bool is_b)
+static void *read_slice(const reader *r, const adapter_slot *slot, const gguf_tensor *t,
+                        int64_t n_rows, int64_t n_columns, bool is_b)
 {
-    float *out = malloc((size_t)(n_rows * n_columns) * sizeof *out);
+    size_t row_size = (size_t)dtype_bytes(t->type, n_columns);
+    unsigned char *out = malloc((size_t)n_rows * row_size);
     if (!out) return NULL;
     const dsmoe_model *model = r->adapter->model;
     int64_t slice = slot->place.expert >= 0 ? slot->place.expert : 0;
-    size_t row_size = (size_t)dtype_bytes(t->type, n_columns);
     const unsigned char *from = t->data + (size_t)(slice * n_rows) * row_size;
     for (int64_t row = 0; row < n_rows; row++, from += row_size) {
         int64_t to = is_b ? public_row(model, slot, row) : row;
-        kernels_get()->dtypes[t->type].widen(n_columns, from, out + to * n_columns);
+        memcpy(out + (size_t)to * row_size, from, row_size);
     }
     return out;
 }
 
-static bool all_zero(const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (x[i] != 0.0f) return false;
-    return true;
-}
-
 /* An expert whose slices are both zeros is one that is not adapted. */
-static dsmoe_status keep_halves(reader *r, adapter_slot *slot, int64_t rank, float *a, float *b,
+static dsmoe_status keep_halves(reader *r, adapter_slot *slot, adapter_item halves,
                                 dsmoe_error *error)
 {
-    bool nothing = a && b && slot->place.expert >= 0 && all_zero(a, rank * slot->n_in) &&
-                   all_zero(b, slot->n_out * rank);
-    adapter_item *item = a && b && !nothing ? adapter_item_of(r->adapter, slot) : NULL;
+    bool read = halves.a && halves.b;
+    bool nothing = read && slot->place.expert >= 0 &&
+                   adapter_all_zero(halves.a_type, halves.a, halves.rank * slot->n_in) &&
+                   adapter_all_zero(halves.b_type, halves.b, slot->n_out * halves.rank);
+    adapter_item *item = read && !nothing ? adapter_item_of(r->adapter, slot) : NULL;
     if (item) {
-        item->rank = rank;
-        item->scale = (float)(r->alpha / (double)rank);
-        item->a = a;
-        item->b = b;
+        *item = halves;
         return DSMOE_OK;
     }
-    free(a);
-    free(b);
+    free(halves.a);
+    free(halves.b);
     return nothing ? DSMOE_OK : out_of_memory(r->adapter->path, error);
 }
 
@@ -161,9 +154,14 @@ static dsmoe_status read_slot(reader *r, adapter_slot *slot, dsmoe_error *error)
                            a->name, slot->role == WEIGHT_ROUTER ? "routers" : "the embedding");
     STATUS_TRY(check_half(r, slot, a, rank, slot->n_in, error));
     STATUS_TRY(check_half(r, slot, b, slot->n_out, rank, error));
-    float *a_numbers = read_slice(r, slot, a, rank, slot->n_in, false);
-    float *b_numbers = read_slice(r, slot, b, slot->n_out, rank, true);
-    return keep_halves(r, slot, rank, a_numbers, b_numbers, error);
+    adapter_item halves = {.slot = slot,
+                           .rank = rank,
+                           .scale = (float)(r->alpha / (double)rank),
+                           .a = read_slice(r, slot, a, rank, slot->n_in, false),
+                           .b = read_slice(r, slot, b, slot->n_out, rank, true),
+                           .a_type = a->type,
+                           .b_type = b->type};
+    return keep_halves(r, slot, halves, error);
 }
 
 static dsmoe_status check_all_used(const reader *r, dsmoe_error *error)
@@ -271,6 +269,26 @@ static dsmoe_status list_targets(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
+/* The file has one alpha: what a slice's own factor has beyond it is B's. */
+static float factor_of(const writing *w, const target *t, const adapter_item *item)
+{
+    return (float)((double)item->scale * (double)t->rank / w->alpha);
+}
+
+/* The type that all slices have, if it holds their numbers; else float32. */
+static dsmoe_dtype half_type(const writing *w, const target *t, bool is_a)
+{
+    const adapter_item *first = NULL;
+    for (int64_t i = 0; i < t->n_slices; i++) {
+        const adapter_item *item = item_of(w->adapter, slice_of(t, i));
+        if (!item) continue;
+        if (!first) first = item;
+        bool same = is_a ? item->a_type == first->a_type : item->b_type == first->b_type;
+        if (!same || (!is_a && factor_of(w, t, item) != 1.0f)) return DSMOE_F32;
+    }
+    return is_a ? first->a_type : first->b_type; /* a target has an item */
+}
+
 static dsmoe_status declare_half(const writing *w, const target *t, bool is_a, dsmoe_error *error)
 {
     char name[NAME];
@@ -279,38 +297,42 @@ static dsmoe_status declare_half(const writing *w, const target *t, bool is_a, d
                              is_a ? slot->n_in : t->rank};
     bool stacked = slot->place.expert >= 0;
     snprintf(name, sizeof name, "%s%s", slot->place.name, is_a ? ".lora_a" : ".lora_b");
-    return gguf_writer_declare(w->writer, name, DSMOE_F32, stacked ? 3 : 2, shape + !stacked,
-                               error);
+    return gguf_writer_declare(w->writer, name, half_type(w, t, is_a), stacked ? 3 : 2,
+                               shape + !stacked, error);
 }
 
 /* Rows of A that the slice does not have are zeros. */
 static void fill_a(const target *t, const adapter_item *item, float *out)
 {
-    memcpy(out, item->a, (size_t)(item->rank * t->first->n_in) * sizeof *out);
+    adapter_a(item, 0, 0, item->rank * t->first->n_in, out);
 }
 
-/* The file has one alpha: what a slice's own factor has beyond it is B's. */
 static void fill_b(const writing *w, const target *t, const adapter_item *item, float *out)
 {
-    float factor = (float)((double)item->scale * (double)t->rank / w->alpha);
+    float factor = factor_of(w, t, item);
     for (int64_t row = 0; row < item->slot->n_out; row++) {
-        const float *from = item->b + public_row(w->adapter->model, item->slot, row) * item->rank;
-        for (int64_t i = 0; i < item->rank; i++) out[row * t->rank + i] = factor * from[i];
+        int64_t from = public_row(w->adapter->model, item->slot, row);
+        for (int64_t i = 0; i < item->rank; i++)
+            out[row * t->rank + i] = factor * adapter_b(item, from, i);
     }
 }
 
 static dsmoe_status write_half(const writing *w, const target *t, bool is_a, dsmoe_error *error)
 {
-    size_t n = (size_t)(t->rank * (is_a ? t->first->n_in : t->first->n_out));
-    float *slice = malloc(n * sizeof *slice);
-    dsmoe_status status = slice ? DSMOE_OK : out_of_memory(w->adapter->path, error);
+    int64_t n = t->rank * (is_a ? t->first->n_in : t->first->n_out);
+    dsmoe_dtype type = half_type(w, t, is_a);
+    float *slice = malloc((size_t)n * sizeof *slice);
+    void *bytes = malloc((size_t)dtype_bytes(type, n));
+    dsmoe_status status = slice && bytes ? DSMOE_OK : out_of_memory(w->adapter->path, error);
     for (int64_t i = 0; status == DSMOE_OK && i < t->n_slices; i++) {
         const adapter_item *item = item_of(w->adapter, slice_of(t, i));
-        memset(slice, 0, n * sizeof *slice);
+        memset(slice, 0, (size_t)n * sizeof *slice);
         if (item && is_a) fill_a(t, item, slice);
         if (item && !is_a) fill_b(w, t, item, slice);
-        status = gguf_writer_write(w->writer, slice, n * sizeof *slice, error);
+        quantize_row(type, n, slice, NULL, bytes);
+        status = gguf_writer_write(w->writer, bytes, (size_t)dtype_bytes(type, n), error);
     }
+    free(bytes);
     free(slice);
     return status;
 }

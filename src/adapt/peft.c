@@ -15,6 +15,7 @@
 #include "formats/partial_file.h"
 #include "formats/safetensors_writer.h"
 #include "formats/whole_file.h"
+#include "kernels/quantize.h"
 
 #define PREFIX "base_model.model."
 #define A_SUFFIX ".lora_A.weight"
@@ -74,13 +75,19 @@ static dsmoe_status read_half(const dsmoe_adapter *a, const safetensors_tensor *
                            a->path, t->name, (long long)(t->n_dims > 0 ? t->shape[0] : 0),
                            (long long)(t->n_dims > 1 ? t->shape[1] : 0), (long long)n_rows,
                            (long long)n_columns);
-    float **to = is_a ? &item->a : &item->b;
-    *to = malloc(t->n_elements * sizeof **to);
+    dsmoe_dtype *type = is_a ? &item->a_type : &item->b_type;
+    void **to = is_a ? &item->a : &item->b;
+    bool as_it_is = safetensors_dtype_as(t->dtype, type); /* else float32 is the nearest */
+    if (!as_it_is) *type = DSMOE_F32;
+    *to = malloc((size_t)dtype_bytes(*type, (int64_t)t->n_elements));
     if (!*to) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->path);
-    if (safetensors_tensor_read_f32(t, 0, t->n_elements, *to)) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: tensor %s is of type %s, which is not a float type", a->path, t->name,
-                       safetensors_dtype_name(t->dtype));
+    if (as_it_is)
+        memcpy(*to, t->data, t->n_elements * safetensors_dtype_size(t->dtype));
+    else if (!safetensors_tensor_read_f32(t, 0, t->n_elements, *to))
+        return status_fail(error, DSMOE_ERROR_FORMAT,
+                           "%s: tensor %s is of type %s, which is not a float type", a->path,
+                           t->name, safetensors_dtype_name(t->dtype));
+    return DSMOE_OK;
 }
 
 static dsmoe_status read_tensor(dsmoe_adapter *a, const peft_config *config,
@@ -139,12 +146,11 @@ dsmoe_status peft_read(dsmoe_adapter *a, dsmoe_error *error)
 /* An item of the folder. */
 typedef struct put_item {
     const adapter_slot *slot;
-    low_rank low;
-    bool as_model; /* rows of B lie as the model's */
+    low_rank low;               /* rows of B lie as the model's */
+    dsmoe_dtype a_type, b_type; /* that they are written in */
 } put_item;
 
 typedef struct put_folder {
-    const dsmoe_model *model;
     const put_item *items;
     int64_t n_items;
     peft_words words;
@@ -236,33 +242,58 @@ static dsmoe_status declare(safetensors_writer *writer, const put_item *item, bo
                   b_shape[] = {slot->n_out, item->low.rank};
     snprintf(name, sizeof name, "%s%.*s%s", PREFIX, module_length(slot), slot->name,
              is_a ? A_SUFFIX : B_SUFFIX);
-    return safetensors_writer_declare(writer, name, SAFETENSORS_F32, 2, is_a ? a_shape : b_shape,
-                                      error);
+    return safetensors_writer_declare(writer, name,
+                                      safetensors_dtype_for(is_a ? item->a_type : item->b_type), 2,
+                                      is_a ? a_shape : b_shape, error);
 }
 
-/* Row `row` of B, wherever it lies. */
-static dsmoe_status write_b_row(safetensors_writer *writer, const low_rank *low, int64_t row,
-                                dsmoe_error *error)
+enum { SOME = 256 }; /* numbers that are written together */
+
+static dsmoe_status write_some(safetensors_writer *writer, dsmoe_dtype type, const float *numbers,
+                               int64_t n, dsmoe_error *error)
 {
-    if (low->b)
-        return safetensors_writer_write(writer, low->b + row * low->rank,
-                                        (size_t)low->rank * sizeof(float), error);
-    for (int64_t r = 0; r < low->rank; r++)
-        STATUS_TRY(
-            safetensors_writer_write(writer, low->bt + r * low->n_out + row, sizeof(float), error));
+    unsigned char bytes[SOME * sizeof(float)];
+    quantize_row(type, n, numbers, NULL, bytes);
+    return safetensors_writer_write(writer, bytes, (size_t)dtype_bytes(type, n), error);
+}
+
+static dsmoe_status write_a(safetensors_writer *writer, const put_item *item, dsmoe_error *error)
+{
+    const low_rank *low = &item->low;
+    int64_t n = low->rank * item->slot->n_in;
+    for (int64_t i = 0; i < n; i += SOME) {
+        float numbers[SOME];
+        int64_t here = moe_min(SOME, n - i);
+        low_rank_widen(low->a_type, low->a, i, here, numbers);
+        STATUS_TRY(write_some(writer, item->a_type, numbers, here, error));
+    }
     return DSMOE_OK;
 }
 
-static dsmoe_status write_item(safetensors_writer *writer, const put_folder *f,
-                               const put_item *item, dsmoe_error *error)
+/* Row `row` of the model, wherever it lies. */
+static dsmoe_status write_b_row(safetensors_writer *writer, const put_item *item, int64_t row,
+                                dsmoe_error *error)
 {
-    const adapter_slot *slot = item->slot;
-    STATUS_TRY(safetensors_writer_write(
-        writer, item->low.a, (size_t)(item->low.rank * slot->n_in) * sizeof(float), error));
-    for (int64_t row = 0; row < slot->n_out; row++) {
-        int64_t from = item->as_model ? adapter_model_row(f->model, slot, row) : row;
-        STATUS_TRY(write_b_row(writer, &item->low, from, error));
+    const low_rank *low = &item->low;
+    for (int64_t first = 0; first < low->rank; first += SOME) {
+        float numbers[SOME];
+        int64_t here = moe_min(SOME, low->rank - first);
+        for (int64_t r = first; r < first + here; r++)
+            if (low->b)
+                numbers[r - first] = low->b[row * low->rank + r];
+            else
+                low_rank_widen(low->panels_type, low->panels, low_rank_place(low->rank, row, r), 1,
+                               &numbers[r - first]);
+        STATUS_TRY(write_some(writer, item->b_type, numbers, here, error));
     }
+    return DSMOE_OK;
+}
+
+static dsmoe_status write_item(safetensors_writer *writer, const put_item *item, dsmoe_error *error)
+{
+    STATUS_TRY(write_a(writer, item, error));
+    for (int64_t row = 0; row < item->slot->n_out; row++)
+        STATUS_TRY(write_b_row(writer, item, adapter_model_row(item->slot, row), error));
     return DSMOE_OK;
 }
 
@@ -274,7 +305,7 @@ static dsmoe_status write_numbers(const put_folder *f, safetensors_writer *write
         STATUS_TRY(declare(writer, &f->items[i], true, error));
         STATUS_TRY(declare(writer, &f->items[i], false, error));
     }
-    for (int64_t i = 0; i < f->n_items; i++) STATUS_TRY(write_item(writer, f, &f->items[i], error));
+    for (int64_t i = 0; i < f->n_items; i++) STATUS_TRY(write_item(writer, &f->items[i], error));
     return DSMOE_OK;
 }
 
@@ -307,10 +338,9 @@ dsmoe_status peft_write(const dsmoe_adapter *a, const char *folder, const peft_w
     if (!items) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
     for (int64_t i = 0; i < a->n_items; i++) {
         const adapter_item *item = &a->items[i];
-        low_rank low = {.a = item->a, .b = item->b, .rank = item->rank, .scale = item->scale};
-        items[i] = (put_item){item->slot, low, false};
+        items[i] = (put_item){item->slot, adapter_low_rank(item), item->a_type, item->b_type};
     }
-    put_folder f = {.model = a->model, .items = items, .n_items = a->n_items};
+    put_folder f = {.items = items, .n_items = a->n_items};
     dsmoe_status status = write_folder(&f, folder, words, error);
     free(items);
     return status;
@@ -322,11 +352,12 @@ dsmoe_status peft_write_table(const adapter *table, const dsmoe_model *model, co
     dsmoe_adapter *names; /* of the model's matrices */
     STATUS_TRY(adapter_create(model, folder, &names, error));
     put_item *items = malloc((size_t)names->n_slots * sizeof *items);
-    put_folder f = {.model = model, .items = items};
+    put_folder f = {.items = items};
+    dsmoe_dtype type = words ? words->dtype : DSMOE_F32;
     for (int64_t i = 0; items && i < names->n_slots; i++) {
         const adapter_slot *slot = &names->slots[i];
         if (slot->id > 0 && slot->id < table->n && table->of[slot->id].rank > 0)
-            items[f.n_items++] = (put_item){slot, table->of[slot->id], true};
+            items[f.n_items++] = (put_item){slot, table->of[slot->id], type, type};
     }
     dsmoe_status status;
     if (!items)

@@ -25,6 +25,7 @@ typedef struct peft_words {
     const char *base;    /* base_model_name_or_path; NULL: null */
     double lora_dropout; /* that it was trained with */
     bool use_rslora;     /* the scale is alpha/√rank */
+    dsmoe_dtype dtype;   /* a plain one, of what peft_write_table writes */
 } peft_words;
 
 /* Writes an adapter into a folder, which is made if need be; files of the same names give way. The weights come first:

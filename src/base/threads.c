@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -82,6 +83,15 @@ static void run_tasks(team *t, int thread)
         pulse();
         t->task(t->context, i, thread);
     }
+}
+
+void threads_wait_for(const _Atomic int64_t *count, int64_t n)
+{
+    for (int i = 0; atomic_load_explicit(count, memory_order_acquire) < n; i++)
+        if (i < SPINS)
+            relax();
+        else
+            sched_yield(); /* to the one who makes it, if it has no processor */
 }
 
 /* ---- workers ------------------------------------------------------------------------------- */

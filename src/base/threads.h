@@ -13,6 +13,10 @@ typedef void threads_task_fn(void *context, int64_t task, int thread);
  * Before each task that it runs itself the calling thread makes its pulse (pulse.h). */
 void threads_for(int n_threads, int64_t n_tasks, threads_task_fn *task, void *context);
 
+/* Waits, in a task, until `count` has reached n: for what tasks before it make, which some thread has begun, and
+ * which wait for nothing themselves. */
+void threads_wait_for(const _Atomic int64_t *count, int64_t n);
+
 /* Processors this process may use, and no more than the control groups that it runs in give it time
  * for. */
 int threads_available(void);

@@ -99,14 +99,15 @@ static void add_row(const merge_change *c, int64_t row, int64_t column, int64_t 
 {
     enum { SOME = 256 };
     const adapter_item *item = c->add;
-    const float *b = item->b + row * item->rank;
     double factor = (double)c->scale * (double)item->scale;
     for (int64_t i = 0; i < n; i += SOME) {
         int64_t count = moe_min(SOME, n - i);
         double sums[SOME] = {0};
         for (int64_t r = 0; r < item->rank; r++) {
-            const float *a = item->a + r * item->slot->n_in + column + i;
-            for (int64_t j = 0; j < count; j++) sums[j] += (double)b[r] * (double)a[j];
+            float a[SOME];
+            double b = (double)adapter_b(item, row, r);
+            adapter_a(item, r, column + i, count, a);
+            for (int64_t j = 0; j < count; j++) sums[j] += b * (double)a[j];
         }
         for (int64_t j = 0; j < count; j++)
             out[i + j] = (float)((double)out[i + j] + factor * sums[j]);

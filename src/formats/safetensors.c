@@ -50,6 +50,24 @@ enum { N_DTYPES = sizeof dtypes / sizeof *dtypes };
 const char *safetensors_dtype_name(safetensors_dtype dtype) { return dtypes[dtype].name; }
 size_t safetensors_dtype_size(safetensors_dtype dtype) { return dtypes[dtype].size; }
 
+bool safetensors_dtype_as(safetensors_dtype from, dsmoe_dtype *to)
+{
+    switch (from) {
+    case SAFETENSORS_F32: *to = DSMOE_F32; return true;
+    case SAFETENSORS_F16: *to = DSMOE_F16; return true;
+    case SAFETENSORS_BF16: *to = DSMOE_BF16; return true;
+    default: return false;
+    }
+}
+
+safetensors_dtype safetensors_dtype_for(dsmoe_dtype type)
+{
+    switch (type) {
+    case DSMOE_F16: return SAFETENSORS_F16;
+    case DSMOE_BF16: return SAFETENSORS_BF16;
+    default: return SAFETENSORS_F32;
+    }
+}
 /* ---- one entry of the header -------------------------------------------------------------- */
 
 static dsmoe_status entry_member(const safetensors *file, const char *name, const json_node *entry,

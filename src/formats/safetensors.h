@@ -68,6 +68,9 @@ const char *safetensors_metadata(const safetensors *file, const char *key);
 
 const char *safetensors_dtype_name(safetensors_dtype dtype);
 size_t safetensors_dtype_size(safetensors_dtype dtype);
+/* The same type of weights: false if there is none; and the other way round, F32 for what is not a plain type. */
+bool safetensors_dtype_as(safetensors_dtype from, dsmoe_dtype *to);
+safetensors_dtype safetensors_dtype_for(dsmoe_dtype type);
 
 bool safetensors_tensor_is_aligned(const safetensors_tensor *tensor);
 /* Elements [first, first + count) as float32, from F32, F16, BF16 or F64, or as int64, from any

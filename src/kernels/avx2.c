@@ -328,6 +328,90 @@ static void few_rows_bf16(int m, const float *x, matrix w, int64_t n, int64_t k,
     few_rows(DSMOE_BF16, m, x, w, n, k, y, ldy);
 }
 
+/* ---- panels -------------------------------------------------------------------------------- */
+
+/* The sums of m rows of x and n panels, whose lanes from `first` on, `count` of them, go to y. */
+INLINE void add_panels_tile(const dsmoe_dtype type, const int m, const int n, const float *x,
+                            int64_t ldx, int64_t k, const unsigned char *w, int64_t first,
+                            int64_t count, float *y, int64_t ldy)
+{
+    const int64_t size = dtype_bytes(type, k * PANEL_COLUMNS);
+    __m256 sum[12];
+    UNROLL
+    for (int i = 0; i < 2 * m * n; i++) sum[i] = _mm256_setzero_ps();
+    for (int64_t r = 0; r < k; r++) {
+        UNROLL
+        for (int j = 0; j < 2 * n; j++) {
+            const unsigned char *at =
+                w + j / 2 * size + dtype_bytes(type, r * PANEL_COLUMNS + j % 2 * LANES);
+            __m256 wj = load_eight(type, at);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                sum[i * 2 * n + j] =
+                    _mm256_fmadd_ps(_mm256_set1_ps(x[i * ldx + r]), wj, sum[i * 2 * n + j]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        float some[PANEL_COLUMNS];
+        UNROLL
+        for (int j = 0; j < 2 * n; j++) {
+            float *at = y + i * ldy + j * LANES;
+            if (count == n * PANEL_COLUMNS)
+                _mm256_storeu_ps(at, _mm256_add_ps(_mm256_loadu_ps(at), sum[i * 2 * n + j]));
+            else
+                _mm256_storeu_ps(some + j % 2 * LANES, sum[i * 2 * n + j]);
+        }
+        for (int64_t j = 0; count < n * PANEL_COLUMNS && j < count; j++)
+            y[i * ldy + j] += some[first + j];
+    }
+}
+
+/* m rows at once. */
+INLINE void add_panels_of(const dsmoe_dtype type, const int m, const float *x, int64_t ldx,
+                          int64_t k, const unsigned char *w, int64_t column, int64_t n, float *y,
+                          int64_t ldy)
+{
+    const int64_t size = dtype_bytes(type, k * PANEL_COLUMNS);
+    w += column / PANEL_COLUMNS * size;
+    for (int64_t first = column % PANEL_COLUMNS, count; n > 0; n -= count, y += count, first = 0) {
+        count = n < PANEL_COLUMNS - first ? n : PANEL_COLUMNS - first;
+        if (n >= 2 * PANEL_COLUMNS && first == 0) {
+            count = 2 * PANEL_COLUMNS;
+            add_panels_tile(type, m, 2, x, ldx, k, w, 0, count, y, ldy);
+        } else {
+            add_panels_tile(type, m, 1, x, ldx, k, w, first, count, y, ldy);
+        }
+        w += (first + count + PANEL_COLUMNS - 1) / PANEL_COLUMNS * size;
+    }
+}
+
+INLINE void add_panels(const dsmoe_dtype type, int64_t m, const float *x, int64_t ldx, int64_t k,
+                       const void *w, int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    for (; m >= 3; m -= 3, x += 3 * ldx, y += 3 * ldy)
+        add_panels_of(type, 3, x, ldx, k, w, column, n, y, ldy);
+    for (; m > 0; m--, x += ldx, y += ldy) add_panels_of(type, 1, x, ldx, k, w, column, n, y, ldy);
+}
+
+static void add_panels_f32(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                           int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_F32, m, x, ldx, k, w, column, n, y, ldy);
+}
+
+static void add_panels_f16(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                           int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_F16, m, x, ldx, k, w, column, n, y, ldy);
+}
+
+static void add_panels_bf16(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                            int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_BF16, m, x, ldx, k, w, column, n, y, ldy);
+}
+
 INLINE void widen(const dsmoe_dtype type, int64_t n, const unsigned char *src, float *dst)
 {
     for (; n >= 8; n -= 8, dst += 8, src += dtype_bytes(type, 8))
@@ -387,9 +471,18 @@ const kernels kernels_avx2 = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .tile = tile,
-    .dtypes = {[DSMOE_F32] = {.widen = widen_f32, .pack = pack_f32, .few_rows = few_rows_f32},
-               [DSMOE_F16] = {.widen = widen_f16, .pack = pack_f16, .few_rows = few_rows_f16},
-               [DSMOE_BF16] = {.widen = widen_bf16, .pack = pack_bf16, .few_rows = few_rows_bf16},
+    .dtypes = {[DSMOE_F32] = {.widen = widen_f32,
+                              .pack = pack_f32,
+                              .few_rows = few_rows_f32,
+                              .add_panels = add_panels_f32},
+               [DSMOE_F16] = {.widen = widen_f16,
+                              .pack = pack_f16,
+                              .few_rows = few_rows_f16,
+                              .add_panels = add_panels_f16},
+               [DSMOE_BF16] = {.widen = widen_bf16,
+                               .pack = pack_bf16,
+                               .few_rows = few_rows_bf16,
+                               .add_panels = add_panels_bf16},
                [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_avx2[DSMOE_Q8_0]},
                [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_avx2[DSMOE_Q4_0]},
                [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_avx2[DSMOE_Q5_0]},

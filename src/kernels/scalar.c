@@ -116,6 +116,40 @@ static void few_rows(int m, const float *x, matrix w, int64_t n, int64_t k, floa
         }
 }
 
+static void add_panels(dsmoe_dtype type, int64_t m, const float *x, int64_t ldx, int64_t k,
+                       const unsigned char *w, int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    for (int64_t j = 0; j < n; j++) {
+        int64_t first =
+            (column + j) / PANEL_COLUMNS * PANEL_COLUMNS * k + (column + j) % PANEL_COLUMNS;
+        for (int64_t i = 0; i < m; i++) {
+            float sum = 0.0f;
+            for (int64_t r = 0; r < k; r++)
+                sum +=
+                    x[i * ldx + r] * number(type, w + dtype_bytes(type, first + r * PANEL_COLUMNS));
+            y[i * ldy + j] += sum;
+        }
+    }
+}
+
+static void add_panels_f32(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                           int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_F32, m, x, ldx, k, w, column, n, y, ldy);
+}
+
+static void add_panels_f16(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                           int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_F16, m, x, ldx, k, w, column, n, y, ldy);
+}
+
+static void add_panels_bf16(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
+                            int64_t column, int64_t n, float *y, int64_t ldy)
+{
+    add_panels(DSMOE_BF16, m, x, ldx, k, w, column, n, y, ldy);
+}
+
 /* ---- element by element -------------------------------------------------------------------- */
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -259,9 +293,18 @@ const kernels kernels_scalar = {
     .pack = pack,
     .pack_transposed = pack_transposed,
     .tile = tile,
-    .dtypes = {[DSMOE_F32] = {.widen = widen_f32, .pack = pack_weights, .few_rows = few_rows},
-               [DSMOE_F16] = {.widen = widen_f16, .pack = pack_weights, .few_rows = few_rows},
-               [DSMOE_BF16] = {.widen = widen_bf16, .pack = pack_weights, .few_rows = few_rows},
+    .dtypes = {[DSMOE_F32] = {.widen = widen_f32,
+                              .pack = pack_weights,
+                              .few_rows = few_rows,
+                              .add_panels = add_panels_f32},
+               [DSMOE_F16] = {.widen = widen_f16,
+                              .pack = pack_weights,
+                              .few_rows = few_rows,
+                              .add_panels = add_panels_f16},
+               [DSMOE_BF16] = {.widen = widen_bf16,
+                               .pack = pack_weights,
+                               .few_rows = few_rows,
+                               .add_panels = add_panels_bf16},
                [DSMOE_Q8_0] = {.widen = widen_q8_0, .blocks = &blocks_scalar[DSMOE_Q8_0]},
                [DSMOE_Q4_0] = {.widen = widen_q4_0, .blocks = &blocks_scalar[DSMOE_Q4_0]},
                [DSMOE_Q5_0] = {.widen = widen_q5_0, .blocks = &blocks_scalar[DSMOE_Q5_0]},

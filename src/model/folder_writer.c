@@ -51,15 +51,6 @@ static dsmoe_status out_of_memory(const char *folder, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", folder);
 }
 
-static safetensors_dtype file_dtype(dsmoe_dtype dtype)
-{
-    switch (dtype) {
-    case DSMOE_F16: return SAFETENSORS_F16;
-    case DSMOE_BF16: return SAFETENSORS_BF16;
-    default: return SAFETENSORS_F32;
-    }
-}
-
 /* ---- the folder ------------------------------------------------------------------------------ */
 
 /* Names that are written here, and names that a reader would take for a part of the model. */
@@ -188,8 +179,8 @@ static dsmoe_status open_shard(folder_writer *w, dsmoe_error *error)
     STATUS_TRY(create_shard(w, shard, error));
     for (; w->next < w->n_tensors && w->tensors[w->next].shard == shard; w->next++) {
         const file_tensor *t = &w->tensors[w->next];
-        STATUS_TRY(safetensors_writer_declare(w->shard, t->name, file_dtype(t->dtype), t->n_dims,
-                                              t->shape, error));
+        STATUS_TRY(safetensors_writer_declare(w->shard, t->name, safetensors_dtype_for(t->dtype),
+                                              t->n_dims, t->shape, error));
         w->left += t->size;
     }
     return DSMOE_OK;

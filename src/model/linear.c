@@ -15,6 +15,7 @@ typedef struct linear_job {
     x_home homes[LINEAR_MOST]; /* x in integers, of products with the same x the first one's */
     const x_home *home[LINEAR_MOST];
     const float *t[LINEAR_MOST]; /* of low-rank additions; NULL: there are none */
+    low_rank_work low;
     thread_scratch *threads;
 } linear_job;
 
@@ -24,18 +25,18 @@ static void linear_task(void *context, int64_t task, int thread)
     cut_task t = cut_task_at(job->cuts, job->n_products, task);
     const product *p = &job->products[t.item];
     float *y = p->y + t.row * p->n_out + t.column;
-    gemm *g = &job->threads[thread].gemm;
-    gemm_nt_load_made(g, rows_from(p->x, t.row), job->home[t.item], t.row, t.n_rows, p->n_in);
-    matrix weight = matrix_from(p->weight, t.column);
-    gemm_nt(g, weight, t.n_columns, y, p->n_out);
-    if (job->t[t.item])
-        low_rank_add(&job->threads[thread],
-                     &(low_rank_part){.weight = weight,
-                                      .t = job->t[t.item],
-                                      .row = t.row,
-                                      .n_rows = t.n_rows,
-                                      .n_columns = t.n_columns},
-                     y, p->n_out);
+    thread_scratch *s = &job->threads[thread];
+    low_rank_part low = {.work = &job->low,
+                         .weight = matrix_from(p->weight, t.column),
+                         .t = job->t[t.item],
+                         .row = t.row,
+                         .n_rows = t.n_rows,
+                         .n_columns = t.n_columns};
+    low_rank_ask(s, &low);
+    gemm_nt_load_made(&s->gemm, rows_from(p->x, t.row), job->home[t.item], t.row, t.n_rows,
+                      p->n_in);
+    gemm_nt(&s->gemm, low.weight, t.n_columns, y, p->n_out);
+    low_rank_add(s, &low, y, p->n_out);
     for (int64_t r = 0; p->bias && r < t.n_rows; r++)
         for (int64_t j = 0; j < t.n_columns; j++) y[r * p->n_out + j] += p->bias[t.column + j];
 }
@@ -76,14 +77,13 @@ static void make_x(linear_job *job, int n_threads)
     ints_end(&ints);
 }
 
-static void make_t(linear_job *job, int n_threads)
+static void want_t(linear_job *job, int n_threads)
 {
-    low_rank_work low = low_rank_begin(job->threads, n_threads);
+    low_rank_begin(&job->low, job->threads, n_threads);
     for (int i = 0; i < job->n_products; i++) {
         const product *p = &job->products[i];
-        job->t[i] = low_rank_want(&low, p->weight, p->x, p->n_rows, p->n_in, NULL);
+        job->t[i] = low_rank_want(&job->low, p->weight, p->x, p->n_rows, p->n_in, NULL);
     }
-    low_rank_end(&low);
 }
 
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads)
@@ -92,9 +92,9 @@ void linear_run(const product *products, int n_products, thread_scratch *threads
     assert(n_products <= LINEAR_MOST);
     make_octets(&job, n_threads);
     make_x(&job, n_threads);
-    make_t(&job, n_threads);
-    threads_for(n_threads, linear_cut(products, n_products, n_threads, job.cuts), linear_task,
-                &job);
+    want_t(&job, n_threads);
+    low_rank_run(&job.low, linear_cut(products, n_products, n_threads, job.cuts), linear_task,
+                 &job);
 }
 
 void linear_show(const product *products, int n_products, const input_watch *watch)

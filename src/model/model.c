@@ -16,16 +16,6 @@
 
 /* ---- a folder ------------------------------------------------------------------------------ */
 
-static bool dtype_of(safetensors_dtype from, dsmoe_dtype *to)
-{
-    switch (from) {
-    case SAFETENSORS_F32: *to = DSMOE_F32; return true;
-    case SAFETENSORS_F16: *to = DSMOE_F16; return true;
-    case SAFETENSORS_BF16: *to = DSMOE_BF16; return true;
-    default: return false;
-    }
-}
-
 static dsmoe_status find_in_folder(const dsmoe_model *model, const char *path,
                                    const weight_spec *spec, stored_tensor *tensor,
                                    dsmoe_error *error)
@@ -34,7 +24,7 @@ static dsmoe_status find_in_folder(const dsmoe_model *model, const char *path,
     if (!t)
         return status_fail(error, DSMOE_ERROR_FORMAT, "%s: tensor %s is missing", path, spec->name);
     const char *file = shards_path(model->files, tensor->index);
-    if (!dtype_of(t->dtype, &tensor->type))
+    if (!safetensors_dtype_as(t->dtype, &tensor->type))
         return status_fail(error, DSMOE_ERROR_FORMAT,
                            "%s: tensor %s has type %s; weights can be F32, F16 or BF16", file,
                            spec->name, safetensors_dtype_name(t->dtype));

@@ -111,6 +111,7 @@ typedef struct job {
     const experts *e;
     token_source tokens; /* of groups that come from nowhere else */
     bool accumulate;
+    low_rank_work *low; /* of forward */
 } job;
 
 static job job_of(const experts *e, const float *x, const float *dy)
@@ -190,17 +191,15 @@ int64_t experts_cut_output(const experts *e)
 }
 
 /* The part of a task's output that a low-rank addition has. */
-static void add_low_rank(const thread_scratch *s, const group *g, const cut_task *t, matrix weight,
-                         const float *made, float *y, int64_t stride)
+static low_rank_part low_part(const job *j, const cut_task *t, matrix weight, const float *made)
 {
-    if (!made) return;
-    low_rank_part part = {.weight = matrix_from(weight, t->column),
-                          .t = made,
-                          .token = g->token,
-                          .row = t->row,
-                          .n_rows = t->n_rows,
-                          .n_columns = t->n_columns};
-    low_rank_add(s, &part, y, stride);
+    return (low_rank_part){.work = j->low,
+                           .weight = matrix_from(weight, t->column),
+                           .t = made,
+                           .token = j->e->groups[t->item].token,
+                           .row = t->row,
+                           .n_rows = t->n_rows,
+                           .n_columns = t->n_columns};
 }
 
 /* h = silu(gate · x) * (up · x) */
@@ -215,13 +214,17 @@ static void hidden_task(void *context, int64_t task, int thread)
     bool keep = g->g != NULL;
     float *gate = keep ? g->g + at : s->gate, *up = keep ? g->u + at : s->up;
     int64_t stride = keep ? g->width : t.n_columns;
+    low_rank_part of_gate = low_part(j, &t, g->weights.gate_proj, g->t.gate);
+    low_rank_part of_up = low_part(j, &t, g->weights.up_proj, g->t.up);
 
+    low_rank_ask(s, &of_gate);
+    low_rank_ask(s, &of_up);
     gemm_nt_load_made(&s->gemm, x_rows(j, g, t.row), &source_of(j, g)->home, t.row, t.n_rows,
                       hidden);
-    gemm_nt(&s->gemm, matrix_from(g->weights.gate_proj, t.column), t.n_columns, gate, stride);
-    gemm_nt(&s->gemm, matrix_from(g->weights.up_proj, t.column), t.n_columns, up, stride);
-    add_low_rank(s, g, &t, g->weights.gate_proj, g->t.gate, gate, stride);
-    add_low_rank(s, g, &t, g->weights.up_proj, g->t.up, up, stride);
+    gemm_nt(&s->gemm, of_gate.weight, t.n_columns, gate, stride);
+    gemm_nt(&s->gemm, of_up.weight, t.n_columns, up, stride);
+    low_rank_add(s, &of_gate, gate, stride);
+    low_rank_add(s, &of_up, up, stride);
     for (int64_t r = 0; r < t.n_rows; r++)
         e->kernels->swiglu(t.n_columns, gate + r * stride, up + r * stride,
                            g->h + at + r * g->width);
@@ -234,13 +237,14 @@ static void output_task(void *context, int64_t task, int thread)
     const experts *e = j->e;
     cut_task t = cut_task_at(e->cuts, e->n_groups, task);
     const group *g = &e->groups[t.item];
-    int64_t hidden = e->hidden_size;
-    gemm *m = &e->threads[thread].gemm;
-    gemm_nt_load_made(m, matrix_rows(g->h, g->width, t.row), &g->h_home, t.row, t.n_rows, g->width);
-    gemm_nt(m, matrix_from(g->weights.down_proj, t.column), t.n_columns,
-            g->out + t.row * hidden + t.column, hidden);
-    add_low_rank(&e->threads[thread], g, &t, g->weights.down_proj, g->t.down,
-                 g->out + t.row * hidden + t.column, hidden);
+    thread_scratch *s = &e->threads[thread];
+    float *out = g->out + t.row * e->hidden_size + t.column;
+    low_rank_part of_down = low_part(j, &t, g->weights.down_proj, g->t.down);
+    low_rank_ask(s, &of_down);
+    gemm_nt_load_made(&s->gemm, matrix_rows(g->h, g->width, t.row), &g->h_home, t.row, t.n_rows,
+                      g->width);
+    gemm_nt(&s->gemm, of_down.weight, t.n_columns, out, e->hidden_size);
+    low_rank_add(s, &of_down, out, e->hidden_size);
 }
 
 /* x in integers, once for all experts. */
@@ -271,27 +275,26 @@ static void make_h(const experts *e)
 }
 
 /* T of low-rank additions, of both projections at once. */
-static void make_t_of_x(const job *j)
+static void want_t_of_x(const job *j)
 {
     const experts *e = j->e;
-    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    low_rank_begin(j->low, e->threads, e->n_threads);
     for (group *g = e->groups; g < e->groups + e->n_groups; g++) {
         rows x = x_rows(j, g, 0);
         g->t.gate =
-            low_rank_want(&low, g->weights.gate_proj, x, g->n_rows, e->hidden_size, g->token);
-        g->t.up = low_rank_want(&low, g->weights.up_proj, x, g->n_rows, e->hidden_size, g->token);
+            low_rank_want(j->low, g->weights.gate_proj, x, g->n_rows, e->hidden_size, g->token);
+        g->t.up = low_rank_want(j->low, g->weights.up_proj, x, g->n_rows, e->hidden_size, g->token);
     }
-    low_rank_end(&low);
 }
 
 /* The same of down_proj, in the same memory. */
-static void make_t_of_h(const experts *e)
+static void want_t_of_h(const job *j)
 {
-    low_rank_work low = low_rank_begin(e->threads, e->n_threads);
+    const experts *e = j->e;
+    low_rank_begin(j->low, e->threads, e->n_threads);
     for (group *g = e->groups; g < e->groups + e->n_groups; g++)
-        g->t.down = low_rank_want(&low, g->weights.down_proj, matrix_rows(g->h, g->width, 0),
+        g->t.down = low_rank_want(j->low, g->weights.down_proj, matrix_rows(g->h, g->width, 0),
                                   g->n_rows, g->width, g->token);
-    low_rank_end(&low);
 }
 
 static void show_inputs(const job *j)
@@ -327,11 +330,13 @@ static void make_octets(const experts *e)
 
 void experts_hidden(const experts *e, const float *x)
 {
+    low_rank_work low;
     job j = job_of(e, x, NULL);
+    j.low = &low;
     if (e->watch) show_inputs(&j);
     make_x(&j);
-    make_t_of_x(&j);
-    run(&j, experts_cut_hidden(e), hidden_task);
+    want_t_of_x(&j);
+    low_rank_run(&low, experts_cut_hidden(e), hidden_task, &j);
 }
 
 void experts_forward(const experts *e, const float *x)
@@ -340,9 +345,11 @@ void experts_forward(const experts *e, const float *x)
     experts_hidden(e, x);
     if (e->watch) show_hidden(e);
     make_h(e);
-    make_t_of_h(e);
+    low_rank_work low;
     job j = job_of(e, x, NULL);
-    run(&j, experts_cut_output(e), output_task);
+    j.low = &low;
+    want_t_of_h(&j);
+    low_rank_run(&low, experts_cut_output(e), output_task, &j);
 }
 
 /* ---- backward ------------------------------------------------------------------------------ */

@@ -3,8 +3,6 @@
 
 #include <assert.h>
 
-#include "base/threads.h"
-
 /* ---- which rows meet what -------------------------------------------------------------------- */
 
 /* The addition of a range to a matrix, or NULL. */
@@ -74,7 +72,7 @@ static gemm ordered(const thread_scratch *thread)
 enum {
     T_ROWS = 24, /* of a task: A has few rows, so there is little to gain from more */
     T_ALONE = 4, /* up to so many rows of X a task has */
-    T_PART = 8,  /* rows of A, so that no thread waits for another one to read all of them */
+    T_PART = 16, /* rows of A, so that no thread waits for another one to read all of them */
 };
 
 /* Tasks that one block of rows is cut into, along the largest rank. */
@@ -89,6 +87,11 @@ static gemm few_ordered(const thread_scratch *thread)
     gemm g = thread->gemm;
     g.few_order = true;
     return g;
+}
+
+static matrix a_of(const low_rank *low, int64_t n_in)
+{
+    return (matrix){.data = low->a, .stride = dtype_bytes(low->a_type, n_in), .type = low->a_type};
 }
 
 static void t_task(void *context, int64_t task, int thread)
@@ -107,18 +110,32 @@ static void t_task(void *context, int64_t task, int thread)
         int64_t n = n_parts > 1 ? moe_min(T_PART, w.low->rank - first) : w.low->rank;
         float *t = item->t + w.first * all->width + w.column + first;
         if (n <= 0) continue;
+        matrix a = matrix_from(a_of(w.low, item->k), first);
         gemm_nt_load(&g, rows_from(item->x, w.first), w.n_rows, item->k);
-        gemm_nt(&g, matrix_f32(w.low->a + first * item->k, item->k), n, t, all->width);
+        gemm_nt(&g, a, n, t, all->width);
         for (int64_t r = 0; r < w.n_rows; r++)
             g.kernels->scale(n, w.range->scale * w.low->scale, t + r * all->width);
     }
 }
 
-low_rank_work low_rank_begin(thread_scratch *threads, int n_threads)
+void low_rank_begin(low_rank_work *work, thread_scratch *threads, int n_threads)
 {
-    return (low_rank_work){.threads = threads,
-                           .n_threads = n_threads,
-                           .at = threads->adapters ? threads->adapters->t : NULL};
+    work->threads = threads;
+    work->n_threads = n_threads;
+    work->at = threads->adapters ? threads->adapters->t : NULL;
+    work->n = 0;
+}
+
+/* Counts the tasks of what is wanted so far. */
+static void cut_batch(low_rank_work *work)
+{
+    work->n_tasks = 0;
+    for (int i = 0; i < work->n; i++) {
+        work->items[i].first_task = work->n_tasks;
+        work->n_tasks += moe_parts(work->items[i].n_rows, T_ROWS) *
+                         parts_of_rank(work->threads->adapters, work->items[i].n_rows);
+    }
+    atomic_init(&work->n_made, 0);
 }
 
 float *low_rank_want(low_rank_work *work, matrix weight, rows x, int64_t n_rows, int64_t k,
@@ -128,7 +145,11 @@ float *low_rank_want(low_rank_work *work, matrix weight, rows x, int64_t n_rows,
     if (!all) return NULL;
     range_walk w = walk_begin(all, weight, token, 0, n_rows);
     if (!walk_next(&w)) return NULL;
-    if (work->n == LOW_RANK_BATCH) low_rank_end(work);
+    if (work->n == LOW_RANK_BATCH) { /* these by themselves */
+        cut_batch(work);
+        threads_for(work->n_threads, work->n_tasks, t_task, work);
+        work->n = 0;
+    }
     float *t = work->at;
     work->items[work->n++] = (struct low_rank_item){
         .weight = weight, .x = x, .n_rows = n_rows, .k = k, .token = token, .t = t};
@@ -136,56 +157,58 @@ float *low_rank_want(low_rank_work *work, matrix weight, rows x, int64_t n_rows,
     return t;
 }
 
-void low_rank_end(low_rank_work *work)
+static void any_task(void *context, int64_t task, int thread)
 {
-    int64_t n_tasks = 0;
-    for (int i = 0; i < work->n; i++) {
-        work->items[i].first_task = n_tasks;
-        n_tasks += moe_parts(work->items[i].n_rows, T_ROWS) *
-                   parts_of_rank(work->threads->adapters, work->items[i].n_rows);
+    low_rank_work *work = context;
+    if (task >= work->n_tasks) {
+        work->task(work->context, task - work->n_tasks, thread);
+        return;
     }
-    if (n_tasks > 0) threads_for(work->n_threads, n_tasks, t_task, work);
-    work->n = 0;
+    t_task(work, task, thread);
+    atomic_fetch_add_explicit(&work->n_made, 1, memory_order_release);
+}
+
+void low_rank_run(low_rank_work *work, int64_t n_tasks, threads_task_fn *task, void *context)
+{
+    cut_batch(work);
+    work->task = task;
+    work->context = context;
+    threads_for(work->n_threads, work->n_tasks + n_tasks, any_task, work);
 }
 
 /* ---- Y += T·Bᵀ ------------------------------------------------------------------------------- */
 
-enum { FEW_ROWS = 4, NEAR_COLUMNS = 512 };
-
-/* A row with Bᵀ as it lies: each sum from zero, one term after the other, and then to y, as tiles have it. */
-static void add_row(const kernels *kn, const float *t, int64_t rank, const float *bt,
-                    int64_t stride, int64_t n, float *y)
+/* A task's part of B is too short for a stream to come to speed: all of it is asked for at once. */
+static void ask(const low_rank *low, int64_t column, int64_t n_columns)
 {
-    for (int64_t first = 0; first < n; first += NEAR_COLUMNS) {
-        int64_t here = moe_min(NEAR_COLUMNS, n - first);
-        float sum[NEAR_COLUMNS] = {0};
-        for (int64_t r = 0; r < rank; r++) kn->axpy(here, t[r], bt + r * stride + first, sum);
-        kn->axpy(here, 1.0f, sum, y + first);
-    }
+    int64_t size = dtype_bytes(low->panels_type, low->rank * PANEL_COLUMNS);
+    const char *at = low->panels, *end = at + moe_parts(column + n_columns, PANEL_COLUMNS) * size;
+    at += column / PANEL_COLUMNS * size;
+    for (; at < end; at += CACHE_LINE) __builtin_prefetch(at, 0, 2);
 }
 
-static void add_transposed(const gemm *g, rows t, int64_t n_rows, const low_rank *low,
-                           int64_t first, int64_t n, float *y, int64_t ldy)
+void low_rank_ask(const thread_scratch *thread, const low_rank_part *part)
 {
-    const float *bt = low->bt + first;
-    if (n_rows > FEW_ROWS)
-        gemm_nn(g, t, n_rows, (rows){bt, low->n_out, NULL}, low->rank, n, y, ldy, true);
-    else
-        for (int64_t r = 0; r < n_rows; r++)
-            add_row(g->kernels, rows_at(t, r), low->rank, bt, low->n_out, n, y + r * ldy);
+    if (!part->t) return;
+    range_walk w = walk_begin(thread->adapters, part->weight, part->token, part->row, part->n_rows);
+    while (walk_next(&w))
+        if (w.low->panels) ask(w.low, part->weight.home_row, part->n_columns);
 }
 
 void low_rank_add(const thread_scratch *thread, const low_rank_part *part, float *y, int64_t ldy)
 {
+    if (!part->t) return;
     const adapter_ranges *all = thread->adapters;
     gemm g = ordered(thread);
+    threads_wait_for(&part->work->n_made, part->work->n_tasks);
     range_walk w = walk_begin(all, part->weight, part->token, part->row, part->n_rows);
     while (walk_next(&w)) {
         rows t = {part->t + w.first * all->width + w.column, all->width, NULL};
         float *to = y + (w.first - part->row) * ldy;
         int64_t first = part->weight.home_row, rank = w.low->rank;
-        if (w.low->bt) {
-            add_transposed(&g, t, w.n_rows, w.low, first, part->n_columns, to, ldy);
+        if (w.low->panels) {
+            g.kernels->dtypes[w.low->panels_type].add_panels(
+                w.n_rows, t.data, t.stride, rank, w.low->panels, first, part->n_columns, to, ldy);
             continue;
         }
         gemm_nt_load(&g, t, w.n_rows, rank);

@@ -115,7 +115,9 @@ static dsmoe_status write_adapter(checkpoint_job *job, dsmoe_error *error)
 {
     const dsmoe_trainer *t = job->trainer;
     STATUS_TRY(team_read(job->trainer, ROW_WEIGHTS, NULL, NULL, error));
-    const peft_words words = {.base = job->options->base, .use_rslora = t->options.tuning->rslora};
+    const peft_words words = {.base = job->options->base,
+                              .use_rslora = t->options.tuning->rslora,
+                              .dtype = job->options->dtype};
     return peft_write_table(&t->low.adapter, t->model, job->folder, &words, error);
 }
 

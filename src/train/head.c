@@ -16,8 +16,10 @@ enum {
 
 typedef struct head_space {
     thread_scratch *threads;
-    float *logits;  /* [stretch, vocab_size]; their gradient takes their place */
-    double *losses; /* [n_tokens] */
+    int32_t *tokens; /* [stretch] those with a target, of the stretch at hand, */
+    float *x;        /* [stretch, hidden_size] their rows of x, */
+    float *logits;   /* [stretch, vocab_size] and logits; their gradient takes their place */
+    double *losses;  /* [n_tokens] */
 } head_space;
 
 /* Tokens of a stretch: equal ones that need few logits, but enough rows for a product. */
@@ -36,6 +38,8 @@ static head_space space_place(arena *a, const head_job *job)
             a, job->kernels, job->hidden_size,
             ints_size(ints_forms(job->kernels, job->weight), stretch_of(job), job->hidden_size),
             job->n_threads),
+        .tokens = arena_take(a, stretch_of(job), sizeof(int32_t)),
+        .x = arena_take(a, stretch_of(job) * job->hidden_size, sizeof(float)),
         .logits = arena_take(a, stretch_of(job) * job->vocab_size, sizeof(float)),
         .losses = arena_take(a, job->n_tokens, sizeof(double)),
     };
@@ -52,9 +56,9 @@ typedef struct row_job {
     const head_job *head;
     head_space space;
     const int32_t *targets;
-    int64_t first;
-    float share;  /* of one target in the mean */
-    bool is_back; /* the gradient is wanted */
+    int64_t first, n_rows; /* of the stretch: its first token, and how many have a target */
+    float share;           /* of one target in the mean */
+    bool is_back;          /* the gradient is wanted */
 } row_job;
 
 /* Logits of one token become their gradient: (softmax - one at the target) · share. */
@@ -63,47 +67,49 @@ static void row_task(void *context, int64_t row, int thread)
     (void)thread;
     const row_job *j = context;
     const kernels *kn = j->head->kernels;
-    int64_t n = j->head->vocab_size;
+    int64_t n = j->head->vocab_size, token = j->first + j->space.tokens[row];
     float *logits = j->space.logits + row * n;
-    double *loss = &j->space.losses[j->first + row];
-    int32_t target = j->targets[j->first + row];
-    *loss = 0.0;
-    if (target < 0) {
-        memset(logits, 0, (size_t)n * sizeof *logits);
-        return;
-    }
-    float share = j->head->shares ? j->head->shares[j->first + row] : j->share;
+    int32_t target = j->targets[token];
+    float share = j->head->shares ? j->head->shares[token] : j->share;
     float wanted = logits[target], max = -INFINITY, sum = 0.0f;
     kn->softmax_part(n, logits, &max, &sum);
-    *loss = (double)max - wanted + log((double)sum);
+    j->space.losses[token] = (double)max - wanted + log((double)sum);
     if (!j->is_back) return;
     kn->scale(n, share / sum, logits);
     logits[target] -= share;
+}
+
+/* Tokens without a target, such as those of a prompt or padding, have no loss and no gradient: only the others are
+ * computed with. */
+static void gather_rows(row_job *j, const float *x, int64_t first, int64_t n)
+{
+    int64_t hidden = j->head->hidden_size;
+    j->first = first;
+    j->n_rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        j->space.losses[first + i] = 0.0;
+        if (j->targets[first + i] < 0) continue;
+        memcpy(j->space.x + j->n_rows * hidden, x + (first + i) * hidden,
+               (size_t)hidden * sizeof *x);
+        j->space.tokens[j->n_rows++] = (int32_t)i;
+    }
 }
 
 /* Logits of a stretch, and what becomes of them. */
 static void run_rows(row_job *j, const float *x, int64_t first, int64_t n)
 {
     const head_job *job = j->head;
-    const product forward = {{x + first * job->hidden_size, job->hidden_size, NULL},
-                             n,
+    gather_rows(j, x, first, n);
+    if (j->n_rows == 0) return;
+    const product forward = {{j->space.x, job->hidden_size, NULL},
+                             j->n_rows,
                              job->hidden_size,
                              job->weight,
                              NULL,
                              job->vocab_size,
                              j->space.logits};
     linear_run(&forward, 1, j->space.threads, job->n_threads);
-    j->first = first;
-    threads_for(job->n_threads, n, row_task, j);
-}
-
-/* A stretch without targets, such as a long prompt or padding, has no loss and no gradient. */
-static bool is_idle(const row_job *j, int64_t first, int64_t n)
-{
-    for (int64_t i = first; i < first + n; i++)
-        if (j->targets[i] >= 0) return false;
-    memset(j->space.losses + first, 0, (size_t)n * sizeof *j->space.losses);
-    return true;
+    threads_for(job->n_threads, j->n_rows, row_task, j);
 }
 
 static row_job begin(const head_job *job, const int32_t *targets, void *workspace)
@@ -117,28 +123,38 @@ const double *head_losses(const head_job *job, const float *x, const int32_t *ta
 {
     int64_t stretch = stretch_of(job);
     row_job rows_of = begin(job, targets, workspace);
-    for (int64_t first = 0; first < job->n_tokens; first += stretch) {
-        int64_t n = moe_min(stretch, job->n_tokens - first);
-        if (!is_idle(&rows_of, first, n)) run_rows(&rows_of, x, first, n);
-    }
+    for (int64_t first = 0; first < job->n_tokens; first += stretch)
+        run_rows(&rows_of, x, first, moe_min(stretch, job->n_tokens - first));
     return rows_of.space.losses;
 }
 
+/* Rows of dx, one after the other, go to their tokens, the last one first. */
+static void spread_rows(const row_job *j, int64_t n, float *dx)
+{
+    int64_t hidden = j->head->hidden_size, row = j->n_rows;
+    size_t size = (size_t)hidden * sizeof *dx;
+    for (int64_t i = n - 1; i >= 0; i--)
+        if (row > 0 && j->space.tokens[row - 1] == i)
+            memmove(dx + i * hidden, dx + --row * hidden, size);
+        else
+            memset(dx + i * hidden, 0, size);
+}
+
 /* The way back of a stretch whose logits have become their gradient. `is_first`: of those that have one. */
-static void run_back(const row_job *j, const float *x, int64_t n, bool is_first, float *dx,
-                     float *d_weight)
+static void run_back(const row_job *j, int64_t n, bool is_first, float *dx, float *d_weight)
 {
     const head_job *job = j->head;
     const linear_gradient back = {job->weight, job->vocab_size, j->space.logits, d_weight, NULL};
-    linear_backward(&(linear_backward_job){.n_rows = n,
+    linear_backward(&(linear_backward_job){.n_rows = j->n_rows,
                                            .n_in = job->hidden_size,
-                                           .x = x + j->first * job->hidden_size,
+                                           .x = j->space.x,
                                            .layers = &back,
                                            .n_layers = 1,
                                            .dx = dx + j->first * job->hidden_size,
                                            .accumulate = !is_first,
                                            .threads = j->space.threads,
                                            .n_threads = job->n_threads});
+    spread_rows(j, n, dx + j->first * job->hidden_size);
 }
 
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
@@ -153,12 +169,12 @@ double head_loss(const head_job *job, const float *x, const int32_t *targets, fl
     bool is_first = true;
     for (int64_t first = 0; first < job->n_tokens; first += stretch) {
         int64_t n = moe_min(stretch, job->n_tokens - first);
-        if (is_idle(&rows_of, first, n)) {
+        run_rows(&rows_of, x, first, n);
+        if (rows_of.n_rows == 0) {
             memset(dx + first * hidden, 0, (size_t)(n * hidden) * sizeof *dx);
             continue;
         }
-        run_rows(&rows_of, x, first, n);
-        run_back(&rows_of, x, n, is_first, dx, d_weight);
+        run_back(&rows_of, n, is_first, dx, d_weight);
         is_first = false;
     }
     if (is_first && d_weight)
