@@ -15,6 +15,7 @@
 #include "cli/table.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
+#include "report/routing_page.h"
 
 static const char help[] =
     "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
@@ -231,7 +232,7 @@ static int check_page(const inspect_options *options)
     return options->html ? output_check("inspect", &page) : CLI_OK;
 }
 
-static void put_page(FILE *file, const void *report) { routing_print_html(report, file); }
+static void put_page(FILE *file, const void *report) { routing_page_put(file, report); }
 
 /* Checked again: a file may have come there meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)

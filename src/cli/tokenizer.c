@@ -12,7 +12,7 @@
 #include "cli/progress.h"
 #include "cli/suggest.h"
 #include "cli/table.h"
-#include "cli/token_label.h"
+#include "report/token_label.h"
 
 static const char command[] = "tokenizer train";
 
