@@ -30,18 +30,7 @@ static const char *finish_reason(const text *t)
 static void put_chat_logprobs(FILE *out, const text *t, size_t first, size_t n)
 {
     fputs(", \"logprobs\": {\"content\": [", out);
-    for (size_t i = first; i < first + n; i++) {
-        const dsmoe_logprobs *l = &t->logprobs[i];
-        if (i > first) fputs(", ", out);
-        answer_put_logprob(out, t->job, &l->token);
-        fputs(", \"top_logprobs\": [", out);
-        for (int k = 0; k < l->n_top; k++) {
-            if (k) fputs(", ", out);
-            answer_put_logprob(out, t->job, &l->top[k]);
-            fputc('}', out);
-        }
-        fputs("]}", out);
-    }
+    answer_put_logprobs(out, t, first, n);
     fputs("]}", out);
 }
 

@@ -3,7 +3,7 @@
 import { stepOf } from "./colours.js";
 import { el, replace } from "./dom.js";
 import { expectedDistinct, mean, overEven, sharesOf } from "./experts_math.js";
-import { bars, facts } from "./experts_parts.js";
+import { bars, facts, legend } from "./experts_parts.js";
 import { GridCanvas } from "./grid_canvas.js";
 
 const HALF_LIFE_S = 5;
@@ -34,13 +34,7 @@ export class CrowdView {
           "expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass.",
       ),
       this.#grid.element,
-      el(
-        "p",
-        { class: "legend" },
-        el("span", null, "¼ or less"),
-        el("i", { class: "scale diverging" }),
-        el("span", null, "4 × the even share or more"),
-      ),
+      legend("diverging", "¼ or less", "4 × the even share or more"),
       this.#numbers,
     );
     document.addEventListener("visibilitychange", () => (document.hidden ? this.hide() : this.show()));
