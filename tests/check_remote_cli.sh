@@ -136,10 +136,10 @@ one_message "http${tls#https}: "
 for options in "-m model" "-c 64" "-b 4" "-t 1" "--kv-type f32" --no-repack --special --ids; do
     # shellcheck disable=SC2086
     run 2 generate --url "$small" -p hello $options
-    usage "exclude each other" --url
+    usage "cannot be used together" --url
     # shellcheck disable=SC2086
     [ "$options" = --ids ] || run 2 chat --unix "$scratch/socket" $options
-    usage "exclude each other"
+    usage "cannot be used together"
 done
 run 2 generate --url ftp://127.0.0.1 -p hello
 usage --url

@@ -142,7 +142,7 @@ static void test_partial_files(void **state)
     snprintf(way, sizeof way, "%s", in_directory("way"));
     dsmoe_output output = {.path = way, .kind = DSMOE_OUTPUT_MODEL};
     write_text("way.partial", "a letter");
-    check(&output, "way.partial: is there already");
+    check(&output, "way.partial: already exists");
     output.replace = true;
     check(&output, "or remove it");
     write_data("way.partial", gguf, sizeof gguf - 1);

@@ -406,9 +406,11 @@ static void test_refused(void **state)
     tiny_remove(run_folder("refused"));
     char folder[TINY_PATH];
     copy_path(folder, directory, "nowhere");
-    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO, "nowhere: holds no run");
+    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
+              "nowhere: is not a training run");
     copy_path(folder, directory, "text");
-    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO, "text: holds no run");
+    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
+              "text: is not a training run");
 }
 
 /* ---- starts that fail ------------------------------------------------------------------------ */

@@ -58,7 +58,7 @@ static void test_text_is_gone(void **state)
               "data.cache: the data cache is damaged");
     assert_int_equal(unlink(cache), 0);
     must_fail(NULL, (dsmoe_run_options){.resume = run_folder("gone")}, DSMOE_ERROR_IO,
-              "bring it back");
+              "restore it");
     append(cache, bytes, size);
     free(bytes);
     assert_int_equal(rename(away, text), 0);

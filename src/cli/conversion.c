@@ -169,10 +169,10 @@ static void warn_of_quantised(const source_view *v)
     char effect[128] = "such matrices are copied as they are";
     if (n->n_requantised > 0)
         snprintf(effect, sizeof effect,
-                 "%s adds its own error; better start from the model before that", v->wanted);
+                 "%s adds its own error; start from the model it was made from", v->wanted);
     else if (n->n_larger > 0)
         snprintf(effect, sizeof effect, "as %s it is larger and no better", v->wanted);
-    cli_note(v->command, "%s is quantised already (%s): %s", v->from, dsmoe_dtype_name(v->has),
+    cli_note(v->command, "%s is already quantised (%s): %s", v->from, dsmoe_dtype_name(v->has),
              effect);
 }
 

@@ -119,11 +119,11 @@ static int check_own(const char *folder, const char *name, bool (*is_own)(const 
     int exit_code = CLI_OK;
     for (struct dirent *entry; exit_code == CLI_OK && (entry = readdir(entries));)
         if (!is_dots(entry->d_name) && !is_own(entry->d_name))
-            exit_code =
-                cli_failure("demo",
-                            "%s/%s: this is not of the demo and would be removed with its folder; "
-                            "move it, or choose another folder (--out)",
-                            path, entry->d_name);
+            exit_code = cli_failure(
+                "demo",
+                "%s/%s: not part of the demo, but would be removed with its folder; move it, or "
+                "choose another folder with --out",
+                path, entry->d_name);
     closedir(entries);
     return exit_code;
 }

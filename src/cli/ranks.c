@@ -132,10 +132,12 @@ static mpi_peers_open *load(reason why)
 /* Ranks that cannot reach each other say nothing and wait for ever, inside MPI. */
 static void on_slow_start(int signal_number)
 {
-    static const char slow[] = "dsmoe: still waiting for the other ranks; docs/machines.md says "
-                               "what to look at if it goes on\n";
-    static const char late[] = "dsmoe: the other ranks cannot be reached; docs/machines.md says "
-                               "what to look at, and --peer-timeout sets how long to wait\n";
+    static const char slow[] =
+        "dsmoe: still waiting for the other ranks; docs/machines.md says what to check if this "
+        "lasts\n";
+    static const char late[] =
+        "dsmoe: the other ranks cannot be reached; docs/machines.md says what to check, and "
+        "--peer-timeout sets how long to wait\n";
     static bool is_late;
     (void)signal_number;
     ssize_t written = is_late ? write(STDERR_FILENO, late, sizeof late - 1)

@@ -113,8 +113,7 @@ static int open_url(const char *command, const char *text, remote *r)
 {
     if (!text) text = "http://localhost"; /* the socket says where it is */
     if (strchr(text, '@'))                /* a password would be in every message */
-        return cli_usage(command,
-                         "--url has no place for a name or a password; --api-key gives a key");
+        return cli_usage(command, "--url takes no name or password; give a key with --api-key");
     CURLU *url = curl_url();
     if (!url) return cli_failure(command, "not enough memory");
     r->base = base_url(url, text);
@@ -156,7 +155,7 @@ int remote_open(const char *command, const remote_address *address, remote **out
     if (address->api_key && !is_printable(address->api_key))
         return cli_usage(command, "the API key has characters that no key can have");
     if (curl_global_init(CURL_GLOBAL_DEFAULT))
-        return cli_failure(command, "libcurl does not start");
+        return cli_failure(command, "libcurl cannot be started");
     remote *r = *out = calloc(1, sizeof *r);
     if (!r) return cli_failure(command, "not enough memory");
     r->unix_path = address->unix_path;
@@ -203,7 +202,7 @@ static bool begin_body(transfer *t)
     curl_easy_getinfo(t->r->easy, CURLINFO_CONTENT_TYPE, &type);
     t->is_stream = type && !strncasecmp(type, wanted, sizeof wanted - 1);
     return t->is_stream || fail(t->error, "the answer is not %s but %.100s", wanted,
-                                type && *type ? type : "of a type that the server does not tell");
+                                type && *type ? type : "of a type that the server does not name");
 }
 
 static bool take_events(transfer *t, const char *bytes, size_t length)

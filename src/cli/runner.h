@@ -34,7 +34,7 @@ typedef struct runner_options {
 
 /* The part of --help that belongs to these options. */
 #define RUNNER_HELP                                                                                   \
-    "      --ignore-eos         go on after the token that ends a text\n"                             \
+    "      --ignore-eos         continue after the token that ends a text\n"                          \
     "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"     \
     "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"               \
     "  -t, --threads N          threads (all processors)\n"                                           \
@@ -42,22 +42,22 @@ typedef struct runner_options {
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
     "                           but processes that run the same file share its memory\n" LORA_HELP    \
     "\n"                                                                                              \
-    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"         \
+    "sampling (defaults: the model's generation_config.json if it samples, otherwise as shown):\n"    \
     "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"              \
     "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                   \
     "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"       \
     "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"          \
-    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                       \
+    "      --repeat-penalty X   make recent tokens less likely; 1: no change (1)\n"                   \
     "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                           \
-    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"         \
-    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                    \
-    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"          \
+    "      --presence-penalty X   lower the score of each token in the text by X (0)\n"               \
+    "      --frequency-penalty X  ... by X for each time that it occurs (0)\n"                        \
+    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. May be given\n"          \
     "                           several times, and be written ID+X or ID-X\n"                         \
     "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"        \
     "      --stop TEXT          end the text before this one; may be given several times\n"           \
     "\n"                                                                                              \
     "a server instead of a model (dsmoe serve, or any other with OpenAI's interface):\n"              \
-    "      --url URL            ask the server there; what is not given here it decides itself\n"     \
+    "      --url URL            the server's address; it decides what is not given here\n"            \
     "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
     "                           others on this machine can read options)\n"                           \
     "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \

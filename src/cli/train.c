@@ -84,7 +84,7 @@ static void tell_memory(const char *file, const dsmoe_run_settings *s)
     cli_format_bytes((double)available, left);
     cli_note("train", "%s: training takes %s of memory%s%s%s", file, cli_format_bytes(sum, needed),
              available < UINT64_MAX ? "; " : "", available < UINT64_MAX ? left : "",
-             available < UINT64_MAX ? " can be had" : "");
+             available < UINT64_MAX ? " is available" : "");
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ int command_train(int argc, char **argv)
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();
-    cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
+    cli_answer_interrupt("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
     dsmoe_run_options options = {.resume = c.resume,

@@ -78,7 +78,7 @@ static void place(place_walk *walk)
 
 static dsmoe_status out_of_memory(size_t size, dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory: %.1f GB for experts",
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory: %.1f GB for experts",
                        (double)size / 1e9);
 }
 
@@ -113,8 +113,8 @@ static dsmoe_status make_model(follower *f, dsmoe_error *error)
 static dsmoe_status open_follower(follower *f, dsmoe_error *error)
 {
     if (f->n_threads < 1 || f->n_threads > THREADS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
-                           f->n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be 1 to %d, not %d",
+                           THREADS_MAX, f->n_threads);
     STATUS_TRY(division_open(&f->division, error));
     f->division.weights = weights_create(&f->division.terms.config);
     return f->division.weights ? DSMOE_OK : out_of_memory(0, error);

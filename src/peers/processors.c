@@ -69,7 +69,7 @@ dsmoe_status processors_divide(const dsmoe_peers *p, processors_here here, proce
     dsmoe_bytes *parts = calloc(n, sizeof *parts);
     dsmoe_status status = DSMOE_OK;
     if (!places || !parts)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", p->size);
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", p->size);
     status = peers_agree(p, status, error);
     if (status != DSMOE_OK) goto end;
     place *own = &places[p->rank];

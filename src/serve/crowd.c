@@ -32,7 +32,7 @@ void crowd_free(crowd *c)
 void crowd_refuse_watcher(http_exchange *exchange)
 {
     request_error error = {0};
-    request_refuse(&error, 503, "", "%d others watch already", CROWD_MAX_WATCHERS);
+    request_refuse(&error, 503, "", "%d clients are watching already", CROWD_MAX_WATCHERS);
     answer_refuse(exchange, &error);
 }
 

@@ -213,7 +213,7 @@ static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
     STATUS_TRY(check_outside(a, error));
     if (has_file(a, "settings.json"))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: holds a training run; take another folder", a->out);
+                           "%s: holds a training run; choose another folder", a->out);
     if (is_settings(ablation_path(a, path, "settings.txt"))) return DSMOE_OK;
     return dsmoe_output_folder_check(a->out, NULL, 0, error);
 }

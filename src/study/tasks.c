@@ -238,7 +238,8 @@ static dsmoe_status fork_choice(asked *q, int64_t c, dsmoe_turn *turn, dsmoe_err
 {
     const task_choice *choice = &q->task->choices[c];
     q->loss[c] = malloc((size_t)choice->n_scored * sizeof *q->loss[c]);
-    if (!q->loss[c]) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the choices");
+    if (!q->loss[c])
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the choices");
     STATUS_TRY(dsmoe_sequence_fork(q->sequence, q->task->n_ids, &q->forks[c], error));
     *turn = (dsmoe_turn){.sequence = q->forks[c],
                          .tokens = choice->ids,
@@ -313,7 +314,7 @@ static dsmoe_status write_token(const asking *a, asked *q, dsmoe_error *error)
     const char *piece = dsmoe_tokenizer_piece(tokenizer, q->next, &size);
     bool is_end = !piece || q->next == dsmoe_tokenizer_eos(tokenizer);
     if (!text_add(q, is_end ? "" : piece, is_end ? 0 : size))
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for an answer");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for an answer");
     q->shown = dsmoe_stop_find(q->text, q->length, q->shown, (const char *const *)t->stops,
                                t->n_stops, &stopped);
     if (stopped >= 0) q->text[q->shown] = '\0';
@@ -405,7 +406,7 @@ dsmoe_status dsmoe_tasks_run(const dsmoe_tasks *tasks, const dsmoe_model *model,
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "tasks, a model and a place for the scores are needed");
     asking *a = calloc(1, sizeof *a);
-    if (!a) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the questions");
+    if (!a) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the questions");
     *a = (asking){.tasks = tasks,
                   .options = options ? options : &none,
                   .vocab_size = dsmoe_model_config(model)->vocab_size};

@@ -11,7 +11,7 @@ enum { RANKS_MAX = 1 << 16 };
 
 static dsmoe_status out_of_memory(int n_ranks, dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", n_ranks);
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", n_ranks);
 }
 
 /* ---- who owns how much --------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static dsmoe_status check(int n_ranks, int64_t n_units, outline_loads loads, int
                           dsmoe_error *error)
 {
     if (n_ranks < 1 || n_ranks > RANKS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks are 1 to %d, not %d", RANKS_MAX,
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks must be 1 to %d, not %d", RANKS_MAX,
                            n_ranks);
     if (loads.loads && loads.n_layers < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no loads of layers are given");

@@ -369,7 +369,7 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
     if (peers) STATUS_TRY(greet_ranks(peers, (uint64_t)options->parallel, error));
     if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);
-    if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
+    if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a run");
     if (options) r->options = *options;
     if (peers_size(peers) > 1) r->peers = peers;
     r->started = clock_seconds();

@@ -21,7 +21,7 @@ static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *e
         if (step <= r->saved_step) break;
         STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
     }
-    run_message(r, "the newest checkpoint is damaged and was set aside (%s); going on from %s",
+    run_message(r, "the newest checkpoint is damaged and was set aside (%s); continuing from %s",
                 reason, r->checkpoint);
     return DSMOE_OK;
 }
@@ -36,26 +36,28 @@ static void recall(run *r, int64_t step)
         run_consider_best(r);
     }
     if (strcmp(r->state.kernels, dsmoe_kernels_name()))
-        run_message(r,
-                    "so far this run was computed by the kernels '%s', here they are '%s': it goes "
-                    "on, but not to the same bits as before",
-                    r->state.kernels, dsmoe_kernels_name());
+        run_message(
+            r,
+            "this run was computed with the kernels '%s' so far, and with '%s' from here on: it "
+            "continues, but not to the same bits",
+            r->state.kernels, dsmoe_kernels_name());
 }
 
 /* A run without a checkpoint begins again, and its log with it. One that has had a checkpoint must not:
  * its folder may have been moved, or lie on a disk that is not mounted. */
 static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
 {
-    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is not there"
-                       : run_has(r, "latest")           ? "latest leads to one"
-                       : run_has(r, "best")             ? "best leads to one"
-                       : metrics_shows_saved(r->folder) ? "metrics.jsonl tells of one"
+    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is missing"
+                       : run_has(r, "latest")           ? "latest points to one"
+                       : run_has(r, "best")             ? "best points to one"
+                       : metrics_shows_saved(r->folder) ? "metrics.jsonl mentions one"
                                                         : NULL;
     if (!sign) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: the checkpoints of this run are gone (%s): bring them back, or begin a "
-                       "new run in another folder",
-                       r->folder, sign);
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s: the checkpoints of this run are gone (%s): restore them, or begin a new run in "
+        "another folder",
+        r->folder, sign);
 }
 
 /* The newest checkpoint that is whole; what is wrong with the newest, if it is another one, is put into
@@ -225,7 +227,7 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     if (r->tokens && r->targets && (r->positions || !r->data.is_packed) && r->layer_losses &&
         r->interval.layers)
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a batch of tokens");
 }
 
 /* The event of the start, with what has changed since the run was last here. */

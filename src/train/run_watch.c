@@ -237,7 +237,7 @@ static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
     if (w->n_ids > 0) return DSMOE_OK;
     free(w->ids);
     w->ids = calloc(1, sizeof *w->ids);
-    if (!w->ids) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+    if (!w->ids) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sample");
     w->n_ids = 1;
     if (r->config.eos_token_id >= 0) *w->ids = (int32_t)r->config.eos_token_id;
     return DSMOE_OK;
@@ -257,7 +257,8 @@ static dsmoe_status open_engine(writing *w, dsmoe_error *error)
     STATUS_TRY(
         dsmoe_sampler_create(&sampler, dsmoe_tokenizer_size(r->tokenizer), &w->sampler, error));
     w->logits = malloc((size_t)r->config.vocab_size * sizeof *w->logits);
-    return w->logits ? DSMOE_OK : status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+    return w->logits ? DSMOE_OK
+                     : status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sample");
 }
 
 static dsmoe_status write_tokens(writing *w, dsmoe_error *error)

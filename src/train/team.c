@@ -229,7 +229,8 @@ static dsmoe_status follow_serving(const dsmoe_trainer *t, dsmoe_error *error)
         .model = t->model, .peers = t->options.peers, .workspace = {malloc(size), size, n_threads}};
     dsmoe_status status = DSMOE_OK;
     if (!server.workspace.memory)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory to run experts for rank 0");
+        status =
+            status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to run experts for rank 0");
     if (status == DSMOE_OK) status = serve_experts(&server, error);
     free(server.workspace.memory);
     return status;
