@@ -116,7 +116,7 @@ chat "hello
 says "temperature 0"
 [ "$(sort -u "$out" | wc -l)" -eq 1 ] || complain "two answers at temperature 0"
 chat "/regen"
-one_message "no answer yet"
+one_message "no answer to give again yet"
 chat "hello
 /regen
 two
@@ -161,7 +161,7 @@ while IFS='|' read -r content problem; do
     printf '%b' "$content" >"$scratch/bad.json"
     chat "/load $scratch/bad.json
 /regen"
-    says "$scratch/bad.json" "$problem" "no answer yet"
+    says "$scratch/bad.json" "$problem" "no answer to give again yet"
     [ "$(wc -l <"$err")" -eq 2 ] || complain "more than one line about a bad file"
 done <<'BAD'
 |is empty

@@ -26,7 +26,7 @@ run 2 train $small --out "$scratch/no" --held-out 0.1 --eval-data "$scratch/eval
 usage "--held-out and --eval-data cannot be used together"
 # shellcheck disable=SC2086
 run 1 train $small --out "$scratch/no" --eval-data "$scratch/talk.jsonl"
-says "must be other text"
+says "must be measured on other text"
 # shellcheck disable=SC2086
 run 1 train $small --out "$scratch/no" --chat-form martian
 says "talk.jsonl: line 1 is a conversation" martian

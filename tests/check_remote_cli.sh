@@ -239,7 +239,7 @@ while [ $i -lt 100 ]; do i=$((i + 1)); printf 'word '; done >"$scratch/words"
 chat "hello
 $(cat "$scratch/words")
 /save $scratch/forgotten.json"
-says "too long: " "context" "it is forgotten"
+says "too long: " "context" "the message is dropped"
 
 # ---- a refusal ends a chat that comes from a pipe, but not one at a terminal
 long=$(printf '%0300d' 0) # longer than a server takes

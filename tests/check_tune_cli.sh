@@ -81,7 +81,7 @@ run 0 train $tune --train lora --rank 4 --out "$scratch/moved" --stop-after 3
 run 0 convert "$scratch/first/latest" "$scratch/other.gguf" --type q4_0
 mv "$scratch/other.gguf" "$base"
 run 1 train --resume "$scratch/moved" --quiet
-one_message "is not the model that this run was begun with"
+one_message "is not the model that this run began with"
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
 # ---- the form that conversations were learnt in goes along

@@ -77,7 +77,7 @@ int chat_answer(chat *c)
     comment_on(c, &result);
     if (result.end == RUNNER_FAILED) {
         int failure = voice_failure(c->voice, &result.error);
-        /* Who sits at a terminal can ask again, and has a conversation to lose. */
+        /* A person at a terminal can ask again, and has a conversation to lose. */
         if (!c->voice->may_recover || !isatty(STDIN_FILENO)) return failure;
     }
     if (cli_terminated()) return CLI_INTERRUPTED;

@@ -97,7 +97,7 @@ static char *find_option(char *words)
 
 static void put_talk(FILE *file, const void *talk) { conversation_print(talk, file); }
 
-/* Whatever goes wrong with a file is told and does not end the chat. */
+/* A failure with a file prints a message and does not end the chat. */
 static int save(chat *c, char *path)
 {
     dsmoe_error error;

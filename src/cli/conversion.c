@@ -31,7 +31,7 @@ conversion conversion_start(const char *command, const char *label, const char *
                         .start = cli_seconds()};
 }
 
-/* Bytes that the disk of the target has left; -1: nobody knows. */
+/* Bytes that the disk of the target has left; -1: unknown. */
 static double bytes_left(const char *target)
 {
     struct statvfs disk;
@@ -143,7 +143,7 @@ dsmoe_dtype conversion_main_type(const dsmoe_model *model)
     return most;
 }
 
-/* False if it is not a model, which the conversion will tell. */
+/* False if it is not a model, which the conversion will report. */
 static bool view_source(source_view *view)
 {
     dsmoe_model *model;

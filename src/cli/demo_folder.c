@@ -77,7 +77,7 @@ static bool is_made(const char *name)
     return false;
 }
 
-/* Whether a demo made this; *steps is how many it was to have, -1 if that is not told. */
+/* Whether a demo made this; *steps is how many it was to have, -1 if that is not known. */
 static bool read_marker(const char *path, int64_t *steps)
 {
     char line[sizeof marker_line + 1] = "";
@@ -140,7 +140,7 @@ static int check_folders(const char *folder)
     return exit_code;
 }
 
-/* A run that was given more steps than its demo has become somebody's work. */
+/* A run that was given more steps than its demo has become someone's work. */
 static int check_run(const char *folder, int64_t steps)
 {
     static dsmoe_run_settings settings; /* large */

@@ -115,7 +115,7 @@ static int generate(const generate_options *o, voice *v, stream *out)
     return result.end == RUNNER_INTERRUPTED ? CLI_INTERRUPTED : CLI_OK;
 }
 
-/* Another rank than the first, which has the model and tells what went wrong: it runs experts. */
+/* A rank other than the first, which has the model and reports errors: it runs experts. */
 static int follow(const generate_options *o)
 {
     dsmoe_follow_options options = {.n_threads = (int)o->run.n_threads, .stop = cli_stop};

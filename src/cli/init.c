@@ -227,7 +227,7 @@ static int make_folder(init_command *c)
     return CLI_OK;
 }
 
-/* A file that is not there yet; *created tells whether it is there now, maybe cut short. */
+/* A file that is not there yet; *created says whether it is there now, maybe cut short. */
 static int write_new_file(const char *path, const char *text, size_t length, bool *created)
 {
     FILE *file = fopen(path, "wx");
@@ -272,7 +272,7 @@ done:
     return exit_code;
 }
 
-/* Of a folder all files, else the one that is named. */
+/* Of a folder all files, otherwise the one that is named. */
 static int copy_tokenizer(init_command *c)
 {
     if (!c->tokenizer) return CLI_OK;

@@ -1,5 +1,5 @@
 /* output.h - what a command may overwrite, asked before its work. The rule is the library's
- * (dsmoe_output_check) and docs/files.md tells it; these print its message and return the exit
+ * (dsmoe_output_check) and docs/files.md explains it; these print its message and return the exit
  * code, or CLI_OK. */
 #ifndef DSMOE_CLI_OUTPUT_H
 #define DSMOE_CLI_OUTPUT_H

@@ -14,7 +14,7 @@ typedef struct progress {
 } progress;
 
 progress progress_start(const char *label, const char *unit);
-/* For work that cannot tell how far it is: a line that says what goes on if there are so many bytes
+/* For work that does not know how far it is: a line that says what goes on if there are so many bytes
  * to do that it takes seconds. To be finished as well. */
 progress progress_wait(const char *label, size_t n_bytes);
 /* Redraws at most ten times a second. */

@@ -269,7 +269,7 @@ static CURLcode drive(transfer *t)
         if (curl_multi_poll(r->multi, NULL, 0, WAIT_MS, NULL)) break;
     const CURLMsg *message = curl_multi_info_read(r->multi, &n_left);
     if (message && message->msg == CURLMSG_DONE) code = message->data.result;
-    curl_multi_remove_handle(r->multi, r->easy); /* closes a connection that is still at work */
+    curl_multi_remove_handle(r->multi, r->easy); /* closes a connection that is still open */
     return code;
 }
 

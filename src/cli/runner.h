@@ -29,7 +29,8 @@ typedef struct runner_options {
     const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
     option_words stop, logit_bias;
     dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
-    const dsmoe_peers *peers; /* other ranks, who get a part of the model's experts; NULL: alone */
+    const dsmoe_peers
+        *peers; /* other ranks, which get a part of the model's experts; NULL: alone */
 } runner_options;
 
 /* The part of --help that belongs to these options. */
@@ -68,7 +69,7 @@ typedef struct runner_options {
  * where it is. */
 void runner_options_rows(runner_options *options, option_row *rows);
 
-/* How a model wants to be sampled: as its generation_config.json says if it samples, else as usual. */
+/* How a model wants to be sampled: as its generation_config.json says if it samples, otherwise as usual. */
 dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config,
                                             int64_t capacity);
 
@@ -85,7 +86,7 @@ typedef struct runner {
     dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     dsmoe_sampler_options sampling; /* points to the biases of the runner_options */
-    bool sampler_is_new;            /* it has not been told of the sequence's tokens */
+    bool sampler_is_new;            /* it has not seen the sequence's tokens */
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
@@ -99,7 +100,7 @@ typedef struct runner {
 } runner;
 
 /* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
- * the message is printed and the exit code returned, else CLI_OK. Close in any case, which ends the other
+ * the message is printed and the exit code returned, otherwise CLI_OK. Close in any case, which ends the other
  * ranks as well; the options stay where they are until then. */
 int runner_open(const char *command, runner_options *options, const char *tokenizer_hint,
                 runner *r);
@@ -122,7 +123,7 @@ typedef enum runner_end {
 } runner_end;
 
 /* Makes the sequence hold exactly these tokens, at least one and at most `capacity`; only those
- * after what it already holds are processed. RUNNER_STOPPED if that went well, else
+ * after what it already holds are processed. RUNNER_STOPPED if that went well, otherwise
  * RUNNER_INTERRUPTED or RUNNER_FAILED. */
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);
 

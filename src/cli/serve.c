@@ -1,4 +1,4 @@
-/* serve.c - `dsmoe serve`: a model for many people, until somebody ends it. */
+/* serve.c - `dsmoe serve`: a model for many people, until someone ends it. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
@@ -157,17 +157,17 @@ static int settle_options(serve_options *o)
     return code;
 }
 
-/* ---- signals, and whoever started us ------------------------------------------------------------ */
+/* ---- signals, and the service manager ----------------------------------------------------------- */
 
 static volatile sig_atomic_t n_signals;
 
-/* A lost terminal is not impatient: the kernel and the shell may both tell of it. */
+/* A lost terminal is not impatient: the kernel and the shell may both report it. */
 static void on_signal(int signal_number)
 {
     if (signal_number != SIGHUP || n_signals == 0) n_signals++;
 }
 
-/* Tells systemd, if that waits to be told. */
+/* Tells systemd, if it waits for that. */
 static void notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");

@@ -50,7 +50,7 @@ static const char detokenize_help[] =
     "example:\n"
     "  dsmoe tokenize -m PATH -p \"Hello, world\" | dsmoe detokenize -m PATH\n";
 
-/* Both commands at work. */
+/* Both commands while they run. */
 typedef struct converter {
     const char *command;
     const char *model, *prompt, *file;

@@ -62,7 +62,7 @@ typedef struct train_command {
     dsmoe_bad_bytes bad_bytes;
     double held_out;
     int64_t vocab_size, max_bytes, n_threads;
-    /* What the work tells of itself. */
+    /* What the work reports. */
     progress bar;
     bool merging;
     double done, n_bytes;

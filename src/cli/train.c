@@ -39,7 +39,7 @@ static int check_out(const dsmoe_run_settings *s)
 
 /* ---- what model -------------------------------------------------------------------------------- */
 
-/* The configuration that a new run begins from. What is wrong with a file the run tells. */
+/* The configuration that a new run begins from. The run reports what is wrong with a file. */
 static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *config)
 {
     const char *source = *s->init ? s->init : s->config;
@@ -51,7 +51,7 @@ static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *confi
     return dsmoe_config_read(path, config, NULL);
 }
 
-/* Sizes that make no model are a wrong call, told before anything is written. */
+/* Sizes that make no model are wrong usage, reported before anything is written. */
 static int check_model(const dsmoe_run_settings *s)
 {
     dsmoe_config config;
@@ -63,8 +63,8 @@ static int check_model(const dsmoe_run_settings *s)
         s->device_groups, config.n_routed_experts);
 }
 
-/* Settings of others may be made for other machines: what they need is told before anything is read. Of a model
- * of which a part is trained, the run itself tells. */
+/* Settings of others may be made for other machines: what they need is printed before anything is read. If only a
+ * part of a model is trained, the run itself says it. */
 static void tell_memory(const char *file, const dsmoe_run_settings *s)
 {
     dsmoe_config config;

@@ -1,5 +1,5 @@
 /* train_options.c - the command line of `dsmoe train`. Every setting of a run is an option; both have
- * the same name, but for dashes. */
+ * the same name, except for dashes. */
 #include "cli/train_options.h"
 
 #include <stdio.h>
@@ -276,7 +276,7 @@ const char *train_options_name(const char *key)
     return key;
 }
 
-/* Whether an option sets a setting, and is not only told to the command. */
+/* Whether an option sets a setting, and is not only for the command. */
 static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
@@ -326,7 +326,7 @@ static int read_settings(const bool given[N_ROWS])
     line.options.settings_file = line.settings_file;
     snprintf(path, sizeof path, "%s/settings.json", line.options.resume ? line.options.resume : "");
     if (line.options.resume)
-        dsmoe_run_settings_read(path, s, NULL); /* what is wrong with them the run tells */
+        dsmoe_run_settings_read(path, s, NULL); /* the run reports what is wrong with them */
     else if (line.settings_file && dsmoe_run_settings_read(line.settings_file, s, &error))
         return cli_failure("train", "%s", error.message);
     if (is_given(given, "--config") || is_given(given, "--preset") || is_given(given, "--init")) {

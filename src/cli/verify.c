@@ -78,7 +78,7 @@ static void print_skipped(verify_progress *progress)
     progress->n_alike = 0;
 }
 
-/* One line tells of all that are named alike and follow each other. */
+/* One line for all that have the same kind of name and follow each other. */
 static void skip(verify_progress *progress, const dsmoe_check *check)
 {
     const char *point = strchr(check->name, '.');

@@ -45,7 +45,7 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* Before anything is read, so that a target that cannot be written is told at once. */
+/* Before anything is read, so that a target that cannot be written is reported at once. */
 static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
                                  const char *tokenizer, dsmoe_error *error)
 {

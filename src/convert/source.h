@@ -44,7 +44,7 @@ typedef struct source {
 } source;
 
 /* The model must outlive the source. `for_gguf`: its tensors are those of a GGUF file, in which
- * kv_b_proj is split; else those of a folder. */
+ * kv_b_proj is split; otherwise those of a folder. */
 dsmoe_status source_of_model(const char *name, const dsmoe_model *model, bool for_gguf, source *s,
                              dsmoe_error *error);
 /* For a GGUF file. `config` is a checked one. */

@@ -157,7 +157,7 @@ static dsmoe_status check_present(const dsmoe_output *o, const struct stat *info
 }
 
 /* The same of what is there under the name that the file has until it is whole: a rest of an interrupted
- * process, or somebody's download. One that is being written is told when the work begins. */
+ * process, or someone's download. One that is being written is reported when the work begins. */
 static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, dsmoe_error *error)
 {
     head h;

@@ -355,7 +355,8 @@ static void plain_forward(pass *p, int64_t layer)
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
     scratch_same_bits(s->products, p->n_threads, p->same_bits);
     scratch_adapt(s->products, p->n_threads, pass_adapters(p));
-    bool all = !pass_may_narrow(p, layer); /* else only keys and values are wanted of all rows */
+    bool all =
+        !pass_may_narrow(p, layer); /* otherwise only keys and values are wanted of all rows */
 
     product in[] = {
         {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},

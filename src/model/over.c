@@ -1,4 +1,4 @@
-/* over.c - a model over weights that somebody else owns. */
+/* over.c - a model over weights that someone else owns. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,7 @@ typedef struct moe_expert {
 
 typedef struct moe_weights {
     matrix gate;
-    float *e_score_correction_bias; /* of the gate noaux_tc; else NULL */
+    float *e_score_correction_bias; /* of the gate noaux_tc; otherwise NULL */
     moe_expert *experts;
     moe_expert shared_experts;
 } moe_weights;
@@ -71,7 +71,7 @@ typedef struct input_watch {
 typedef struct layer_manner {
     /* Sees the routing of each piece of tokens, with the number of its first token. */
     void (*routing)(void *context, int64_t first, int64_t n_tokens, const dsmoe_routing *routing);
-    /* Is told of each token whose scores are not finite numbers: with that, such a token is no error,
+    /* Called for each token whose scores are not finite numbers: with that, such a token is not an error,
      * but gets the first experts with gate values that are not numbers. */
     void (*spoilt)(void *context, int64_t token);
     void *context;
@@ -82,7 +82,7 @@ typedef struct layer_manner {
         is_stopped; /* this rank asks to stop: DSMOE_ERROR_STOPPED for all that share the experts */
 } layer_manner;
 
-/* dsmoe_layer_forward in that manner; NULL: nobody watches. */
+/* dsmoe_layer_forward in that manner; NULL: not watched. */
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
                            const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);

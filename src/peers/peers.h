@@ -1,5 +1,5 @@
 /* peers.h - what the library makes of the table of functions that joins several ranks (dsmoe_peers): NULL is a
- * rank alone, for whom all of this does nothing. */
+ * rank alone, for which all of this does nothing. */
 #ifndef DSMOE_PEERS_PEERS_H
 #define DSMOE_PEERS_PEERS_H
 

@@ -1,5 +1,5 @@
-/* processors.c - ranks that share a machine share its processors. mpirun binds each of two ranks to one core unless it is
- * told not to, which leaves a rank one thread and the machine idle: nobody sees it but by a warning. */
+/* processors.c - ranks that share a machine share its processors. mpirun binds each of two ranks to one core unless it
+ * is told not to, which leaves a rank one thread and the machine idle: without a warning no one would see it. */
 #include "peers/processors.h"
 
 #include <sched.h>
@@ -24,7 +24,7 @@ processors_here processors_look(void)
     return here;
 }
 
-/* What each rank tells the others. */
+/* What each rank sends the others. */
 typedef struct place {
     char host[256];
     int32_t may_use, could_use;

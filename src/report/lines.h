@@ -20,7 +20,7 @@ typedef struct line_reader {
     dsmoe_status status;
 } line_reader;
 
-/* Reads as it goes: a log may be long, and somebody may be writing to it. */
+/* Reads as it goes: a log may be long, and someone may be writing to it. */
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
 /* The next `size` bytes of a file that is open; line_reader_close closes it. */
 line_reader line_reader_of(FILE *file, size_t size);

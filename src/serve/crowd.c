@@ -96,7 +96,7 @@ static void send_to_all(crowd *c, const char *bytes, size_t length)
 {
     drop_lost(c);
     for (int i = 0; i < c->n_watchers; i++)
-        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* else it misses some */
+        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* otherwise it misses some */
             http_send(c->watchers[i], bytes, length);
 }
 

@@ -1,4 +1,4 @@
-/* text.c - a text at work.
+/* text.c - a running text.
  *
  * A token is picked while its logits are shown, and becomes part of the text when the pass is over: a turn that
  * fails afterwards leaves no trace. */
@@ -11,7 +11,7 @@
 
 /* ---- beginning --------------------------------------------------------------------------------- */
 
-/* The same sampler for the same seed, whoever else is there; another one for each choice. */
+/* The same sampler for the same seed, whatever else is there; another one for each choice. */
 static dsmoe_status make_sampler(text *t, const text_setting *setting, dsmoe_error *error)
 {
     const request *r = &t->job->request;

@@ -206,7 +206,7 @@ static bool is_settings(const char *path)
     return is_ours;
 }
 
-/* Nothing of somebody else's is touched. */
+/* Nothing of someone else's is touched. */
 static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
 {
     char path[ABLATION_PATH];

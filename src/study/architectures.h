@@ -57,7 +57,7 @@ typedef struct study_choice {
     double routed_scaling_factor; /* 0: none */
     double initializer_range;
     bool norm_topk_prob;
-    bool seq_aux; /* balance over each sequence, else over the batch */
+    bool seq_aux; /* balance over each sequence, otherwise over the batch */
 } study_choice;
 
 dsmoe_config architecture_config(const architecture *a, const study_scale *scale,

@@ -18,7 +18,7 @@
 /* Of what a cable carries, so much is content where ranks send both ways over Open MPI's TCP: what makes real
  * runs of 2 and 4 ranks and simulated ones agree, see bench/scale. */
 static const double PAYLOAD = 0.75;
-/* What mpi.c tells before it sends more than fits: a head; and MPI then asks whether the receiver is ready. */
+/* What mpi.c sends before it sends more than fits: a head; and MPI then asks whether the receiver is ready. */
 enum { SMALL_MESSAGE = 2024, SMALL_HOPS = 1, LARGE_HOPS = 4 };
 static const double MESSAGE = 5e-6; /* seconds of a processor for each, on either side */
 

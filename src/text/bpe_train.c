@@ -175,7 +175,7 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
     return DSMOE_OK;
 }
 
-/* Before the long work: who cannot write should not have to wait for that news. */
+/* Before the long work: a folder that cannot be written should be reported at once. */
 static dsmoe_status make_folder(const char *folder, dsmoe_error *error)
 {
     dsmoe_status status = folder_make(folder, error);

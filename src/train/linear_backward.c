@@ -15,8 +15,8 @@ enum {
     DX_PART = 1024,  /* and at most so many columns */
 };
 
-/* Every block of rows packs the weights by itself. So where there are columns enough for everybody rows are cut as little
- * as can be, else into an even number of about equal blocks. */
+/* Every block of rows packs the weights by itself. So where there are columns enough for everybody rows are cut as
+ * little as can be, otherwise into an even number of about equal blocks. */
 static int64_t row_blocks(const linear_backward_job *j)
 {
     if (j->n_in > DX_PART) return moe_parts(j->n_rows, GEMM_ROWS);

@@ -1,5 +1,5 @@
-/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, who owns how much, and which rows
- * will travel. */
+/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, which rank owns how much, and which
+ * rows will travel. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static dsmoe_status out_of_memory(int n_ranks, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", n_ranks);
 }
 
-/* ---- who owns how much --------------------------------------------------------------------------- */
+/* ---- what each rank owns -------------------------------------------------------------------------- */
 
 static void count_shares(outline *o)
 {

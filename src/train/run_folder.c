@@ -1,4 +1,4 @@
-/* run_folder.c - the folder of a run: what a new one may replace, who may write to it, and that its
+/* run_folder.c - the folder of a run: what a new one may replace, which process may write to it, and that its
  * settings name files that can be found from anywhere. */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "train/run.h"
 
 /* In the folder from the first file of a run until settings.json: what else lies there then was left
- * by somebody who was interrupted, and may be replaced. */
+ * by someone who was interrupted, and may be replaced. */
 #define PREPARING ".preparing"
 static const char preparing[] = PREPARING;
 
@@ -216,7 +216,7 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
                            run_setting_name(r, "out"));
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
-    STATUS_TRY(make_inputs_absolute(r, error)); /* first: who is wrong there gets no folder */
+    STATUS_TRY(make_inputs_absolute(r, error)); /* first: a wrong path leaves no folder */
     r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));

@@ -1,4 +1,4 @@
-/* run_log.c - what a run tells: events to the caller, lines to metrics.jsonl. */
+/* run_log.c - what a run reports: events to the caller, lines to metrics.jsonl. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>

@@ -100,7 +100,7 @@ static dsmoe_status record_form(const run *r, dsmoe_error *error)
     bool is_known = dsmoe_chat_form_find(tokenizer, name, &form, NULL) == DSMOE_OK;
     bool has_it = dsmoe_chat_form_find(tokenizer, NULL, &own, NULL) == DSMOE_OK && own == form;
     dsmoe_tokenizer_free(tokenizer);
-    if (!is_known || has_it) return DSMOE_OK; /* what is wrong the first conversation tells */
+    if (!is_known || has_it) return DSMOE_OK; /* the first conversation reports what is wrong */
     tokenizer_files files;
     STATUS_TRY(tokenizer_files_open(&files, r->folder, error));
     dsmoe_status status = tokenizer_files_set_form(&files, form, error);

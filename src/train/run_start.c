@@ -164,7 +164,7 @@ static dsmoe_trainer_options trainer_options(const run *r)
     };
 }
 
-/* A trainer that cannot be tells why; this adds what was asked of it. */
+/* A trainer that cannot be made says why; this adds what was asked of it. */
 static void name_sizes(const run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {"batch", "seq", "recompute", "device_groups"};
@@ -207,7 +207,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
     STATUS_TRY(dsmoe_model_plan_make(&r->config, r->settings.seq, &r->plan, error));
     r->trainer_options = trainer_options(r);
     r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
-    if (r->memory.weights == 0) /* such a trainer cannot be, for a reason that it tells */
+    if (r->memory.weights == 0) /* such a trainer cannot be made, and says why */
         return create_trainer(r, error);
     dsmoe_status status = trainer_check_memory(&r->memory, error);
     if (status != DSMOE_OK) name_sizes(r, error);

@@ -69,7 +69,7 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
         for (int64_t i = 0; i < e->n; i++) {
-            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* else all the same */
+            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* otherwise all the same */
             double weight = by_targets ? (double)e->n_targets[i] : 1;
             if (e->kinds[i] != kind) continue;
             sum += weight * e->losses[i];
@@ -93,7 +93,7 @@ static void close_up(const evaluation *e, const seen_kinds *seen)
                     (size_t)n_experts * sizeof *to);
 }
 
-/* The loss, also of each kind of text that was seen, and who chose whom. */
+/* The loss, also of each kind of text that was seen, and which experts it chose. */
 static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
 {
     const run *r = e->run;
@@ -277,7 +277,7 @@ static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The bytes of a model that knows little as a text ended by a NUL: what is no character becomes
+/* The bytes of a model that knows little as a text ended by a NUL: what is not a character becomes
  * U+FFFD. */
 static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, dsmoe_error *error)
 {

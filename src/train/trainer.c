@@ -28,7 +28,7 @@ enum {
     TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
 };
 
-/* Of the memory that can be had: what a trainer takes that may keep more or less. */
+/* Of the memory that is available: what a trainer takes that may keep more or less. */
 static const double largest_share = 0.9;
 
 dsmoe_trainer_options dsmoe_trainer_options_default(void)

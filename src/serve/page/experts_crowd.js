@@ -47,7 +47,7 @@ export class CrowdView {
     this.#grid.setModel(moe);
     this.#load = new Float64Array(moe.n_layers * moe.n_routed_experts);
     this.#grid.draw(new Uint8Array(this.#load.length).fill(stepOf(0.5)));
-    this.#say("Nothing runs at the moment. As soon as anybody's request does, it is seen here.");
+    this.#say("No request is running. As soon as one does, you see it here.");
     this.#watch = new AbortController();
     this.#follow(this.#watch);
   }
@@ -60,7 +60,7 @@ export class CrowdView {
   async #follow(watch) {
     try {
       for await (const event of this.#app.api.stream("routing", undefined, watch.signal)) this.#take(event);
-      if (this.#watch === watch) this.#say("The server closed the stream. Open this view again to go on.");
+      if (this.#watch === watch) this.#say("The server closed the stream. Open this view again to continue.");
     } catch (error) {
       if (error.name !== "AbortError") this.#say(error.message);
     }
