@@ -171,10 +171,7 @@ for target in stopped.gguf stopped; do
         sleep 0.1
         tries=$((tries + 1))
     done
-    kill -INT $!
-    wait $!
-    code=$?
-    [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+    interrupted $!
     says interrupted removed
     [ -z "$(find "$scratch" -name 'stopped*')" ] || complain "something is left"
 done

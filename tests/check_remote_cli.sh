@@ -159,10 +159,7 @@ arguments="generate --url and Ctrl-C"
 : >"$out" >"$err"
 "$dsmoe" generate --url "$large" -p hello -n -1 --ignore-eos >"$out" 2>"$err" </dev/null &
 wait_for test -s "$out"
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 says "decode: "
 arguments="chat --url and Ctrl-C"
 : >"$out" >"$err"

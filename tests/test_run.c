@@ -174,7 +174,7 @@ static void test_failing_metrics(void **state)
     dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
     fail_lines = false;
     assert_true(r.finished && w.n_messages == 1); /* said once */
-    assert_non_null(strstr(w.message, "training goes on"));
+    assert_non_null(strstr(w.message, "training continues"));
     assert_same_end("straight", "silent");
     tiny_remove(run_folder("silent"));
 }

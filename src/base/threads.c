@@ -1,6 +1,6 @@
 /* threads.c - teams of POSIX threads, and the only file that starts them.
  *
- * A team runs one job at a time: a counter of tasks that everybody draws from, the caller included.
+ * A team runs one job at a time: a counter of tasks that all draw from, the caller included.
  * Its workers wait for the next job first busily, for as long as the pause between two steps of a
  * pass, and then asleep. The caller never waits for a worker that has not begun: when no task is left it
  * closes the door, and a late worker finds it closed. So on a busy machine, where a worker may get no

@@ -216,7 +216,7 @@ static void print_interrupted(const demo_command *c)
 {
     fprintf(stderr, "stopped; to start again: %s demo --out %s\n", program_invocation_name, c->out);
     if (c->result.step > 0 && !c->result.finished)
-        fprintf(stderr, "to go on training: %s train --resume %s\n", program_invocation_name,
+        fprintf(stderr, "to continue training: %s train --resume %s\n", program_invocation_name,
                 c->out);
 }
 

@@ -196,7 +196,7 @@ enum { NOT_GIVEN = -1, DEFAULT_TOKENS = 4096, N_OWN = 22, N_ROWS = N_OWN + MODEL
 
 typedef struct plan_options {
     int64_t n_experts, k_active, m_split, n_tokens; /* NOT_GIVEN if they are not */
-    plan_ranks_options ranks;                       /* its sizes and its config are everybody's */
+    plan_ranks_options ranks; /* its sizes and its config are those of all forms */
 } plan_options;
 
 /* Each has no effect without the other. */

@@ -1,5 +1,5 @@
 /* progress.h - a bar with rate and time left on stderr, for work longer than a few seconds. Nothing
- * is drawn if stderr is no terminal that can clear a line, or before half a second has passed. */
+ * is drawn if stderr is not a terminal that can clear a line, or before half a second has passed. */
 #ifndef DSMOE_CLI_PROGRESS_H
 #define DSMOE_CLI_PROGRESS_H
 

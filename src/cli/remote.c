@@ -15,7 +15,8 @@ enum {
     CONNECT_SECONDS = 10,
     WAIT_MS = 100,         /* until Ctrl-C is looked for again */
     MAX_HEADERS = 1 << 20, /* bytes */
-    MAX_BODY = 1 << 20, /* of an answer that is no stream of events: a refusal, a list of models */
+    MAX_BODY =
+        1 << 20, /* of an answer that is not a stream of events: a refusal, a list of models */
 };
 static const double max_silence = 60;   /* seconds */
 static const double last_moment = 0.25; /* that a server has to end a stream after its last event */
@@ -32,9 +33,9 @@ struct remote {
 /* One request and what comes back. */
 typedef struct transfer {
     const remote *r;
-    client_events *events; /* NULL: the answer is no stream */
+    client_events *events; /* NULL: the answer is not a stream */
     bool has_body, is_stream;
-    FILE *kept; /* what is no stream */
+    FILE *kept; /* what is not a stream */
     char *body;
     size_t n_body, n_headers;
     double last_byte, done_at; /* seconds; done_at is 0 before [DONE] */

@@ -112,7 +112,7 @@ static bool has_tokenizer(const char *model)
 
 static void print_resume(const char *folder, const char *options)
 {
-    printf("go on:  dsmoe train --resume ");
+    printf("resume: dsmoe train --resume ");
     cli_print_word(stdout, folder);
     printf("%s\n", options);
 }
@@ -161,7 +161,7 @@ static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_
     if (access(settings, F_OK) == 0) {
         print_resume(folder, "");
     } else {
-        printf("go on:  the same command begins again\n");
+        printf("again:  the same command starts from the beginning\n");
     }
 }
 

@@ -163,7 +163,7 @@ static void cut_runs(attention_job *job)
 
 /* Query heads of a group are cut where there are more than one task takes, and where threads would be
  * left without a task: the second part finds keys and values in a cache that threads share. With more
- * threads than query heads of all sequences some stay idle all the same: a sequence's keys are not
+ * threads than query heads of all sequences some stay idle nevertheless: a sequence's keys are not
  * divided among threads. */
 static int64_t parts_of_group(const attention_job *job)
 {

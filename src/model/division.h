@@ -62,7 +62,7 @@ dsmoe_status division_each(const division *d, cargo_fn *visit, void *context, ds
 dsmoe_status division_share_types(division *d, dsmoe_error *error);
 
 /* Fills in the claims, to which this rank adds its own, and judges them: a machine that cannot hold what its ranks
- * take is everybody's error. */
+ * take is an error of all ranks. */
 dsmoe_status division_share_claims(division *d, division_claim mine, dsmoe_error *error);
 
 /* Whether, now that so many more bytes have travelled, it is time for all to agree. The same on all ranks. */

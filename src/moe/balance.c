@@ -18,7 +18,7 @@ static double share_factor(const dsmoe_layer_config *c, const float *scores)
     return 1.0 / sum;
 }
 
-/* Tokens [first, end), of which n are no padding. */
+/* Tokens [first, end), of which n are not padding. */
 typedef struct stretch {
     int64_t first, end, n;
 } stretch;

@@ -55,7 +55,7 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
  * give, to the bit. Of the gradients, the router's and the shared experts' are then written for the own tokens,
  * whatever `accumulate` says; those of the held experts are the sum over the ranks in their order, each rank's
  * made from zero and then added, beginning with what is there if `accumulate`. A router score on one rank that is
- * not finite is everybody's error; wrong arguments are not, so all ranks must be called rightly. */
+ * not finite is an error of all ranks; wrong arguments are not, so all ranks must be called correctly. */
 void layer_join(dsmoe_layer *layer, const dsmoe_peers *peers, int64_t most_tokens);
 
 typedef struct adapter_ranges adapter_ranges; /* low_rank.h */

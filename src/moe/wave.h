@@ -31,7 +31,7 @@ wave wave_place(arena *a, const dsmoe_layer *layer, int64_t capacity);
 /* This rank's own words: what dispatch sorted, and how many different tokens of it each rank gets. */
 void wave_say(const wave *w, dsmoe_status status, int64_t n_tokens, bool has_more,
               const int32_t *offsets, const int64_t *n_sent);
-/* Everybody's. If a rank is not well, what it says is everybody's error. */
+/* Of all ranks. If a rank has failed, its error is that of all. */
 dsmoe_status wave_gather(const wave *w, dsmoe_status mine, dsmoe_error *error);
 
 int64_t wave_tokens(const wave *w, int unit);

@@ -10,13 +10,14 @@
 
 typedef struct line_reader {
     FILE *file;
-    size_t left;       /* bytes of it as it was opened, whatever is written after them meanwhile */
-    size_t number;     /* of the line below, from 1 */
-    char *text;        /* with its newline, if it has one */
-    size_t length;     /* its bytes without that */
-    size_t capacity;   /* of text */
-    bool whole;        /* a newline ended it */
-    json_node *object; /* what it says; NULL if that is no object, or the line is far too long */
+    size_t left;     /* bytes of it as it was opened, whatever is written after them meanwhile */
+    size_t number;   /* of the line below, from 1 */
+    char *text;      /* with its newline, if it has one */
+    size_t length;   /* its bytes without that */
+    size_t capacity; /* of text */
+    bool whole;      /* a newline ended it */
+    json_node
+        *object; /* what it says; NULL if that is not an object, or the line is far too long */
     dsmoe_status status;
 } line_reader;
 

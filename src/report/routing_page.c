@@ -391,7 +391,7 @@ static void put_experts(FILE *html, const routing_report *report, const routing_
     char digits[DIGITS];
     fputs(
         "<h3>What each expert likes</h3>\n<p class=\"about\">Tokens that an expert gets more often"
-        " than its load would give, those that tell most about it first; beside each, how many of its"
+        " than its load would give, the most telling ones first; beside each, how many of its"
         " occurrences the expert got.</p>\n"
         "<table class=\"full stack experts marks\">\n<thead><tr><th>expert</th><th>chosen by</th>"
         "<th>load</th><th>mean gate</th><th>tokens</th></tr></thead><tbody>\n",

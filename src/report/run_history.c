@@ -247,7 +247,7 @@ static void read_routing(reading *r, const json_node *line)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* False if it is no line of a run. */
+/* False if it is not a line of a run. */
 static bool read_line(reading *r)
 {
     static const struct {

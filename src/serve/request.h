@@ -14,7 +14,7 @@ enum {
     REQUEST_MAX_STOPS = 16,
     REQUEST_MAX_STOP = 256, /* bytes of one */
     REQUEST_MAX_MESSAGES = 4096,
-    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is no stream */
+    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is not a stream */
     REQUEST_MAX_SCALE = 1000,       /* of an adapter, either way */
 };
 

@@ -151,7 +151,7 @@ static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error
 {
     size_t length = 0;
     const char *piece = "";
-    /* Special tokens are no text. */
+    /* Special tokens are not text. */
     if (setting->tokenizer && !dsmoe_tokenizer_is_special(setting->tokenizer, t->picked))
         piece = dsmoe_tokenizer_piece(setting->tokenizer, t->picked, &length);
     STATUS_TRY(byte_buffer_append(&t->bytes, piece, length, error));

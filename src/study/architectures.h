@@ -50,7 +50,7 @@ typedef struct architecture_common {
     int64_t vocab_size, bos_token_id, eos_token_id, seq;
 } architecture_common;
 
-/* What it may give each its own, so that each is at its best. */
+/* What each may have of its own, so that each is at its best. */
 typedef struct study_choice {
     double lr;
     double aux_loss_alpha;        /* of the balance loss */

@@ -131,8 +131,8 @@ static bool record_has(const char *record, const char *key, const char *value)
     snprintf(field, sizeof field, "%.24s %.24s", key, value);
     const char *found = strstr(record, field);
     if (!found || (found != record && found[-1] != ' ')) return false;
-    const char *behind = found + strlen(field);
-    return *behind == ',' || !strncmp(behind, " |", 2);
+    const char *after = found + strlen(field);
+    return *after == ',' || !strncmp(after, " |", 2);
 }
 
 /* Every field once, each with its value. */

@@ -258,7 +258,7 @@ static dsmoe_status check_message(const dsmoe_message *message, size_t number, d
     if (is_system(message) || !strcmp(message->role, "user") || !strcmp(message->role, "assistant"))
         return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                       "message %zu: role \"%.64s\" is none of system, user and assistant", number,
+                       "message %zu: role \"%.64s\" is not system, user or assistant", number,
                        message->role);
 }
 

@@ -150,7 +150,7 @@ dsmoe_status run_choose_experts(run *r, dsmoe_error *error);
 dsmoe_status tune_open(const char *base, const dsmoe_tuning *words, run_tuning *tuning,
                        dsmoe_error *error);
 void tune_close(run_tuning *tuning);
-/* Rank 0's choice of experts becomes everybody's. */
+/* Rank 0's choice of experts becomes that of all. */
 dsmoe_status tune_tell(const dsmoe_peers *peers, run_tuning *tuning, dsmoe_error *error);
 
 /* ---- other ranks ------------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ dsmoe_run_end run_end(const run *r);
 
 /* The last checkpoint has been measured: it may be the best. */
 void run_consider_best(run *r);
-/* Whether the caller wants an end; sets `stopped`. */
+/* Whether the caller wants to stop; sets `stopped`. */
 bool run_asks_stop(run *r);
 
 /* ---- looking at the model -------------------------------------------------------------------- */

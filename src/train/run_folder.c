@@ -12,7 +12,7 @@
 #include "formats/folder.h"
 #include "train/run.h"
 
-/* In the folder from the first file of a run until settings.json: what else lies there then was left
+/* In the folder from the first file of a run until settings.json: anything else there was left
  * by someone who was interrupted, and may be replaced. */
 #define PREPARING ".preparing"
 static const char preparing[] = PREPARING;

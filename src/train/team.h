@@ -24,7 +24,7 @@ dsmoe_status team_fill(dsmoe_trainer *trainer, trainer_row row, team_fill_fn *gi
 /* n_units batches, at most one for each rank, their arrays one after the other. */
 dsmoe_status team_backward(dsmoe_trainer *trainer, int n_units, const dsmoe_batch *batches,
                            dsmoe_error *error);
-/* An update; if a rank that follows wants an end, *stop is DSMOE_ERROR_STOPPED and names it, otherwise DSMOE_OK. */
+/* An update; if a rank that follows wants to stop, *stop is DSMOE_ERROR_STOPPED and names it, otherwise DSMOE_OK. */
 dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error);
 

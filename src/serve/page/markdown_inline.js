@@ -147,7 +147,7 @@ function readBareLink(scan) {
   return true;
 }
 
-// What ends a sentence or closes a bracket around the address is no part of it.
+// What ends a sentence or closes a bracket around the address is not part of it.
 function trimUrl(url) {
   for (;;) {
     const last = url.at(-1);
