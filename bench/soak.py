@@ -54,7 +54,7 @@ def parse():
     p.add_argument("--slow", type=int, default=3, help="beside them, clients that read or send slowly (3)")
     p.add_argument("--parallel", type=int, default=6, help="slots of the server (6)")
     p.add_argument("-c", "--ctx-size", type=int, default=512, help="tokens of a text (512)")
-    p.add_argument("--queue", type=int, default=8, help="requests that may wait: more are told to come back (8)")
+    p.add_argument("--queue", type=int, default=8, help="requests that may wait: more are asked to come back later (8)")
     p.add_argument("--same-bits", action="store_true", help="for models of float types")
     p.add_argument("--replay", metavar="CLIENT/STEP", help="this step alone")
     return p.parse_args()

@@ -10,7 +10,7 @@
 enum { PLACES = 8, LINE = 4096 };
 
 typedef struct text {
-    dsmoe_sequence *sequence; /* NULL: nobody is here */
+    dsmoe_sequence *sequence; /* NULL: the place is free */
     int32_t ids[LINE]; /* what goes through the model next: the prompt, then token by token */
     int64_t n_ids;
     char out[LINE];
@@ -30,7 +30,7 @@ static void must(dsmoe_status status)
     exit(1);
 }
 
-/* The next line begins here; at the end of the input nobody does. */
+/* The next line begins here; at the end of the input no one does. */
 static void begin(text *t, int n_tokens)
 {
     static int n_texts;

@@ -144,9 +144,9 @@ interrupted KILL 0 137
 interrupted INT 0 130
 interrupted USR1 mpirun 130
 interrupted INT 2 130
-grep -q "^dsmoe generate: layer [0-9]*: rank 2 on .*: it was told to stop$" "$scratch/err" || fail "$what does not tell"
+grep -q "^dsmoe generate: layer [0-9]*: rank 2 on .*: it was told to stop$" "$scratch/err" || fail "$what does not say"
 interrupted STOP 1 1
-grep -q "rank 1 on .* has given no sign of life for 3 seconds" "$scratch/err" || fail "$what does not tell"
+grep -q "rank 1 on .* has given no sign of life for 3 seconds" "$scratch/err" || fail "$what does not say"
 echo "generate divides a model over ranks, and ends on all of them"
 
 

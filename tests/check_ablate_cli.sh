@@ -205,10 +205,7 @@ until grep -q '"type": *"step"' "$scratch/stopped/runs/dense-seed1/metrics.jsonl
     [ $tries -lt 600 ] || break
     sleep 0.1
 done
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 says "same command"
 # the text is read once: a run has the tokens of the folder
 [ "$(stat -c %i "$scratch/stopped/runs/dense-seed1/data.cache")" = "$(stat -c %i "$scratch/stopped/data.cache")" ] ||

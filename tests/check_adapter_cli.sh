@@ -37,7 +37,7 @@ base=$(text)
 run 0 convert "$scratch/adapter" "$scratch/adapter.gguf" -m "$model"
 shows "1 matrices adapted, rank 2"
 run 1 convert "$scratch/adapter" "$scratch/adapter.gguf" -m "$model"
-one_message "is there already"
+one_message "already exists"
 run 0 convert "$scratch/adapter.gguf" "$scratch/again" -m "$model"
 [ -s "$scratch/again/adapter_config.json" ] || complain "no folder"
 unmerged=$(text --lora "$scratch/adapter")
@@ -91,7 +91,7 @@ echo '{"prompt": "a"}' >>"$scratch/quiz.jsonl"
 run 1 eval -m "$model" --tasks "$scratch/quiz.jsonl"
 one_message "quiz.jsonl: line 3: it has no \"answer\""
 run 2 eval -m "$model" --tasks "$scratch/quiz.jsonl" -f "$scratch/quiz.jsonl"
-usage "--tasks asks the questions of its file"
+usage "--tasks cannot be used together with"
 run 2 eval -m "$model" --answers -f "$scratch/quiz.jsonl"
 usage "--answers has no effect without --tasks"
 

@@ -73,7 +73,7 @@ chat "/load $scratch/alone.json
 more
 /save $scratch/alone.json
 /save --force $scratch/alone.json"
-says "$scratch/alone.json: is there already; --force" "4 messages saved to $scratch/alone.json"
+says "$scratch/alone.json: already exists; --force" "4 messages saved to $scratch/alone.json"
 
 # ---- /undo
 chat "hello
@@ -116,7 +116,7 @@ chat "hello
 says "temperature 0"
 [ "$(sort -u "$out" | wc -l)" -eq 1 ] || complain "two answers at temperature 0"
 chat "/regen"
-one_message "no answer yet"
+one_message "no answer to give again yet"
 chat "hello
 /regen
 two
@@ -161,7 +161,7 @@ while IFS='|' read -r content problem; do
     printf '%b' "$content" >"$scratch/bad.json"
     chat "/load $scratch/bad.json
 /regen"
-    says "$scratch/bad.json" "$problem" "no answer yet"
+    says "$scratch/bad.json" "$problem" "no answer to give again yet"
     [ "$(wc -l <"$err")" -eq 2 ] || complain "more than one line about a bad file"
 done <<'BAD'
 |is empty
@@ -187,7 +187,7 @@ cp -r "$model" "$scratch/strange"
 sed 's/^{/{"chat_template": "{{ messages }}",/' "$data/text_cli/tokenizer_config.json" \
     >"$scratch/strange/tokenizer_config.json"
 run 1 chat -m "$scratch/strange" -n 5 --quiet
-one_message "chat_template is none of the known ones" "moonlight, chatml, alpaca and none" "(--chat-form)"
+one_message "chat_template is not a known one" "moonlight, chatml, alpaca and none" "(--chat-form)"
 run 0 chat -m "$scratch/strange" -n 5 --quiet --chat-form alpaca
 run 1 chat -m "$model" -n 5 --quiet --chat-form vicuna
 one_message "no chat form \"vicuna\"" deepseek
@@ -196,11 +196,11 @@ one_message "needs the token <|im_start|>"
 cp "$data/text_cli/tokenizer_config.json" "$scratch/strange/tokenizer_config.json"
 echo '{{ messages }}' >"$scratch/strange/chat_template.jinja" # newer folders have it there
 run 1 chat -m "$scratch/strange" -n 5 --quiet
-one_message "chat_template is none of the known ones"
+one_message "chat_template is not a known one"
 run 2 chat --url http://127.0.0.1:9 --chat-form alpaca
 usage "--chat-form" "--url"
 run 1 serve -m "$scratch/strange" --port 0
-says "chat_template is none of the known ones" "(--chat-form)"
+says "chat_template is not a known one" "(--chat-form)"
 chat "hello" -s 3
 cp "$out" "$scratch/as-it-is"
 chat "hello" -s 3 --chat-form DeepSeek

@@ -89,13 +89,13 @@ shows f16
 
 # ---- what is quantised already: done, with a word of warning
 run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q4.gguf" --type q4_0
-one_message "$scratch/q8.gguf" "quantised already (q8_0)" "adds its own error"
+one_message "$scratch/q8.gguf" "already quantised (q8_0)" "adds its own error"
 run 0 quantize "$scratch/q8-q4.gguf" "$scratch/q4-q8.gguf" --type q8_0
-one_message "$scratch/q8-q4.gguf" "quantised already (q4_0)" "larger and no better"
+one_message "$scratch/q8-q4.gguf" "already quantised (q4_0)" "larger and no better"
 run 0 convert "$scratch/q8.gguf" "$scratch/q8-bf16" --type bf16
-one_message "$scratch/q8.gguf" "quantised already (q8_0)" "larger and no better"
+one_message "$scratch/q8.gguf" "already quantised (q8_0)" "larger and no better"
 run 0 quantize "$scratch/q8.gguf" "$scratch/q8-q8.gguf" --type q8_0
-one_message "$scratch/q8.gguf" "quantised already (q8_0)" "copied as they are"
+one_message "$scratch/q8.gguf" "already quantised (q8_0)" "copied as they are"
 run 0 convert "$scratch/q8.gguf" "$scratch/q8-copy.gguf"
 silent
 # The rows of this model are too short for q4_k: what is written counts, not what it is called.
@@ -171,10 +171,7 @@ for target in stopped.gguf stopped; do
         sleep 0.1
         tries=$((tries + 1))
     done
-    kill -INT $!
-    wait $!
-    code=$?
-    [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+    interrupted $!
     says interrupted removed
     [ -z "$(find "$scratch" -name 'stopped*')" ] || complain "something is left"
 done

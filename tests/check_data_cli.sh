@@ -23,10 +23,10 @@ for wrong in "--train-on questions" "--too-long fold" "--show-data 0" "--show-da
 done
 # shellcheck disable=SC2086
 run 2 train $small --out "$scratch/no" --held-out 0.1 --eval-data "$scratch/eval.jsonl"
-usage "--held-out and --eval-data exclude each other"
+usage "--held-out and --eval-data cannot be used together"
 # shellcheck disable=SC2086
 run 1 train $small --out "$scratch/no" --eval-data "$scratch/talk.jsonl"
-says "must be other text"
+says "must be measured on other text"
 # shellcheck disable=SC2086
 run 1 train $small --out "$scratch/no" --chat-form martian
 says "talk.jsonl: line 1 is a conversation" martian

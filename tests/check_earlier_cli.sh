@@ -58,6 +58,6 @@ cmp -s "$scratch/earlier/run/data.cache" "$data/earlier/run/data.cache" &&
 fresh
 flip "$scratch/earlier/run/checkpoints/step-00000002/model.safetensors"
 resume 1 tune
-one_message "is not the model that this run was begun with"
+one_message "is not the model that this run began with"
 
 exit $failed

@@ -106,20 +106,14 @@ awk -v row="$row0" 'BEGIN { for (i = 0; i < 2000; i++) print row }' >"$scratch/e
 arguments="eval, interrupted"
 "$dsmoe" eval -m "$base" -f "$scratch/endless" --ids -c 256 --stride 1 --json >"$out" 2>"$err" &
 sleep 1
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 one_message interrupted
 is_json
 shows '"interrupted": true'
 arguments="eval --probes, interrupted"
 "$dsmoe" eval -m "$base" -f "$scratch/endless" --ids -c 256 --stride 1 --json --probes >"$out" 2>"$err" &
 sleep 1
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 one_message "of 8 probes"
 is_json
 
@@ -162,10 +156,7 @@ done
 arguments="eval --against, interrupted"
 "$dsmoe" eval -m "$base" --against "$base" -f "$scratch/endless" --ids -c 256 --json >"$out" 2>"$err" &
 sleep 1
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 one_message interrupted
 
 # ---- eval: the paper's probes

@@ -97,7 +97,7 @@ for kind in tiny-v2 tiny-v3 v2-lite moonlight; do
         --steps 2 --seq 16 --batch 1 --quiet -t 1
     run 2 train --data "$text" --init "$work/latest" --train experts --experts "$scratch/experts.json" --expert-score token \
         --out "$work-no"
-    usage "--expert-score and --experts exclude each other"
+    usage "--expert-score and --experts cannot be used together"
 done
 
 # ---- a layer more than the model has, as V3's that foretells a token more: named, and not used

@@ -49,7 +49,7 @@ writes_a_file() { # path, arguments with OUT
     cp "$path" "$scratch/first"
     # shellcheck disable=SC2046
     run 1 $(printf '%s\n' "$@" | sed "s|^OUT\$|$path|")
-    one_message "$path" "is there already" "--force"
+    one_message "$path" "already exists" "--force"
     cmp -s "$path" "$scratch/first" || complain "$path has changed"
     # shellcheck disable=SC2046
     run 0 $(printf '%s\n' "$@" | sed "s|^OUT\$|$path|") --force
@@ -121,18 +121,18 @@ cp "$scratch/b.gguf.partial" "$scratch/letter"
 for force in "" --force; do
     # shellcheck disable=SC2086
     run 1 convert "$scratch/a.gguf" "$scratch/b.gguf" $force
-    one_message "$scratch/b.gguf.partial: is there already"
+    one_message "$scratch/b.gguf.partial: already exists"
 done
 cmp -s "$scratch/letter" "$scratch/b.gguf.partial" || complain "somebody's file has changed"
 rm "$scratch/b.gguf.partial"
 echo "GGUF is a form of files" >"$scratch/b.gguf"
 run 1 convert "$scratch/a.gguf" "$scratch/b.gguf" --force
-one_message "$scratch/b.gguf: is there already and is not"
+one_message "$scratch/b.gguf: already exists and is not"
 rm "$scratch/b.gguf"
 mkdir "$scratch/precious"
 echo '{"precious": 1}' >"$scratch/precious/tokenizer.json"
 run 1 tokenizer train --data "$scratch/text" --out "$scratch/precious" --vocab-size 270 --force
-one_message "$scratch/precious/tokenizer.json: is there already and is not a tokenizer"
+one_message "$scratch/precious/tokenizer.json: already exists and is not a tokenizer"
 grep -q precious "$scratch/precious/tokenizer.json" || complain "somebody's file has changed"
 
 # ---- whether the output can be written is seen first of all
@@ -206,7 +206,7 @@ save hello "/save $scratch/talk.json" again "/save $scratch/talk.json" # its own
 says "2 messages saved" "4 messages saved"
 cp "$scratch/talk.json" "$scratch/first"
 save hello "/save $scratch/talk.json"
-says "$scratch/talk.json" "is there already" --force
+says "$scratch/talk.json" "already exists" --force
 cmp -s "$scratch/talk.json" "$scratch/first" || complain "the conversation has changed"
 save hello "/save --force $scratch/talk.json"
 says "2 messages saved"

@@ -136,10 +136,10 @@ one_message "http${tls#https}: "
 for options in "-m model" "-c 64" "-b 4" "-t 1" "--kv-type f32" --no-repack --special --ids; do
     # shellcheck disable=SC2086
     run 2 generate --url "$small" -p hello $options
-    usage "exclude each other" --url
+    usage "cannot be used together" --url
     # shellcheck disable=SC2086
     [ "$options" = --ids ] || run 2 chat --unix "$scratch/socket" $options
-    usage "exclude each other"
+    usage "cannot be used together"
 done
 run 2 generate --url ftp://127.0.0.1 -p hello
 usage --url
@@ -159,10 +159,7 @@ arguments="generate --url and Ctrl-C"
 : >"$out" >"$err"
 "$dsmoe" generate --url "$large" -p hello -n -1 --ignore-eos >"$out" 2>"$err" </dev/null &
 wait_for test -s "$out"
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 says "decode: "
 arguments="chat --url and Ctrl-C"
 : >"$out" >"$err"
@@ -239,7 +236,7 @@ while [ $i -lt 100 ]; do i=$((i + 1)); printf 'word '; done >"$scratch/words"
 chat "hello
 $(cat "$scratch/words")
 /save $scratch/forgotten.json"
-says "too long: " "context" "it is forgotten"
+says "too long: " "context" "the message is dropped"
 
 # ---- a refusal ends a chat that comes from a pipe, but not one at a terminal
 long=$(printf '%0300d' 0) # longer than a server takes

@@ -54,7 +54,7 @@ refused "--config cannot change in a run that has begun: it was" --config "$scra
 refused "--out cannot change in a run that has begun: it was" --out "$scratch/other"
 refused "--steps 2 is too few: 6 steps of this run are done" --steps 2
 run 2 train --resume "$run_dir" --settings "$run_dir/settings.json"
-usage "--settings and --resume exclude each other"
+usage "--settings and --resume cannot be used together"
 run 2 train --resume "$run_dir" --schedule linear
 usage "--schedule" linear
 run 2 train --resume "$run_dir" --dtype q4_0
@@ -92,9 +92,9 @@ no_effect "--held-out 0 --eval-every 8" --eval-every --held-out
 no_effect "--held-out 0 --eval-sequences 8" --eval-sequences --held-out
 no_effect "--preset tiny" --preset --config
 run 2 train --data "$scratch/text" --out "$scratch/no" --init "$run_dir/latest" --init-std 0.1
-usage "--init-std and --init exclude each other"
+usage "--init-std and --init cannot be used together"
 run 2 train --data "$scratch/text" --out "$scratch/no" --init "$run_dir/latest" --vocab-size 300
-usage "--vocab-size and --init exclude each other"
+usage "--vocab-size and --init cannot be used together"
 echo '{"sample_every": 0}' >"$scratch/blind.json"
 # shellcheck disable=SC2086
 run 2 train $place --out "$scratch/no" --settings "$scratch/blind.json" --sample-prompt x
@@ -166,7 +166,7 @@ one_message "what --config names"
 # ---- ends before the last step: time, and a held-out loss that does not improve
 # shellcheck disable=SC2086
 run 0 train $small --out "$scratch/timed" --steps 1000000 --time-limit 0.5s --report-every 1000000 -t 1
-shows "of 1000000, as the time is up, saved as" "go on:  dsmoe train --resume $scratch/timed"
+shows "of 1000000, as the time is up, saved as" "resume: dsmoe train --resume $scratch/timed"
 for wrong in 0 2x "" 1h1h; do
     # shellcheck disable=SC2086
     run 2 train $small --out "$scratch/no" --time-limit "$wrong"
@@ -207,7 +207,7 @@ one_message "--hidden cannot change in a run that has begun: it was 16"
 run 0 train $small --out "$scratch/over" --heads 4 --k 1 --stop-after 1 --quiet -t 1
 grep -qF '"num_key_value_heads": 4,' "$scratch/over/latest/config.json" || complain "--heads alone"
 run 2 train --data "$scratch/text" --out "$scratch/no" --init "$run_dir/latest" --layers 3
-usage "--layers and --init exclude each other"
+usage "--layers and --init cannot be used together"
 
 run 0 init --preset tiny --layers 2 --hidden 32 --heads 2 --moe 8 --routed 4 --shared 0 --k 1 --vocab-size 64 \
     "$scratch/init"
@@ -218,7 +218,7 @@ run 0 init --config "$scratch/init" --routed 5 "$scratch/init2"
 grep -qF '"n_routed_experts": 5,' "$scratch/init2/config.json" || complain "no --routed over --config"
 grep -qF '"hidden_size": 32,' "$scratch/init2/config.json" || complain "--config is not used"
 run 2 init --config "$scratch/init" --preset tiny "$scratch/no"
-usage "--config and --preset exclude each other"
+usage "--config and --preset cannot be used together"
 run 0 bench train --hidden 32 --layers 2 --heads 2 --kv-heads 1 --moe 8 --routed 4 --k 2 --vocab-size 64 \
     --dense-layers 1 --ffn 16 --batch 2 --seq 16 --seconds 0 -t 1
 shows "hidden 32, 2 layers, 2 heads, 1 + 4 experts of 8, top-2, vocabulary 64"

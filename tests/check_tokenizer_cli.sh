@@ -108,10 +108,7 @@ done
 arguments="tokenizer train, interrupted"
 "$dsmoe" tokenizer train -t 1 --data "$scratch/text" --out "$scratch/none" --vocab-size 400 >"$out" 2>"$err" &
 sleep 1
-kill -INT $!
-wait $!
-code=$?
-[ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+interrupted $!
 one_message interrupted
 [ ! -e "$scratch/none" ] || complain "a folder is left behind"
 

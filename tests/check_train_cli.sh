@@ -31,13 +31,13 @@ for wrong in "--steps 0" "--steps many" "--lr nan" "--lr -1" "--held-out 1" "--k
     usage "${wrong##* }"
 done
 run 2 train --data "$scratch/text" --out "$scratch/no" --preset tiny --init x
-usage "--preset and --init exclude each other"
+usage "--preset and --init cannot be used together"
 run 1 train --data "$scratch/none" --out "$scratch/no"
 one_message none
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
 run 1 train --resume "$scratch/none" --steps 5
-one_message "none: holds no run"
+one_message "none: is not a training run"
 run 2 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
 usage huge
 echo '{"lr": "fast"}' >"$scratch/wrong.json"

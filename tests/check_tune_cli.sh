@@ -26,7 +26,7 @@ choice=$scratch/choice.json
 run 0 inspect -m "$base" --routing "$text" --experts-out "$choice"
 shows "sum up to 0.1:" "layer  1" " of 4 experts"
 run 1 inspect -m "$base" --routing "$text" --experts-out "$choice"
-one_message "choice.json is there already; --force replaces it"
+one_message "choice.json already exists; --force replaces it"
 run 0 inspect -m "$base" --routing "$text" --experts-out "$choice" --expert-score token --expert-share 0.5 --force
 shows "sum up to 0.5:"
 chosen=$(sed -n 's/^ *layer  1 *\([0-9 ]*[0-9]\) *(.*/\1/p' "$out" | sed 's/  */, /g')
@@ -35,9 +35,9 @@ grep -qF "\"1\": [$chosen]" "$choice" || complain "the file has other experts th
 run 0 inspect -m "$base" --routing "$text" --experts-out "$scratch/all.json" --expert-score token --expert-share 1
 grep -qF '"1": [0, 1, 2, 3]' "$scratch/all.json" || complain "all experts are not all"
 run 2 inspect -m "$base" --experts-out "$choice"
-usage "--experts-out goes with --routing"
+usage "--experts-out has no effect without --routing"
 run 2 inspect -m "$base" --routing "$text" --expert-share 0.5
-usage "go with --experts-out"
+usage "have no effect without --experts-out"
 run 2 inspect -m "$base" --routing "$text" --experts-out "$scratch/no" --expert-score best
 usage "gate or token"
 run 1 inspect -m "$base" --routing "$text" --experts-out "$scratch/none/choice.json"
@@ -62,7 +62,7 @@ one_message "choice.json: layer 1: experts are the numbers 0 to 3"
 run 2 train $tune --experts "$choice" --out "$scratch/no"
 usage "--experts has no effect without --train experts"
 run 2 train --data "$text" --train experts --out "$scratch/no"
-usage "--init names the model"
+usage "name that model with --init"
 
 # ---- additions over a quantised file, stopped and gone on with
 # shellcheck disable=SC2086
@@ -81,7 +81,7 @@ run 0 train $tune --train lora --rank 4 --out "$scratch/moved" --stop-after 3
 run 0 convert "$scratch/first/latest" "$scratch/other.gguf" --type q4_0
 mv "$scratch/other.gguf" "$base"
 run 1 train --resume "$scratch/moved" --quiet
-one_message "is not the model that this run was begun with"
+one_message "is not the model that this run began with"
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
 # ---- the form that conversations were learnt in goes along

@@ -62,6 +62,13 @@ is_json() { # one object: as many brackets open as close, and no number that is 
     if grep -qE '[:,] *-?(nan|inf)|,[[:space:]]*[]}]' "$out"; then complain "not JSON"; fi
 }
 
+interrupted() { # a process: Ctrl-C ends it with exit code 130
+    kill -INT "$1"
+    wait "$1"
+    code=$?
+    [ $code -eq 130 ] || complain "exit code $code, 130 is expected"
+}
+
 fails_on_full_disk() { # calls whose output a full disk takes: a failure that says so, not silence
     [ -w /dev/full ] || return 0
     for call in "$@"; do

@@ -91,7 +91,7 @@ static void *serve(void *context)
         reply(fd, &s->replies[i]);
         shutdown(fd, SHUT_WR);
         if (s->replies[i].is_deaf)
-            wait_for_hangup(fd); /* else the client may get a reset instead of the reply */
+            wait_for_hangup(fd); /* otherwise the client may get a reset instead of the reply */
         close(fd);
     }
     return NULL;
@@ -142,7 +142,7 @@ const char *fake_server_url(fake_server *s, const char *scheme)
 void fake_server_join(fake_server *s)
 {
     if (s->is_joined) return;
-    shutdown(s->fd, SHUT_RDWR); /* it may still wait for somebody */
+    shutdown(s->fd, SHUT_RDWR); /* it may still wait for someone */
     pthread_join(s->thread, NULL);
     close(s->fd);
     s->is_joined = true;

@@ -21,9 +21,9 @@ const char *__asan_default_options(void) { return "allocator_may_return_null=1";
 const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
 
 #if defined(WATCHED)
-enum { BEHIND = 0 };
+enum { AFTER = 0 };
 #else
-enum { BEHIND = 16 };
+enum { AFTER = 16 };
 #endif
 enum { BEFORE = 16 };
 
@@ -78,15 +78,24 @@ double worst_distance(const float *ours, const float *others, int64_t n)
     return difference / magnitude;
 }
 
+char *quoted(const char *text)
+{
+    char *copy = strdup(text);
+    assert_non_null(copy);
+    for (char *c = copy; *c; c++)
+        if (*c == '\'') *c = '"';
+    return copy;
+}
+
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 floats floats_make(int64_t n, int offset)
 {
     floats f = {.n = n};
-    size_t size = (size_t)(BEFORE + offset + n + BEHIND) * sizeof(float);
+    size_t size = (size_t)(BEFORE + offset + n + AFTER) * sizeof(float);
     assert_int_equal(posix_memalign(&f.memory, 64, size), 0);
     f.at = (float *)f.memory + BEFORE + offset;
-    fill_guard(f.memory, BEFORE + offset + n + BEHIND);
+    fill_guard(f.memory, BEFORE + offset + n + AFTER);
     return f;
 }
 
@@ -101,7 +110,7 @@ void floats_free(floats f)
 {
     for (float *before = f.memory; before < f.at; before++)
         if (!is_guard(*before)) fail_msg("%td floats before the array were written", f.at - before);
-    for (int i = 0; i < BEHIND; i++)
+    for (int i = 0; i < AFTER; i++)
         if (!is_guard(f.at[f.n + i])) fail_msg("%d floats after the array were written", i + 1);
     free(f.memory);
 }

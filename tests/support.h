@@ -14,6 +14,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
+/* JSON in C strings is easier to read with ' for ": a copy with ", to be freed. */
+char *quoted(const char *text);
+
 /* ---- arrays -------------------------------------------------------------------------------- */
 
 /* n floats, the first of them `offset` floats after an aligned address. Nothing lies after them

@@ -342,7 +342,7 @@ static void test_parts(void **state)
     for_each_set(parts_of_set);
 }
 
-/* Rows that somebody has brought into integers give what they give when a product does it itself: in
+/* Rows that someone has brought into integers give what they give when a product does it itself: in
  * either form, by number or in order, and beside a product that wants the other form. */
 static void made_of_set(const kernels *set)
 {

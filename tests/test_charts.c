@@ -299,7 +299,7 @@ static void test_heatmap(void **state)
     free(html);
 }
 
-/* What is no character becomes a mark, and a cut falls between characters. */
+/* What is not a character becomes a mark, and a cut falls between characters. */
 static void test_text(void **state)
 {
     (void)state;

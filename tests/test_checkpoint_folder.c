@@ -187,7 +187,7 @@ static void test_links(void **state)
 {
     (void)state;
     dsmoe_trainer *t = make_trainer(1);
-    /* A folder of somebody's where the link would be: it stays, and nothing fails. */
+    /* A folder of someone's where the link would be: it stays, and nothing fails. */
     assert_int_equal(folder_make(tiny_path(run, "latest/mine"), NULL), DSMOE_OK);
     write_step(t, 1);
     prune(1, 1);

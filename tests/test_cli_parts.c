@@ -196,7 +196,7 @@ static void test_options_know_each_other(void **state)
         {{"--number", "0.5", "-n", "0"}, "--number has no effect: --whole is 0"},
         {{"--number", "0", "-n", "0"}, NULL}, /* switched off both */
         {{"--list", "a"}, NULL},
-        {{"--list", "a", "--flag"}, "--list and --flag exclude each other"},
+        {{"--list", "a", "--flag"}, "--list and --flag cannot be used together"},
     };
     static const option_rule rules[] = {{"--text", OPTION_NEEDS, "--flag"},
                                         {"--number", OPTION_NEEDS, "--whole"},

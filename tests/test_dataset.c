@@ -461,7 +461,7 @@ static void test_too_little(void **state)
     o.sequence_length = 3;
     dsmoe_dataset_free(open_data(&o));
     o.held_out = 0.01;
-    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "the text is too short", "hold less out");
+    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "the text is too short", "hold out less");
     write_text("empty.jsonl", "\n{\"text\":\"\"}\n");
     o = options_for("empty.jsonl");
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "empty.jsonl", "no token");

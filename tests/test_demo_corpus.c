@@ -324,7 +324,7 @@ static void only_a_demo_is_replaced(void **state)
     }
     assert_true(exists(treasure, "gold"));
 
-    /* without its mark it is somebody's */
+    /* without its mark it is someone's */
     snprintf(name, sizeof name, "%s/demo.txt", folder);
     unlink(name);
     snprintf(name, sizeof name, "%s/settings.json", folder);

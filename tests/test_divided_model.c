@@ -498,7 +498,8 @@ static void test_no_memory(void **state)
         assert_true(socket_peers_run(3, refused_body, &s, NULL, NULL));
         s.available = 0;
         s.reserves_none = true;
-        snprintf(words, sizeof words, "rank %d on machine%d: no memory", s.poor_rank, s.poor_rank);
+        snprintf(words, sizeof words, "rank %d on machine%d: not enough memory", s.poor_rank,
+                 s.poor_rank);
         assert_true(socket_peers_run(3, refused_body, &s, NULL, NULL));
     }
 }

@@ -364,7 +364,7 @@ static void test_unix_socket(void **state)
     assert_int_equal(client_fetch(&c, where, "GET", "/x", "", NULL), 200);
     assert_string_equal(c.body, "GET /x a=- b=- x=- peer=unix");
     client_close(&c);
-    expect_refusal(options, path, "in use"); /* nor one that somebody listens on */
+    expect_refusal(options, path, "in use"); /* nor one that someone listens on */
     assert_int_equal(client_fetch(&c, where, "GET", "/x", "", NULL), 200);
     client_close(&c);
     /* a file that an ended server left is replaced */

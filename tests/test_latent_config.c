@@ -196,7 +196,7 @@ static void test_public(void **state)
     assert_int_equal(read.topk_group, 3);
     dsmoe_error error = {0};
     assert_int_equal(config_parse(v3_fp8, strlen(v3_fp8), "c", &read, &error), DSMOE_ERROR_CONFIG);
-    assert_string_equal(error.message, "c: quantization_config is not supported: take weights in "
+    assert_string_equal(error.message, "c: quantization_config is not supported: use weights in "
                                        "bf16, or a GGUF file");
 }
 

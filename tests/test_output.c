@@ -1,5 +1,5 @@
 /* test_output.c - what may be written where: kinds of files, inputs under all their names, folders
- * with and without somebody's files, room on the disk. */
+ * with and without someone's files, room on the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -133,7 +133,7 @@ static void test_inputs(void **state)
     check(&output, NULL);
 }
 
-/* What is there under the name on the way is somebody's too. */
+/* What is there under the name on the way is someone's too. */
 static void test_partial_files(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void test_partial_files(void **state)
     snprintf(way, sizeof way, "%s", in_directory("way"));
     dsmoe_output output = {.path = way, .kind = DSMOE_OUTPUT_MODEL};
     write_text("way.partial", "a letter");
-    check(&output, "way.partial: is there already");
+    check(&output, "way.partial: already exists");
     output.replace = true;
     check(&output, "or remove it");
     write_data("way.partial", gguf, sizeof gguf - 1);

@@ -315,7 +315,7 @@ static void test_too_long(void **state)
     dsmoe_dataset_free(data);
     o.sequence_length = 1;
     assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "no conversation is left to train on",
-                        "take longer sequences");
+                        "use longer sequences");
     write_text("long.jsonl", "{\"prompt\":\"unanswered\",\"completion\":\"\"}\n");
     assert_data_refused(&o, DSMOE_ERROR_FORMAT, "long.jsonl", "has an answer to learn");
 }
@@ -366,7 +366,7 @@ static void test_eval_data(void **state)
     assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "held_out", "must be 0, not 0.1");
     o.held_out = 0;
     eval[0] = o.paths[0];
-    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "many.jsonl", "must be other text");
+    assert_data_refused(&o, DSMOE_ERROR_ARGUMENT, "many.jsonl", "must be measured on other text");
     eval[0] = in_directory("nowhere");
     assert_data_refused(&o, DSMOE_ERROR_IO, "nowhere", "");
 }

@@ -344,7 +344,7 @@ static void look_away(void *context, int64_t layer, int64_t position, int64_t n_
     (void)context, (void)layer, (void)position, (void)n_tokens, (void)routing;
 }
 
-/* It computes rows that somebody needs, and of the others keys and values alone. */
+/* It computes rows that someone needs, and of the others keys and values alone. */
 static void test_needed_rows(void **state)
 {
     (void)state;

@@ -105,7 +105,7 @@ static void bad_servers_are_named(void **state)
         {{.first = "HTTP/1.1 200 OK\r\n\r\ndata: [DONE]\n\n"},
          REMOTE_FAILED,
          "http",
-         "does not tell"},
+         "does not name"},
         {{.first =
               "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 900\r\n\r\n" DELTA(
                   "a")},

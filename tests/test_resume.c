@@ -273,13 +273,13 @@ static void test_lost_checkpoints(void **state)
     char *before = tiny_read(log, &size);
     dsmoe_run_options options = {.resume = run};
     assert_int_equal(rename(list, aside), 0);
-    must_fail(NULL, options, DSMOE_ERROR_IO, "its folder checkpoints is not there");
+    must_fail(NULL, options, DSMOE_ERROR_IO, "its folder checkpoints is missing");
     assert_int_equal(mkdir(list, 0777), 0);
-    must_fail(NULL, options, DSMOE_ERROR_IO, "latest leads to one");
+    must_fail(NULL, options, DSMOE_ERROR_IO, "latest points to one");
     assert_int_equal(unlink(tiny_path(run, "latest")), 0);
-    must_fail(NULL, options, DSMOE_ERROR_IO, "best leads to one");
+    must_fail(NULL, options, DSMOE_ERROR_IO, "best points to one");
     assert_int_equal(unlink(tiny_path(run, "best")), 0);
-    must_fail(NULL, options, DSMOE_ERROR_IO, "metrics.jsonl tells of one");
+    must_fail(NULL, options, DSMOE_ERROR_IO, "metrics.jsonl mentions one");
     assert_int_equal(rmdir(list), 0);
     FILE *file = fopen(list, "w"); /* it cannot be listed */
     assert_non_null(file);

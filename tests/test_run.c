@@ -174,7 +174,7 @@ static void test_failing_metrics(void **state)
     dsmoe_run_result r = must_run(&s, (dsmoe_run_options){.n_threads = 1}, &w);
     fail_lines = false;
     assert_true(r.finished && w.n_messages == 1); /* said once */
-    assert_non_null(strstr(w.message, "training goes on"));
+    assert_non_null(strstr(w.message, "training continues"));
     assert_same_end("straight", "silent");
     tiny_remove(run_folder("silent"));
 }
@@ -406,9 +406,11 @@ static void test_refused(void **state)
     tiny_remove(run_folder("refused"));
     char folder[TINY_PATH];
     copy_path(folder, directory, "nowhere");
-    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO, "nowhere: holds no run");
+    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
+              "nowhere: is not a training run");
     copy_path(folder, directory, "text");
-    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO, "text: holds no run");
+    must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
+              "text: is not a training run");
 }
 
 /* ---- starts that fail ------------------------------------------------------------------------ */

@@ -93,7 +93,7 @@ static void test_resume_cache(void **state)
     assert_int_equal(rename(from, to), 0);
     witness w = {0};
     must_resume(run_folder("parts"), 0, 1, &w);
-    assert_non_null(strstr(w.message, "going on with its tokens"));
+    assert_non_null(strstr(w.message, "continuing with its tokens"));
     assert_int_equal(rename(to, from), 0);
     assert_same_end("straight", "parts");
     tiny_remove(run_folder("parts"));

@@ -58,7 +58,7 @@ static void test_text_is_gone(void **state)
               "data.cache: the data cache is damaged");
     assert_int_equal(unlink(cache), 0);
     must_fail(NULL, (dsmoe_run_options){.resume = run_folder("gone")}, DSMOE_ERROR_IO,
-              "bring it back");
+              "restore it");
     append(cache, bytes, size);
     free(bytes);
     assert_int_equal(rename(away, text), 0);
@@ -225,7 +225,7 @@ static void test_text_changed(void **state)
     append(file, "one more line\n", 14);
     for (int i = 0; i < 2; i++)
         must_fail(NULL, (dsmoe_run_options){.resume = run_folder("changed")}, DSMOE_ERROR_FORMAT,
-                  "move it away to go on");
+                  "move it away to continue");
     assert_int_equal(rename(text, away), 0);
     must_resume(run_folder("changed"), 4, 1, NULL);
     assert_int_equal(rename(away, text), 0);

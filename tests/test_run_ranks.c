@@ -284,7 +284,7 @@ static void test_failures(void **state)
     s = story_make("failed", DSMOE_PARALLEL_EXPERTS);
     s.bad_rank = 2;
     s.expected = DSMOE_ERROR_ARGUMENT;
-    s.words = "rank 2 on machine2: threads are 1 to 1024, not 5000";
+    s.words = "rank 2 on machine2: threads must be 1 to 1024, not 5000";
     run_ranks(&s, 3);
     assert_false(tiny_exists(run_folder("failed")));
 

@@ -1,6 +1,6 @@
 /* test_same_bits.c - a sequence's logits have the same bits however its tokens come: at once, in pieces
  * of any sizes, one by one, alone or with other sequences in the pass, computed or found in pages that
- * somebody left. So it is for weights of block types, whose products have that property, for float types
+ * someone left. So it is for weights of block types, whose products have that property, for float types
  * if the engine is told so, and for every type of a KV cache. */
 #include "support.h"
 

@@ -151,7 +151,7 @@ static void begins_and_ends(void **state)
     start_command(&c, (const char *const[]){ANY_PORT, "--log", log, NULL});
     expect_news(&c, "READY=1\n");
     assert_int_equal(strncmp(c.url, "http://127.0.0.1:", 17), 0);
-    assert_null(strstr(read_text(c.errors), "warning: anybody"));
+    assert_null(strstr(read_text(c.errors), "warning: anyone"));
     assert_int_equal(status_of(&c, "POST", "/v1/completions", "{\"prompt\": 5}"), 400);
     kill(c.id, SIGTERM);
     expect_news(&c, "STOPPING=1\n");
@@ -177,7 +177,7 @@ static void warns_who_is_open_to_all(void **state)
                  {{ANY_PORT, "--host", "0.0.0.0", "--api-key", "k"}, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_command(&c, cases[i].more);
-        assert_int_equal(strstr(read_text(c.errors), "warning: anybody") != NULL, cases[i].warns);
+        assert_int_equal(strstr(read_text(c.errors), "warning: anyone") != NULL, cases[i].warns);
         kill(c.id, SIGINT);
         assert_int_equal(wait_for_end(&c), 0);
     }

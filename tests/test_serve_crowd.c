@@ -123,8 +123,8 @@ static void begin_reading(http_client *client, server *s, int n_tokens, int max_
     begin_asking(client, s, body);
 }
 
-/* In three passes a short prompt has its first token, however long the one before it is; and a text that is being written
- * has a token of each pass. */
+/* In three passes a short prompt has its first token, however long the one before it is; and a text that is being
+ * written has a token of each pass. */
 static void long_prompts_hold_up_nobody(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static int count_logprobs(http_client *client)
     return n;
 }
 
-/* His text waits for him, nobody else's does, and nothing is lost. Over a Unix socket, for which the kernel keeps far
+/* His text waits for him, no one else's does, and nothing is lost. Over a Unix socket, for which the kernel keeps far
  * less than this answer has. */
 static void slow_readers_hold_up_only_themselves(void **state)
 {
@@ -264,7 +264,7 @@ static void begin_watching(http_client *client, server *s)
     assert_true(client_ask(client, "GET", "/routing", "", NULL));
 }
 
-/* Watchers of a quiet server are not looked at often; those who left keep nobody else out. */
+/* Watchers of a quiet server are not looked at often; those who left keep no one else out. */
 static void watchers_who_left_make_room(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void watchers_who_left_make_room(void **state)
     }
     begin_watching(&late, s);
     assert_int_equal(client_read(&late), 503);
-    assert_non_null(strstr(late.body, "16 others watch already"));
+    assert_non_null(strstr(late.body, "16 clients are watching already"));
     client_close(&late);
     for (int i = 0; i < MOST; i++) client_close(&watching[i]);
     begin_watching(&late, s);
@@ -309,7 +309,7 @@ static void watchers_come_in_the_middle_of_a_pass(void **state)
         assert_true(client_read_head(&watching[i]));
         if (watching[i].status == 200) continue;
         assert_true(client_read_body(&watching[i]));
-        assert_non_null(strstr(watching[i].body, "16 others watch already"));
+        assert_non_null(strstr(watching[i].body, "16 clients are watching already"));
         n_refused++;
     }
     assert_int_equal(n_refused, 1);

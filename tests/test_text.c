@@ -1,10 +1,6 @@
 /* test_text.c - the parts of the text room by themselves: byte alphabet, pre-tokenizer, normalizer,
  * patterns. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,18 +9,6 @@
 #include "text/byte_map.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
-
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
-/* JSON in C strings is easier to read with ' for ". */
-static char *quoted(const char *text)
-{
-    char *copy = strdup(text);
-    assert_non_null(copy);
-    for (char *c = copy; *c; c++)
-        if (*c == '\'') *c = '"';
-    return copy;
-}
 
 static void test_byte_map(void **state)
 {

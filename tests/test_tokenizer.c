@@ -1,10 +1,6 @@
 /* test_tokenizer.c - text to ids and back: the released tokenizer against reference ids, and
  * small ones for what it does not use. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +9,6 @@
 #include "formats/json.h"
 #include "text/tokenizer.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
 #define BOS_TEXT "<｜begin▁of▁sentence｜>"
 #define EOS_TEXT "<｜end▁of▁sentence｜>"
 enum { BOS = 100000, EOS = 100001 };
@@ -36,16 +31,6 @@ static int free_released(void **state)
     (void)state;
     dsmoe_tokenizer_free(released);
     return 0;
-}
-
-/* JSON in C strings is easier to read with ' for ". */
-static char *quoted(const char *text)
-{
-    char *copy = strdup(text);
-    assert_non_null(copy);
-    for (char *c = copy; *c; c++)
-        if (*c == '\'') *c = '"';
-    return copy;
 }
 
 static dsmoe_tokenizer *parse(const char *json, const char *config)
@@ -505,7 +490,7 @@ static void test_begin_and_end(void **state)
     static const char added[] = "'added_tokens':[{'id':7,'content':'<s>','special':true},"
                                 "{'id':8,'content':'</s>','special':true}],";
     static const char model[] = "'model':{'vocab':{" LETTERS "},'merges':[]}";
-    static const char plain[] = "'post_processor':{'type':'ByteLevel'},";
+    static const char bare[] = "'post_processor':{'type':'ByteLevel'},";
     static const char template[] =
         "'post_processor':{'type':'Sequence','processors':[{'type':'ByteLevel'},"
         "{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'<s>','type_id':0}},"
@@ -515,12 +500,12 @@ static void test_begin_and_end(void **state)
         int32_t bos, eos;
         bool adds_bos;
     } cases[] = {
-        {plain, NULL, 7, 8, false},
+        {bare, NULL, 7, 8, false},
         {template, NULL, 7, 8, true},
-        {plain, "{}", -1, -1, false},
-        {plain, "{'bos_token':null,'add_bos_token':true}", -1, -1, false},
-        {plain, "{'bos_token':'<s>','add_bos_token':true}", 7, -1, true},
-        {plain, "{'bos_token':'a','eos_token':{'content':'</s>'}}", 0, 8, false},
+        {bare, "{}", -1, -1, false},
+        {bare, "{'bos_token':null,'add_bos_token':true}", -1, -1, false},
+        {bare, "{'bos_token':'<s>','add_bos_token':true}", 7, -1, true},
+        {bare, "{'bos_token':'a','eos_token':{'content':'</s>'}}", 0, 8, false},
         {template, "{'bos_token':'<s>','eos_token':'</s>'}", 7, 8, true},
         {template, "{'bos_token':'<s>','add_bos_token':false}", 7, -1, false},
         {template, "{'bos_token':'</s>','add_eos_token':true}", 8, -1, false},

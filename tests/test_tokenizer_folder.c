@@ -143,7 +143,7 @@ static void test_tiktoken(void **state)
     write_text("tiktoken.model", "IQ== 0\n");
     write_text("tokenizer_config.json", "{}");
     check_refused("tiktoken.model", "tokenizer.json");
-    put_json(); /* where somebody has made one */
+    put_json(); /* where someone has made one */
     dsmoe_tokenizer_free(open_here());
 }
 

@@ -398,7 +398,7 @@ static void test_signs_of_zero(void **state)
             n_alone += signbit(alone[i]) != 0;
             n_folded += signbit(folded[i]) != 0;
         }
-        bool is_fused = kernels_get() != &kernels_scalar; /* else 0 + -0 begins every sum */
+        bool is_fused = kernels_get() != &kernels_scalar; /* otherwise 0 + -0 begins every sum */
         assert_true(!is_fused || n_alone > 20);
         assert_int_equal(n_folded, absent ? n_alone : 0);
         assert_true(socket_peers_run(s.n_ranks, train_body, &s, NULL, NULL));

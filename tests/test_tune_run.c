@@ -162,7 +162,7 @@ static void test_other_base(void **state)
     s.seed = 100;
     must_run(&s, (dsmoe_run_options){.n_threads = 1}, NULL);
     must_fail(NULL, (dsmoe_run_options){.resume = run_folder("moved")}, DSMOE_ERROR_CONFIG,
-              "is not the model that this run was begun with");
+              "is not the model that this run began with");
 }
 
 static void test_refused(void **state)

@@ -28,23 +28,6 @@ static file_image load_expected(void)
     return image_load(source);
 }
 
-/* Writes the image beside the model and runs it. */
-static verify_outcome verify_image(file_image *image)
-{
-    write_bytes(image->bytes, image->size);
-    free(image->bytes);
-    return verify_folder(directory, 1);
-}
-
-/* Exactly these names must fail ("" for none). */
-static void assert_fails(file_image *image, const char *failed)
-{
-    verify_outcome outcome = verify_image(image);
-    if (outcome.status != DSMOE_OK) fail_msg("%s", outcome.error.message);
-    assert_string_equal(outcome.failed, failed);
-    assert_int_equal(outcome.all_ok, *failed == '\0');
-}
-
 static void assert_error(file_image *image, const char *says)
 {
     verify_outcome outcome = verify_image(image);
@@ -67,15 +50,9 @@ static void test_reference_models(void **state)
     static const struct {
         const char *name;
         int n_gradients, n_final; /* base has a train.safetensors */
-    } models[] = {{"base", 101, 104},
-                  {"bf16", 104, 0},
-                  {"dense", 21, 0},
-                  {"gqa", 104, 0},
-                  {"sharded", 113, 0},
-                  {"v2_lite", 107, 0},
-                  {"v2_plain", 104, 0},
-                  {"v2_group", 113, 0},
-                  {"v3_gate", 107, 0}};
+    } models[] = {{"base", 101, 104},   {"bf16", 104, 0},     {"dense", 21, 0},
+                  {"gqa", 104, 0},      {"sharded", 113, 0},  {"v2_lite", 107, 0},
+                  {"v2_plain", 104, 0}, {"v2_group", 113, 0}, {"v3_gate", 107, 0}};
     for (size_t i = 0; i < COUNT(models); i++) {
         char folder[512], names[512];
         model_path(models[i].name, "", folder);

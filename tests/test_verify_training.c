@@ -27,23 +27,6 @@ static const char *const final_names[] = {"model.layers.1.mlp.gate.weight", "mod
 
 static file_image load_steps(void) { return image_load(steps_path); }
 
-static verify_outcome verify_image(file_image *image)
-{
-    write_bytes(image->bytes, image->size);
-    free(image->bytes);
-    return verify_folder(directory, 1);
-}
-
-/* Exactly these names must fail ("" for none). */
-static void assert_fails(file_image *image, const char *failed)
-{
-    verify_outcome outcome = verify_image(image);
-    if (outcome.status != DSMOE_OK) fail_msg("%s", outcome.error.message);
-    assert_string_equal(outcome.failed, failed);
-    assert_int_equal(outcome.all_ok, *failed == '\0');
-    assert_int_equal(outcome.n_skipped, 0);
-}
-
 /* One line that names folder and file. */
 static void assert_error(file_image *image, const char *says)
 {

@@ -2,8 +2,10 @@
 #include "verify_folder.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "scratch.h"
 #include "support.h"
 
 static void append(char *list, size_t size, const char *name)
@@ -35,6 +37,22 @@ verify_outcome verify_folder(const char *folder, int n_threads)
     outcome.status = dsmoe_verify_model_folder(folder, 1e-5, n_threads, collect, &outcome,
                                                &outcome.all_ok, &outcome.error);
     return outcome;
+}
+
+verify_outcome verify_image(file_image *image)
+{
+    write_bytes(image->bytes, image->size);
+    free(image->bytes);
+    return verify_folder(directory, 1);
+}
+
+void assert_fails(file_image *image, const char *failed)
+{
+    verify_outcome outcome = verify_image(image);
+    if (outcome.status != DSMOE_OK) fail_msg("%s", outcome.error.message);
+    assert_string_equal(outcome.failed, failed);
+    assert_int_equal(outcome.all_ok, *failed == '\0');
+    assert_int_equal(outcome.n_skipped, 0);
 }
 
 void model_path(const char *model, const char *file, char text[512])

@@ -3,6 +3,7 @@
 #define DSMOE_TESTS_VERIFY_FOLDER_H
 
 #include "dsmoe.h"
+#include "image.h"
 
 typedef struct verify_outcome {
     dsmoe_status status;
@@ -18,6 +19,11 @@ typedef struct verify_outcome {
 
 /* With a tolerance of 1e-5. */
 verify_outcome verify_folder(const char *folder, int n_threads);
+
+/* The same of the scratch folder, after its file at `path` has become this image, which is freed. */
+verify_outcome verify_image(file_image *image);
+/* Then exactly these names must fail ("" for none), and nothing be skipped. */
+void assert_fails(file_image *image, const char *failed);
 
 /* A file of a reference model, or with "" its folder. */
 void model_path(const char *model, const char *file, char text[512]);

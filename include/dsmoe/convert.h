@@ -12,7 +12,7 @@ extern "C" {
 /* What becomes of the matrices of a model that are quantised already. */
 typedef struct dsmoe_type_changes {
     int64_t n_kept;        /* keep their type and are copied byte by byte */
-    int64_t n_larger;      /* get a type of more bits, and are no better for it */
+    int64_t n_larger;      /* get a type with more bits, and are no better */
     int64_t n_requantised; /* get another one, which adds its own error */
 } dsmoe_type_changes;
 typedef struct dsmoe_convert_options {
@@ -20,11 +20,11 @@ typedef struct dsmoe_convert_options {
      * their stand-ins; NULL: as they are. Vectors and routers are always float32 in GGUF files,
      * rows that a type's blocks do not divide take the usual stand-in. */
     const char *type;
-    const char *imatrix; /* a file of dsmoe_imatrix_make that quantising goes by; may be NULL */
-    int n_threads;       /* 0: all processors */
+    const char *imatrix;         /* a file of dsmoe_imatrix_make to quantise by; may be NULL */
+    int n_threads;               /* 0: all processors */
     dsmoe_progress_fn *progress; /* may be NULL; counts bytes that are written */
     void *context;
-    bool replace; /* a model that is there under the name of a .gguf file: see dsmoe_output */
+    bool replace; /* an existing model of that name, if it is a .gguf file: see dsmoe_output */
     /* Receives, if it is not NULL, how many of the matrices that should be weighed by the imatrix are
      * not in it, and how many there are. If it has none of them, or in another size, it was made for
      * another model, which is an error. */
@@ -32,8 +32,8 @@ typedef struct dsmoe_convert_options {
     dsmoe_type_changes *changes; /* may be NULL; known when `progress` is called first */
 } dsmoe_convert_options;
 /* Writes the model `from` (a folder or a .gguf file) as `to`: a single file if its name ends with
- * .gguf, else a new or empty folder in the public layout (float types only). Config, tokenizer and weights
- * go along; between float types nothing is lost but what a narrower type cannot hold. A model that
+ * .gguf, otherwise a new or empty folder in the public layout (float types only). Config, tokenizer and weights
+ * are copied; between float types nothing is lost except what a narrower type cannot hold. A model that
  * the other form cannot express is refused. Memory does not grow with the model. `options` may be
  * NULL. */
 DSMOE_API dsmoe_status dsmoe_convert(const char *from, const char *to,
@@ -49,8 +49,8 @@ DSMOE_API dsmoe_status dsmoe_model_init_gguf(const char *path, const dsmoe_confi
                                              dsmoe_error *error);
 
 /* Runs tokens through a model in pieces of n_ctx and writes how large the inputs of every matrix
- * are, column by column: what quantising should take most care of. The file is GGUF, as llama.cpp
- * makes and reads it. An expert that few tokens chose leans on the mean of its layer's experts.
+ * are, column by column, so that quantising can keep errors small where they matter. The file is GGUF, as llama.cpp
+ * makes and reads it. An expert that few tokens chose borrows from the mean of its layer.
  * `progress` counts tokens. */
 typedef struct dsmoe_imatrix_options {
     int64_t n_ctx;       /* 0: 512 */
@@ -60,7 +60,7 @@ typedef struct dsmoe_imatrix_options {
     void *context;
     /* Receives, if it is not NULL, how many experts (of all layers) no token chose. */
     int64_t *n_unused_experts;
-    bool replace; /* a file of importances that is there: see dsmoe_output */
+    bool replace; /* an existing file of importances: see dsmoe_output */
 } dsmoe_imatrix_options;
 DSMOE_API dsmoe_status dsmoe_imatrix_make(const dsmoe_model *model, const int32_t *tokens,
                                           int64_t n_tokens, const dsmoe_imatrix_options *options,
@@ -83,9 +83,9 @@ DSMOE_API dsmoe_status dsmoe_model_compare(const dsmoe_model *model, const dsmoe
                                            void *context, dsmoe_comparison *comparison,
                                            dsmoe_error *error);
 
-/* A model of a base and what fine-tuning made of it: an adapter, whose additions are multiplied by `scale`, or a folder
- * with changed tensors only, as training of some experts leaves it (scale 1). Written as dsmoe_convert does; matrices that
- * are not changed keep their bytes, where they keep their type. */
+/* Puts the changes of fine-tuning into the weights of a base: an adapter, whose additions are multiplied by `scale`,
+ * or a folder with changed tensors only, as training of some experts leaves it (scale 1). Written as dsmoe_convert
+ * does; matrices that are not changed keep their bytes, where they keep their type. */
 DSMOE_API dsmoe_status dsmoe_merge(const char *base, const char *change, double scale,
                                    const char *to, const dsmoe_convert_options *options,
                                    dsmoe_error *error);

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* What becomes of bytes in a text that are not UTF-8 (or are NUL). A file that is binary, which means a
- * NUL among its first 8000 bytes, is left out whatever is asked for. */
+ * NUL among its first 8000 bytes, is always left out. */
 typedef enum dsmoe_bad_bytes {
     DSMOE_BAD_BYTES_REPLACE = 0, /* each is read as U+FFFD, as editors show it; a file in which they
                                     are more than three in ten is left out, as it is not text */
@@ -44,7 +44,7 @@ DSMOE_API void dsmoe_data_files_describe(const dsmoe_data_files *files, char *te
 
 /* Trains a byte-level BPE tokenizer of `vocab_size` tokens on the documents of the paths (see
  * dsmoe_dataset_options) and writes tokenizer.json and tokenizer_config.json into `folder`, which is
- * made if need be. The last two ids are the special tokens that begin and end a text. The same text
+ * created if it does not exist. The last two ids are the special tokens that begin and end a text. The same text
  * gives the same files, for any number of threads. A text that is too small for so many tokens is an
  * error that says how many it allows. Shards of tokens beside text are an error, as they were made by
  * another tokenizer. `progress` (may be NULL) counts bytes, then merges. */
@@ -54,7 +54,7 @@ typedef struct dsmoe_tokenizer_train_options {
     int64_t vocab_size; /* 0: 8192, or as many as the text allows */
     int64_t max_bytes;  /* of text that is looked at, evenly over the documents; 0: 100 MB */
     int n_threads;      /* 0: all processors */
-    bool replace;       /* a tokenizer that is there; that of a run or a model never is */
+    bool replace;       /* an existing tokenizer; never that of a run or a model */
     double held_out;    /* share of the text that is not looked at: that which a dataset of the same
                            paths, bad_bytes and held_out holds out */
     dsmoe_bad_bytes bad_bytes;
@@ -73,7 +73,7 @@ DSMOE_API dsmoe_status dsmoe_tokenizer_train(const dsmoe_tokenizer_train_options
  *
  * What is held out is never trained on. Which documents that are follows from the documents, their order
  * and the share alone, whatever the seed, the sequence_length or the tokenizer: whole documents, of every
- * kind of text, in a fixed random order; and where a document is larger than what is still wanted, a
+ * kind of text, in a fixed random order; and where a document is larger than what is still needed, a
  * stretch at its end. They make a row of their own, so that no sequence has both.
  *
  * Conversations are not cut into a row: whole ones are packed into sequences, best fit, each to be learnt with its own
@@ -95,7 +95,7 @@ typedef struct dsmoe_dataset_options {
     /* Of conversations: */
     const char *chat_form; /* the name of their form; NULL: that of the tokenizer's model */
     bool learns_all;       /* questions and frame too, rather than the answers */
-    bool drops_long;       /* leaves out what is too long for a sequence, rather than to cut it */
+    bool drops_long;       /* leaves out what is too long for a sequence, instead of cutting it */
     bool packs_nothing;    /* each has a sequence of its own */
     const char *cache;     /* the folder for the cache file */
     int64_t vocab_size;    /* every token is below it */

@@ -24,7 +24,8 @@ typedef struct dsmoe_layer_config {
     /* Of the paper's successors, DeepSeek-V2 and V3; all 0 is the paper's own gate. */
     const char *topk_method;     /* "greedy" or NULL, "group_limited_greedy", "noaux_tc" */
     int64_t n_group, topk_group; /* experts are chosen from topk_group of n_group groups; 0: any */
-    float routed_scaling_factor; /* of the gate values: with "noaux_tc" always, else unless they are
+    float
+        routed_scaling_factor; /* of the gate values: with "noaux_tc" always, otherwise unless they are
                                     renormalised; 0: 1 */
 } dsmoe_layer_config;
 
@@ -45,7 +46,7 @@ typedef struct dsmoe_expert_weights {
 /* The parameters of a layer, or their gradients. */
 typedef struct dsmoe_layer_weights {
     float *gate;                         /* the router: [n_routed_experts, hidden_size] */
-    float *e_score_correction_bias;      /* of "noaux_tc": [n_routed_experts]; else NULL */
+    float *e_score_correction_bias;      /* of "noaux_tc": [n_routed_experts]; otherwise NULL */
     dsmoe_expert_weights *experts;       /* [n_routed_experts], width moe_intermediate_size */
     dsmoe_expert_weights shared_experts; /* fused: width n_shared_experts * moe_intermediate_size */
 } dsmoe_layer_weights;
@@ -133,7 +134,7 @@ DSMOE_API dsmoe_status dsmoe_layer_forward_train(const dsmoe_layer *layer, const
 DSMOE_API dsmoe_routing dsmoe_layer_saved_routing(const dsmoe_layer *layer, const void *saved);
 
 /* Gradients of sum(y*dy) + aux_loss + device_loss. x must be the input of the forward pass; `saved`
- * is used up. dx is written; weight gradients are added to `gradients` if `accumulate`, else
+ * is used up. dx is written; weight gradients are added to `gradients` if `accumulate`, otherwise
  * written. The balance losses enter the router with weight 1 whatever dy is scaled by. A bias of
  * "noaux_tc" has no gradient: that of `gradients` is left as it is, and may be NULL. */
 DSMOE_API dsmoe_status dsmoe_layer_backward(const dsmoe_layer *layer, const float *x,

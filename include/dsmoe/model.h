@@ -38,7 +38,7 @@ typedef struct dsmoe_generation_config {
 } dsmoe_generation_config;
 
 /* The weights of a model, mapped read-only and kept in their own type: opening reads headers only,
- * and processes that open the same files share their memory. But for matrices of block types: from their
+ * and processes that open the same files share their memory. Matrices of block types are an exception: from their
  * second use on a model keeps a copy of its own, in the order that kernels read, as long as the memory that
  * is available then can hold all such copies; the file's pages are given back. Immutable: any number of
  * engines and threads may use one model. */
@@ -51,7 +51,7 @@ typedef struct dsmoe_model dsmoe_model;
  * A file that becomes shorter while it is mapped is an error of the call that uses it, not a crash:
  * the first file that is mapped installs a handler for SIGBUS. An address outside such files goes
  * to the handler that was there before. A program that installs one of its own later should hand on
- * what it does not know to the one it finds. A file that somebody writes to is an error as well. */
+ * what it does not know to the one it finds. A file that someone writes to is an error as well. */
 DSMOE_API dsmoe_status dsmoe_model_open(const char *path, dsmoe_model **model, dsmoe_error *error);
 /* The same with options; NULL: as dsmoe_model_open does it. */
 typedef struct dsmoe_model_options {
@@ -98,11 +98,11 @@ typedef struct dsmoe_probe {
     double mask_top;             /* share of a token's highest-scoring routed experts, rounded to a
                                     whole number, that it may not use: it takes the best of the
                                     others instead; 0: none */
-    bool replace_shared;         /* no shared experts: for each a token takes one more routed one */
-    int64_t num_experts_per_tok; /* routed experts of a token, before that; 0: as many as ever */
+    bool replace_shared;         /* no shared experts: one more routed expert for each of them */
+    int64_t num_experts_per_tok; /* routed experts of a token, before that; 0: unchanged */
     bool
         mask_before_softmax; /* what mask_top masks is gone before the softmax, so that the scores of
-                                    the others add up to 1; else gate values stay the scores over all */
+                                    the others add up to 1; otherwise gate values stay the scores over all */
 } dsmoe_probe;
 /* A model over the weights of another one, which must outlive it, with the probe applied.
  * mask_before_softmax changes nothing where gate values are normalised or scores are sigmoids. */

@@ -28,7 +28,7 @@ typedef struct dsmoe_output {
     int n_inputs;
 } dsmoe_output;
 DSMOE_API dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error);
-/* The same of a folder that is going to be filled: it is new, or empty but for the names in `own`
+/* The same of a folder that is going to be filled: it is new, or empty except for the names in `own`
  * [n_own], for what a writer left half-written of those, and for names that begin with a dot. */
 DSMOE_API dsmoe_status dsmoe_output_folder_check(const char *path, const char *const *own,
                                                  int n_own, dsmoe_error *error);

@@ -38,9 +38,9 @@ typedef struct dsmoe_peers {
     void (*poll)(void *context); /* may be NULL */
 } dsmoe_peers;
 
-/* A model that no machine holds: the routed experts of every layer are divided over the ranks, in ranges. Rank 0 alone
- * has the files. It opens the model, divides it, and then runs engines over it as ever, from one thread; logits have the
- * bits of one machine. The other ranks get their experts from it, and run them until it frees the model. */
+/* A model that no machine can hold: the routed experts of every layer are divided over the ranks, in ranges. Rank 0
+ * alone has the files. It opens the model, divides it, and then runs engines over it as usual, from one thread; logits
+ * have the bits of one machine. The other ranks get their experts from it, and run them until it frees the model. */
 typedef struct dsmoe_rank_memory {
     size_t experts;   /* bytes of those that the rank holds; on rank 0 they lie in the files */
     size_t workspace; /* to run them; of rank 0 its engines' */
@@ -54,8 +54,8 @@ typedef struct dsmoe_divide_options {
     void *context;
     dsmoe_rank_memory *memory; /* [peers->size], may be NULL: receives what each rank takes */
 } dsmoe_divide_options;
-/* On rank 0, before there is an engine. `model` NULL tells the other ranks, which wait, that there is none. If it fails, all
- * ranks have the same error, and the model is as it was. */
+/* On rank 0, before there is an engine. `model` NULL tells the other ranks, which wait, that there is none. If it
+ * fails, all ranks have the same error, and the model is as it was. */
 DSMOE_API dsmoe_status dsmoe_model_divide(dsmoe_model *model, const dsmoe_divide_options *options,
                                           dsmoe_error *error);
 

@@ -26,7 +26,7 @@ typedef struct dsmoe_run_settings {
     char too_long[16];          /* conversations: "cut", "drop" */
     bool unpacked;              /* each conversation has a sequence of its own */
     double dpo_beta;            /* of preferences: see dsmoe_batch */
-    char tokenizer[DSMOE_PATH]; /* "": that of `init`, else one is trained on the data */
+    char tokenizer[DSMOE_PATH]; /* "": that of `init`, otherwise one is trained on the data */
     char config[DSMOE_PATH];    /* a config.json; or */
     char preset[32];            /* a preset; or */
     char init[DSMOE_PATH];      /* a model to go on from; all "": the preset tiny */
@@ -51,7 +51,7 @@ typedef struct dsmoe_run_settings {
     char expert_score[8];     /* "gate" or "token": how experts are chosen, */
     double expert_share;      /* and up to which sum; -1: the paper's; */
     char experts[DSMOE_PATH]; /* or a file that names them, as expert_cfg.json does */
-    double memory;            /* GB that training a part may take; 0: what can be had */
+    double memory;            /* GB that training a part may take; 0: what is available */
     int64_t seed;
     double held_out;                    /* not looked at if there are eval_data */
     int64_t eval_every, eval_sequences; /* 0: never; 0: all */
@@ -121,18 +121,18 @@ typedef struct dsmoe_run_options {
     int n_given;
     /* What messages call a setting, such as the option of a command that sets it; NULL: its key. */
     const char *(*setting_name)(const char *key);
-    /* Not 0: tells so many of the first training sequences, and ends; nothing is trained, and a new run's folder
+    /* Not 0: shows so many of the first training sequences, and ends; nothing is trained, and a new run's folder
      * is as it was before. */
     int64_t show_data;
     /* The data.cache of an earlier reading of the same data with the same tokenizer, or NULL. A run that has no
-     * tokens yet takes these, if the file says they are its own, and reads the text else. */
+     * tokens yet takes these, if the file says they are its own, and otherwise reads the text. */
     const char *tokens;
     int64_t stop_after; /* end with a checkpoint after this many steps in all; 0: at the end */
     double
         time_limit; /* the same after the step in which so many seconds since the call pass; 0: none */
     int n_threads; /* 0: all processors */
     /* Ranks that train together, each of which calls dsmoe_run with the same settings; NULL: alone. Rank 0 alone
-     * reads and writes files and tells events. What is computed, and so every checkpoint, does not depend on
+     * reads and writes files and reports events. What is computed, and so every checkpoint, does not depend on
      * the ranks: they may be others when a run is resumed. */
     const dsmoe_peers *peers;
     dsmoe_parallel parallel;

@@ -14,7 +14,7 @@ typedef struct dsmoe_training_speed {
     double attention, experts, head; /* router and norms are in attention, dense FFNs in experts */
     double memory;
 } dsmoe_training_speed;
-/* What the times of a step of n_units batches, made by a rank alone, tell. */
+/* From the times of a step of n_units batches that one rank made alone. */
 DSMOE_API dsmoe_status dsmoe_training_speed_find(const dsmoe_config *config,
                                                  const dsmoe_trainer_options *options,
                                                  int64_t n_units, const dsmoe_trainer_times *times,

@@ -59,7 +59,7 @@ typedef enum dsmoe_expert_score {
 DSMOE_API bool dsmoe_expert_score_find(const char *name, dsmoe_expert_score *score);
 /* The paper's share: 0.1 of gate scores, 0.2 of token scores. */
 DSMOE_API double dsmoe_expert_share_default(dsmoe_expert_score score);
-/* The best of each layer, until their scores sum up to `share`: 1 in chosen, else 0. */
+/* The best of each layer, until their scores sum up to `share`: 1 in chosen, otherwise 0. */
 DSMOE_API void dsmoe_experts_choose(const dsmoe_config *config, const double *scores, double share,
                                     unsigned char *chosen);
 /* ESFT's expert_cfg.json. */
@@ -86,7 +86,7 @@ typedef struct dsmoe_trainer_options {
     double bias_speed;
     bool recompute;             /* keep only each layer's input, and run it once more in backward */
     const dsmoe_tuning *tuning; /* NULL: all of the model is trained; it must outlive the trainer */
-    /* With tuning: bytes that all of it may take, the base included, 0: what can be had. As many layers as fit
+    /* With tuning: bytes that all of it may take, the base included, 0: what is available. As many layers as fit
      * keep what backward needs; the first ones are run once more. */
     size_t most_memory;
     int n_threads;            /* 0: all processors */
@@ -120,25 +120,25 @@ DSMOE_API const dsmoe_model *dsmoe_trainer_model(const dsmoe_trainer *trainer);
 typedef struct dsmoe_batch_losses {
     /* The mean -log probability of the targets, or the loss of preferences: see dsmoe_batch. */
     double loss;
-    /* Of preferences, means over the pairs: 1 where what was chosen has gained on what was rejected, else 0; and beta
-     * times by how much, in nats. */
+    /* Of preferences, means over the pairs: 1 where what was chosen has gained on what was rejected, otherwise 0; and
+     * beta times by how much, in nats. */
     double accuracy, margin;
     double aux_loss, device_loss;     /* balance losses, the sum over all layers */
     const dsmoe_layer_losses *layers; /* [n_moe_layers]; valid until the next batch */
 } dsmoe_batch_losses;
 /* Each array is [n_sequences, sequence_length].
  *
- * A sequence may hold several conversations, one after the other: a token sees those of its own conversation
- * alone, from its position 0 on. The balance losses are then taken over each conversation (without seq_aux, and
- * among device groups, over all tokens of the batch) and count by its number of tokens, so that they do not
- * depend on which conversations share a sequence. Padding reaches no loss and no expert's load.
+ * A sequence may hold several conversations, one after the other: a token sees those of its own conversation alone,
+ * from its position 0 on. The balance losses are then taken over each conversation (without seq_aux, and among device
+ * groups, over all tokens of the batch) and count by its number of tokens, so that they do not depend on which
+ * conversations share a sequence. Padding reaches no loss and no expert's load.
  *
- * The objective of a step of several batches is the sum over its targets over their number: its update takes the
- * mean of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch.
+ * The objective of a step of several batches is the sum over its targets over their number: its update takes the mean
+ * of the batches, so each of them is to be divided by the mean numbers of targets and tokens of a batch.
  *
- * With `beta` it learns from preferences (DPO, arXiv 2305.18290), by low-rank additions only: the conversations of each
- * sequence are pairs, what was chosen and then what was rejected, and the loss is the mean over the pairs of
- * -log σ(beta·((log p(chosen) - log p(rejected)) - (log q(chosen) - log q(rejected)))), with log p the sum over the targets
+ * With `beta` it learns from preferences (DPO, arXiv 2305.18290), by low-rank additions only: the conversations of
+ * each sequence are pairs, what was chosen and then what was rejected, and the loss is the mean over the pairs of -log
+ * σ(beta·((log p(chosen) - log p(rejected)) - (log q(chosen) - log q(rejected)))), with log p the sum over the targets
  * and q the base without the additions. */
 typedef struct dsmoe_batch {
     const int32_t *tokens;
@@ -163,8 +163,8 @@ typedef struct dsmoe_update {
     bool skipped;     /* something was not finite: weights and moments are as before */
 } dsmoe_update;
 /* Clips and takes one step of AdamW with the mean gradient of the batches since the last one. Unless it skips, gates
- * with "noaux_tc" then follow the load of those batches, of all ranks: the bias of an expert goes up by bias_speed where
- * fewer tokens than the mean chose it, and down where more did. */
+ * with "noaux_tc" then follow the load of those batches, of all ranks: the bias of an expert goes up by bias_speed
+ * where fewer tokens than the mean chose it, and down where more did. */
 DSMOE_API dsmoe_status dsmoe_trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update,
                                             dsmoe_error *error);
 

@@ -1,7 +1,7 @@
 /* dtype.h - how numbers of a weight are stored: the one table of types. A new type is a row here,
  * its kernels (kernels.h) and its quantiser (quantize.h).
  *
- * Numbers come in blocks: 1 for plain types, else 32 or 256 that share their scales. A row of a
+ * Numbers come in blocks: 1 for plain types, otherwise 32 or 256 that share their scales. A row of a
  * matrix is a whole number of blocks. */
 #ifndef DSMOE_BASE_DTYPE_H
 #define DSMOE_BASE_DTYPE_H

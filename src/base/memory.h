@@ -7,12 +7,12 @@
 
 enum { MEMORY_ALIGNMENT = 64 };
 
-/* NULL if it cannot be had. Large pieces ask for huge pages, which spares the page walks of reading
+/* NULL if there is none. Large pieces ask for huge pages, which spares the page walks of reading
  * gigabytes of weights. Free with free(). */
 void *memory_alloc(size_t size);
 
 /* The same, but pages become real when they are first touched: for what may never be needed. NULL if
- * it cannot be had. Free with memory_release. */
+ * there is none. Free with memory_release. */
 void *memory_reserve(size_t size);
 void memory_release(void *memory, size_t size); /* NULL is allowed */
 

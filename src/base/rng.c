@@ -25,7 +25,7 @@ uint64_t rng_bits(uint64_t seed, uint64_t stream, uint64_t index)
 
 /* Logarithm and cosine run over blocks, one step of the series for all numbers at a time and without
  * a branch: such loops use vector instructions, where a function of one number waits for its own
- * divisions and for branches that nobody can foresee. */
+ * divisions and for branches that cannot be predicted. */
 enum { BLOCK = 128 };
 
 /* ln x for normal x > 0: x = m·2^e with m near 1, and ln m = 2·artanh((m-1)/(m+1)). */

@@ -1,9 +1,9 @@
 /* threads.c - teams of POSIX threads, and the only file that starts them.
  *
- * A team runs one job at a time: a counter of tasks that everybody draws from, the caller included.
+ * A team runs one job at a time: a counter of tasks that all draw from, the caller included.
  * Its workers wait for the next job first busily, for as long as the pause between two steps of a
  * pass, and then asleep. The caller never waits for a worker that has not begun: when no task is left it
- * closes the door, and who comes late finds it closed. So on a busy machine, where a worker may get no
+ * closes the door, and a late worker finds it closed. So on a busy machine, where a worker may get no
  * processor for a while, the others simply do its share. A worker that a job does not want stays outside,
  * and asleep if it was.
  *
@@ -50,7 +50,7 @@ typedef struct team {
     atomic_int first_asleep; /* the lowest number of a worker that is */
     atomic_bool caller_asleep;
 
-    /* The job: written while the door is closed and nobody inside. */
+    /* The job: written while the door is closed and no worker inside. */
     threads_task_fn *task;
     void *context;
     int64_t n_tasks;
@@ -135,7 +135,7 @@ static void sleep_until_called(team *t, int thread, unsigned seen)
     self.next = *at;
     *at = &self;
     note_first(t);
-    if (is_called(atomic_load(&t->door), thread, seen)) { /* before anybody could know */
+    if (is_called(atomic_load(&t->door), thread, seen)) { /* before anyone could know */
         *at = self.next;
         note_first(t);
     } else {
@@ -175,7 +175,7 @@ static void *work(void *context)
 
 /* ---- the caller ---------------------------------------------------------------------------- */
 
-/* All teams without workers, nobody inside: at first, and in a child, where those of the parent are
+/* All teams without workers: at first, and in a child, where those of the parent are
  * not. */
 static void found_teams(void)
 {
@@ -212,7 +212,7 @@ static team *take_team(void)
 
 static void give_back(const team *t) { atomic_fetch_or(&idle_teams, UINT64_C(1) << (t - teams)); }
 
-/* As many workers as can be had. Signals are for the program's own threads, but for those that a
+/* As many workers as can be started. Signals are for the program's own threads, but for those that a
  * thread raises itself: a mapped file that shrank, say. */
 static void hire(team *t, int n)
 {

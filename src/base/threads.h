@@ -7,7 +7,7 @@
 typedef void threads_task_fn(void *context, int64_t task, int thread);
 
 /* Runs task 0 … n_tasks-1 on up to n_threads threads, each task once, handed out in rising order.
- * `thread` (< n_threads) tells which scratch to use. A task must not depend on who runs it: that is
+ * `thread` (< n_threads) says which scratch to use. A task must not depend on the thread that runs it: that is
  * what makes results independent of the number of threads. Any number of callers may call at the same
  * time: each has threads of its own. A task that calls again runs those tasks alone.
  * Before each task that it runs itself the calling thread makes its pulse (pulse.h). */

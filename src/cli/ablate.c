@@ -16,32 +16,31 @@ static const char help[] =
     "usage: dsmoe ablate --data PATH --out DIR [options]\n"
     "\n"
     "Repeats the paper's comparison: trains its architectures on the same tokens in the same order,\n"
-    "with equal parameters where the paper has them equal, measures the held-out loss, asks the\n"
-    "paper's probes, and shows it all beside the paper's figures and in DIR/ablation.html.\n"
+    "with equal parameters where the paper has them equal, measures the held-out loss, runs the\n"
+    "paper's probes, and shows the results beside the paper's figures and in DIR/ablation.html.\n"
     "\n"
     "      --data PATH       text, JSON lines, token shards (with --tokenizer) or a folder of these;\n"
     "                        may be given several times\n"
-    "      --bad-bytes NAME  bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
-    "                        skip files that have any; binary files are always left out\n"
-    "      --out DIR         the folder for all of it, new or empty; the same command goes on where\n"
+    "      --bad-bytes NAME  for bytes that are not UTF-8: replace (by U+FFFD, default), keep, or skip\n"
+    "                        the files that have any; binary files are always left out\n"
+    "      --out DIR         the folder for the results, new or empty; the same command continues where\n"
     "                        it stopped\n"
-    "      --tokenizer PATH  takes this tokenizer instead of training one\n"
+    "      --tokenizer PATH  uses this tokenizer instead of training one\n"
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
     "      --seeds N         trains every model N times, from seeds 1 to N (3)\n"
     "      --only NAME,...   these models only\n"
     "      --all             the last five models as well\n"
     "      --steps N  --batch N  --seq N  --vocab-size N\n"
-    "                        instead of what the scale has\n"
+    "                        instead of those of the scale\n"
     "\n"
-    "for all models (VALUE) or for one (MODEL=VALUE); may be given several times, one for a model counts\n"
-    "for more:\n"
+    "for all models (VALUE) or for one (MODEL=VALUE), which overrides it; may be given several times:\n"
     "      --lr X                     learning rate (default: the scale's)\n"
     "      --norm-topk-prob yes|no    gate values of a token add up to 1 (default: no; a token with one\n"
     "                                 routed expert keeps its softmax score)\n"
-    "      --routed-scaling-factor X  times gate values that are not normalised (default: 1)\n"
+    "      --routed-scaling-factor X  multiplies gate values that are not normalised (default: 1)\n"
     "      --balance sequence|batch   what the balance loss is taken over (default: sequence)\n"
     "      --aux-loss-alpha X         factor of the balance loss (default: 0.01)\n"
-    "      --init-std X               spread of the first weights (default: 0.02)\n"
+    "      --init-std X               standard deviation of the first weights (default: 0.02)\n"
     "\n"
     "  -t, --threads N       threads to use (default: all processors)\n"
     "      --json            prints DIR/ablation.json instead of tables\n"
@@ -103,7 +102,7 @@ static void show_event(void *context, const ablation_event *event)
     int seed = event->seed + 1;
     switch (event->kind) {
     case ABLATION_TEXT_GONE:
-        cli_note("ablate", "%s is gone; going on with its tokens in %s/data.cache", event->text,
+        cli_note("ablate", "%s is gone; continuing with its tokens in %s/data.cache", event->text,
                  v->a->out);
         break;
     case ABLATION_WORK: show_work(v, event); break;
@@ -225,7 +224,7 @@ static int fail(const ablation *a, const dsmoe_error *error)
     if (error->status != DSMOE_ERROR_STOPPED)
         return cli_failure("ablate", "%s%s", error->message,
                            a->is_other ? "; name another --out" : "");
-    fprintf(stderr, "dsmoe ablate: stopped; the same command goes on from here\n");
+    fprintf(stderr, "dsmoe ablate: stopped; the same command continues from here\n");
     return CLI_INTERRUPTED;
 }
 
@@ -286,9 +285,9 @@ int command_ablate(int argc, char **argv)
         return cli_usage(
             "ablate", "no folder for the results: name one with --out DIR, such as --out ablation");
     if (options.tokenizer && g.vocab_size)
-        return cli_usage("ablate", "--tokenizer and --vocab-size exclude each other");
+        return cli_usage("ablate", "--tokenizer and --vocab-size cannot be used together");
     if (g.only && !*g.only) return cli_usage("ablate", "--only names no model");
-    if (g.only && g.all) return cli_usage("ablate", "--only and --all exclude each other");
+    if (g.only && g.all) return cli_usage("ablate", "--only and --all cannot be used together");
     options.n_data = data.count;
     exit_code = take_options(&g, &options);
     if (exit_code != CLI_OK) return exit_code;
@@ -296,7 +295,7 @@ int command_ablate(int argc, char **argv)
     if (!a) return cli_failure("ablate", "not enough memory");
     cli_catch_interrupt();
     cli_catch_broken_pipe();
-    cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
+    cli_answer_interrupt("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
     exit_code = compare(a, &options, g.json);
     ablation_close(a);
     free(a);

@@ -20,7 +20,7 @@ static const char help[] =
     "  model  a whole model: tokens/s of a prompt and of decoding\n"
     "  train  whole training steps of a language model on random tokens\n"
     "\n"
-    "'dsmoe bench layer --help' and so on tell more.\n"
+    "'dsmoe bench layer --help' and so on show their options.\n"
     "\n"
     "example:\n"
     "  dsmoe bench model -m tests/data/lm/base -p 32 -n 8\n";

@@ -22,9 +22,9 @@ static const char help[] =
     "Times a model on random token ids: a prompt at once, then tokens one by one after it. In\n"
     "turn with both, the machine's own limits are measured on the same threads: multiply-adds on\n"
     "registers and reading from memory, for 0.2 s each. Speeds are the best of all rounds, for\n"
-    "the model as for the limits; a first round, which reads the files, does not count. Reading\n"
-    "varies most with a machine's neighbours: each 0.2 s of decoding is compared with reading\n"
-    "right before and after it, and the median of these shares is shown.\n"
+    "the model and for the limits; a first round, which reads the files, does not count. Reading\n"
+    "speed varies most with a machine's load: each 0.2 s of decoding is compared with reading\n"
+    "just before and after it, and the median of these shares is shown.\n"
     "\n"
     "  -m, --model PATH    the model: its folder, a training run or a .gguf file\n"
     "  -p, --n-prompt N    tokens of the prompt (512)\n"
@@ -34,11 +34,11 @@ static const char help[] =
     "  -t, --threads N     threads (all processors)\n"
     "      --kv-type TYPE  keys and values of the context as f32, f16 or q8_0 (f16)\n"
     "      --no-repack     keep no copies of quantised weights in the kernels' order\n" LORA_HELP
-    "      --same-bits     float weights too give a text the same bits in any company: what it costs\n"
-    "      --sequences LIST  after that, so many sequences decoded together (1,2,4,8,16,32,64):\n"
-    "                      random prompts of 32 tokens, and as many random tokens after them\n"
-    "      --seconds X     how long to go on (20, and at least three rounds)\n"
-    "      --json          one JSON object on the output\n"
+    "      --same-bits     float weights too give a text the same bits beside any others\n"
+    "      --sequences LIST  then decode so many sequences together (1,2,4,8,16,32,64): random\n"
+    "                      prompts of 32 tokens, and as many random tokens after them\n"
+    "      --seconds X     how long to measure (20, and at least three rounds)\n"
+    "      --json          print one JSON object\n"
     "  -h, --help          this text\n"
     "\n"
     "Decoding is limited by reading. Its share is the bytes that a token needs times tokens/s over\n"
@@ -52,8 +52,8 @@ static const char help[] =
     "are decoded together read an expert once, however many of them chose it: their share of\n"
     "reading counts the experts that were really chosen. Attention's share of the time is what\n"
     "queries spend with keys and values, or latents, of the tokens before.\n"
-    "With --lora the same tokens are then decoded with the adapters and without, four here and four\n"
-    "there in turn for as long again: what adapters cost is less than a machine's neighbours do.\n"
+    "With --lora the same tokens are then decoded with the adapters and without, four at a time in\n"
+    "turn, for as long again: adapters cost less than the speed of a shared machine varies.\n"
     "\n"
     "examples:\n"
     "  dsmoe bench model -m deepseek-moe-16b-base -p 512 -n 32 --sequences 1,8,32\n"
@@ -362,8 +362,8 @@ static void print_text(const bench_state *s, bench_result *r)
     printf("ready after %.3f s, first prompt %.3f s", r->open_s + r->engine_s, r->first_prefill_s);
     if (o->n_depth > 0) printf("; all after %lld tokens", (long long)o->n_depth);
     printf("\n\n");
-    printf(
-        "         tokens   ms/token   tokens/s   reached            share of the limit     attention\n");
+    printf("         tokens   ms/token   tokens/s   reached            share of the limit     "
+           "attention\n");
     printf("prompt %8lld %10.3f %10.2f %9.1f GFLOP/s  %5.0f%% of multiply-adds  %5.1f%%\n",
            (long long)o->n_prompt, 1e3 * r->prefill_s / (double)o->n_prompt, sum.prefill_tps,
            sum.prefill_gflops, 100 * sum.prefill_fma_share, 100 * sum.prefill_attention);
@@ -375,12 +375,12 @@ static void print_text(const bench_state *s, bench_result *r)
         "reading\n",
         r->n_rounds, r->machine.fma_gflops, r->machine.read_gbs);
     cli_format_bytes((double)dsmoe_model_memory_size(s->model).copied, copied);
-    printf(
-        "memory: KV cache %s (%s), workspace %s, copies of weights %s, peak %s with the weights that "
-        "were read\n",
-        cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
-        cli_format_bytes((double)s->memory.workspace, work), copied,
-        cli_format_bytes((double)r->peak_rss, peak));
+    printf("memory: KV cache %s (%s), workspace %s, copies of weights %s, peak %s with the weights "
+           "that "
+           "were read\n",
+           cli_format_bytes((double)s->memory.kv_cache, cache), dsmoe_dtype_name(s->kv_type),
+           cli_format_bytes((double)s->memory.workspace, work), copied,
+           cli_format_bytes((double)r->peak_rss, peak));
     if (r->lora.n_pairs > 0) bench_lora_print(&r->lora);
     if (o->sequences.n_cases > 0) bench_sequences_print(&o->sequences, &r->sequences);
 }

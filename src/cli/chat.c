@@ -13,24 +13,24 @@ static const char help[] =
     "       dsmoe chat --url URL [options]\n"
     "\n"
     "A conversation in the form that the model was trained on. Ctrl-C stops an answer; Ctrl-D or\n"
-    "/quit leaves. Lines are read from a pipe as well, one question each. Within a chat:\n"
+    "/quit leaves. Questions can also come from a pipe, one on each line. Within a chat:\n"
     "\n"
     "  /regen      answer the last question again, with another seed\n"
     "  /undo       take back the last question and its answer\n"
     "  /reset      forget the conversation\n"
     "  /save FILE  write it as JSON messages; /save --force FILE replaces a conversation\n"
-    "  /load FILE  go on with a conversation that was saved\n"
+    "  /load FILE  continue a conversation that was saved\n"
     "  /help       all of these\n"
     "\n"
     "options:\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
     "      --system TEXT        what the model is told before the conversation\n" CLI_CHAT_FORM_HELP
-    "  -n, --n-predict N        at most so many tokens for an answer (-1: no limit)\n"
-    "      --special            shows special tokens in answers\n"
-    "      --quiet              no speed and seed when leaving\n"
+    "  -n, --n-predict N        at most N tokens for an answer (-1: no limit)\n"
+    "      --special            show special tokens in answers\n"
+    "      --quiet              print no speed and no seed when leaving\n"
     "      --no-history         do not keep what is typed on a terminal for the next time (in\n"
-    "                           dsmoe/history under $XDG_STATE_HOME, else ~/.local/state)\n" RUNNER_HELP
+    "                           dsmoe/history under $XDG_STATE_HOME, or ~/.local/state)\n" RUNNER_HELP
     "\n"
     "example:\n"
     "  dsmoe chat -m deepseek-moe-16b-chat --system \"Answer in one sentence.\"\n"
@@ -61,7 +61,7 @@ static void comment_on(const chat *c, const voice_result *result)
         fprintf(stderr, "(%s is full: the oldest %d messages are forgotten)\n", context,
                 result->n_dropped);
     if (result->end == RUNNER_FULL && !result->began)
-        cli_note("chat", "too long: %s; it is forgotten", result->error.message);
+        cli_note("chat", "too long: %s; the message is dropped", result->error.message);
     else if (result->end == RUNNER_FULL)
         fprintf(stderr, "(%s is full)\n", context);
     if (result->end == RUNNER_INTERRUPTED) fputs("(stopped)\n", stderr);
@@ -77,7 +77,7 @@ int chat_answer(chat *c)
     comment_on(c, &result);
     if (result.end == RUNNER_FAILED) {
         int failure = voice_failure(c->voice, &result.error);
-        /* Who sits at a terminal can ask again, and has a conversation to lose. */
+        /* A person at a terminal can ask again, and has a conversation to lose. */
         if (!c->voice->may_recover || !isatty(STDIN_FILENO)) return failure;
     }
     if (cli_terminated()) return CLI_INTERRUPTED;

@@ -21,7 +21,7 @@ typedef struct chat {
     bool leaving;  /* /quit */
 } chat;
 
-/* Answers the question at the end of the conversation; `answered` tells whether there is an answer at its end
+/* Answers the question at the end of the conversation; `answered` says whether there is an answer at its end
  * then. CLI_OK, or the exit code that ends the chat. */
 int chat_answer(chat *c);
 

@@ -16,7 +16,7 @@ static int regenerate(chat *c, char *unused)
     (void)unused;
     char *old = conversation_take_answer(&c->talk);
     if (!old) {
-        fputs("there is no answer yet that could be given again\n", stderr);
+        fputs("there is no answer to give again yet\n", stderr);
         return CLI_OK;
     }
     if (c->voice->is_greedy) fputs("(the same, at temperature 0)\n", stderr);
@@ -97,7 +97,7 @@ static char *find_option(char *words)
 
 static void put_talk(FILE *file, const void *talk) { conversation_print(talk, file); }
 
-/* Whatever goes wrong with a file is told and does not end the chat. */
+/* A failure with a file prints a message and does not end the chat. */
 static int save(chat *c, char *path)
 {
     dsmoe_error error;
@@ -155,9 +155,9 @@ static const chat_command commands[] = {
     {"/regen", "", "answer the last question again, with another seed", regenerate},
     {"/undo", "", "take back the last question and its answer", undo},
     {"/reset", "", "forget the conversation", reset},
-    {"/save", "FILE", "write it as JSON messages; /save --force FILE replaces one that is there",
+    {"/save", "FILE", "write it as JSON messages; /save --force FILE replaces a conversation",
      save},
-    {"/load", "FILE", "go on with a conversation that was saved", load},
+    {"/load", "FILE", "continue a conversation that was saved", load},
     {"/help", "", "this list", print_help},
     {"/quit", "", "leave (or Ctrl-D)", quit},
     {"/exit", "", NULL, quit},
@@ -171,7 +171,7 @@ static int print_help(chat *c, char *unused)
         if (commands[i].summary)
             fprintf(stderr, "%s %-*s  %s\n", commands[i].name, 11 - (int)strlen(commands[i].name),
                     commands[i].argument, commands[i].summary);
-    fputs("A line that ends with \\ goes on with the next one.\n"
+    fputs("A line that ends with \\ continues on the next one.\n"
           "A blank before / makes it text.\n",
           stderr);
     return CLI_OK;

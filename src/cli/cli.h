@@ -46,7 +46,7 @@ int cli_failure(const char *command, const char *format, ...) __attribute__((for
 /* A line of the same form that is neither: a warning, or what the user should know. */
 void cli_note(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* An error of the library, after `about`, say the option or the model that it is about, if that is not NULL:
- * wrong usage if the library was asked for what is impossible, else a failure. */
+ * wrong usage if the library was asked for what is impossible, otherwise a failure. */
 int cli_error(const char *command, const char *about, const dsmoe_error *error);
 
 /* The part of --help of commands in which models converse. */
@@ -97,21 +97,21 @@ int cli_terminal_width(FILE *file);
 const char *cli_input_name(const char *path);
 
 /* The whole of a file, or of stdin for "-", ended by a NUL that *length does not count; to be freed.
- * On failure the message is printed and the exit code returned, else CLI_OK. */
+ * On failure the message is printed and the exit code returned, otherwise CLI_OK. */
 int cli_read_file(const char *command, const char *path, char **text, size_t *length);
 
 /* From here on Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP (a terminal that was closed, a connection that dropped; not
  * under nohup) do not end the program but make cli_interrupted true; if it still works on a second later,
  * another one of the first three ends it at once. cli_clear_interrupt forgets the first. */
 void cli_catch_interrupt(void);
-/* The same if whoever reads the output or the messages is gone: for work with something to save. */
+/* The same if the reader of the output or the messages is gone: for work with something to save. */
 void cli_catch_broken_pipe(void);
 /* What Ctrl-C is answered with at once, where it takes a while until work ends: a line, which on a
  * terminal takes the place of one that is being redrawn. */
 void cli_answer_interrupt(const char *text);
 /* A handler that does not make reading and writing fail. */
 void cli_handle_signal(int signal_number, void (*handler)(int));
-/* The same for a lost terminal, unless whoever started the command has it ignored, as nohup does. */
+/* The same for a lost terminal, unless the command was started with it ignored, as nohup does. */
 void cli_handle_hangup(void (*handler)(int));
 bool cli_interrupted(void);
 bool cli_stop(void *unused); /* the same, for the library to ask */

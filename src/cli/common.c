@@ -14,8 +14,8 @@
 
 #include "base/utf8.h"
 
-/* "dsmoe COMMAND: message" on one line, whatever a file name or a word of the user holds: what is no
- * character and what steers a terminal becomes '?'. */
+/* "dsmoe COMMAND: message" on one line, whatever a file name or a word of the user holds: bytes that are not
+ * characters, and controls of a terminal, become '?'. */
 static void print_message(const char *command, const char *format, va_list arguments)
 {
     char message[4096];

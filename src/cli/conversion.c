@@ -31,7 +31,7 @@ conversion conversion_start(const char *command, const char *label, const char *
                         .start = cli_seconds()};
 }
 
-/* Bytes that the disk of the target has left; -1: nobody knows. */
+/* Bytes that the disk of the target has left; -1: unknown. */
 static double bytes_left(const char *target)
 {
     struct statvfs disk;
@@ -143,7 +143,7 @@ dsmoe_dtype conversion_main_type(const dsmoe_model *model)
     return most;
 }
 
-/* False if it is not a model, which the conversion will tell. */
+/* False if it is not a model, which the conversion will report. */
 static bool view_source(source_view *view)
 {
     dsmoe_model *model;
@@ -169,10 +169,10 @@ static void warn_of_quantised(const source_view *v)
     char effect[128] = "such matrices are copied as they are";
     if (n->n_requantised > 0)
         snprintf(effect, sizeof effect,
-                 "%s adds its own error; better start from the model before that", v->wanted);
+                 "%s adds its own error; start from the model it was made from", v->wanted);
     else if (n->n_larger > 0)
         snprintf(effect, sizeof effect, "as %s it is larger and no better", v->wanted);
-    cli_note(v->command, "%s is quantised already (%s): %s", v->from, dsmoe_dtype_name(v->has),
+    cli_note(v->command, "%s is already quantised (%s): %s", v->from, dsmoe_dtype_name(v->has),
              effect);
 }
 

@@ -21,7 +21,7 @@ typedef struct conversion {
     progress bar;
     double start;
     bool started;
-    double needed, available;      /* bytes, if the disk has not enough; else 0 */
+    double needed, available;      /* bytes, if the disk has not enough; otherwise 0 */
     const conversion_merge *merge; /* NULL: nothing */
 } conversion;
 

@@ -13,7 +13,8 @@ static int encode_text(const corpus_source *source, const char *bytes, size_t le
     dsmoe_error error;
     if (dsmoe_tokenizer_open(source->model_path, &text->tokenizer, &error) != DSMOE_OK)
         return cli_failure(source->command, "%s%s", error.message,
-                           error.status == DSMOE_ERROR_IO ? "; token ids (--ids) need none" : "");
+                           error.status == DSMOE_ERROR_IO ? "; token ids (--ids) need no tokenizer"
+                                                          : "");
     progress notice = progress_wait("tokenizing", length);
     dsmoe_status status =
         dsmoe_tokenizer_encode(text->tokenizer, bytes, length, 0, &text->tokens, n_tokens, &error);

@@ -26,7 +26,7 @@ typedef struct corpus {
 } corpus;
 
 /* Every token is below the model's vocab_size. On failure the message is printed and the exit code
- * returned, else CLI_OK. */
+ * returned, otherwise CLI_OK. */
 int corpus_read(const corpus_source *source, const dsmoe_config *config, corpus *text);
 void corpus_free(corpus *text);
 

@@ -22,11 +22,11 @@ static const char help[] =
     "tokenizer and a small DeepSeekMoE on it for a minute or two, asks the model things that it has\n"
     "not seen, and shows which experts do what. Nothing is downloaded.\n"
     "\n"
-    "      --out DIR       where everything goes (dsmoe-demo); a demo that is there is replaced,\n"
-    "      --force         and with this also one whose model was trained further\n"
+    "      --out DIR       the folder for everything (dsmoe-demo); replaces an earlier demo\n"
+    "      --force         replaces it even if its model was trained further\n"
     "      --steps N       steps of training (1400, 60 to 90 s on two cores)\n"
-    "      --seconds N     stop training after so many seconds, even if there are steps left\n"
-    "  -s, --seed N        another seed: another text, another model (1)\n"
+    "      --seconds N     stop training after N seconds, even if steps are left\n"
+    "  -s, --seed N        another seed gives another text and another model (1)\n"
     "  -t, --threads N     threads (default: all processors)\n"
     "  -h, --help          this text\n"
     "\n"
@@ -216,7 +216,7 @@ static void print_interrupted(const demo_command *c)
 {
     fprintf(stderr, "stopped; to start again: %s demo --out %s\n", program_invocation_name, c->out);
     if (c->result.step > 0 && !c->result.finished)
-        fprintf(stderr, "to go on training: %s train --resume %s\n", program_invocation_name,
+        fprintf(stderr, "to continue training: %s train --resume %s\n", program_invocation_name,
                 c->out);
 }
 

@@ -77,7 +77,7 @@ static bool is_made(const char *name)
     return false;
 }
 
-/* Whether a demo made this; *steps is how many it was to have, -1 if that is not told. */
+/* Whether a demo made this; *steps is how many it was to have, -1 if that is not known. */
 static bool read_marker(const char *path, int64_t *steps)
 {
     char line[sizeof marker_line + 1] = "";
@@ -119,11 +119,11 @@ static int check_own(const char *folder, const char *name, bool (*is_own)(const 
     int exit_code = CLI_OK;
     for (struct dirent *entry; exit_code == CLI_OK && (entry = readdir(entries));)
         if (!is_dots(entry->d_name) && !is_own(entry->d_name))
-            exit_code =
-                cli_failure("demo",
-                            "%s/%s: this is not of the demo and would be removed with its folder; "
-                            "move it, or choose another folder (--out)",
-                            path, entry->d_name);
+            exit_code = cli_failure(
+                "demo",
+                "%s/%s: not part of the demo, but would be removed with its folder; move it, or "
+                "choose another folder with --out",
+                path, entry->d_name);
     closedir(entries);
     return exit_code;
 }
@@ -140,7 +140,7 @@ static int check_folders(const char *folder)
     return exit_code;
 }
 
-/* A run that was given more steps than its demo has become somebody's work. */
+/* A run that was given more steps than its demo has become someone's work. */
 static int check_run(const char *folder, int64_t steps)
 {
     static dsmoe_run_settings settings; /* large */

@@ -117,7 +117,7 @@ static void print_start(const dsmoe_run_event *event)
     cli_flush();
 }
 
-/* A tokenizer counts the text, then merges; nothing here takes long enough to tell. */
+/* A tokenizer counts the text, then merges; nothing here takes long enough to report. */
 static void show_work(demo_watch *watch, const dsmoe_run_event *event)
 {
     if (strcmp(watch->what, event->what)) {

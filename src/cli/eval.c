@@ -21,20 +21,20 @@ static const char help[] =
     "       dsmoe eval -m MODEL --against MODEL -f FILE [options]\n"
     "       dsmoe eval -m MODEL --tasks FILE [options]\n"
     "\n"
-    "How well a model predicts a text: cross entropy (nats per token), perplexity and bits per\n"
-    "byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
+    "Measures how well a model predicts a text: cross entropy (nats per token), perplexity and bits\n"
+    "per byte. A window of as many tokens as the context holds slides over the text; tokens that an\n"
     "earlier window has scored only serve as context.\n"
     "\n"
     "  -m, --model MODEL  a folder in the public layout, with its tokenizer.json, a .gguf file, or a\n"
     "                     training run, of which the latest checkpoint is used\n"
-    "  -f, --file FILE    the text; - for standard input\n"
+    "  -f, --file FILE    the text (\"-\": stdin)\n"
     "  -c, --ctx-size N   tokens of a window (default: what the model was made for)\n"
     "      --stride N     tokens by which the window moves (default: half of the context)\n"
     "      --ids          the file holds token ids between spaces; no tokenizer is needed, and\n"
-    "                     no BOS token is put before a window\n"
+    "                     no BOS is put before a window\n"
     "      --kv-type TYPE keys and values of the context as f32, f16 or q8_0 (default: f32)\n" LORA_HELP
     "  -t, --threads N    threads to use (default: all processors)\n"
-    "      --json         one JSON object on the output\n"
+    "      --json         print one JSON object\n"
     "  -h, --help         this text\n"
     "\n"
     "the paper's probes, which ask what the experts of a model know:\n"
@@ -42,24 +42,23 @@ static const char help[] =
     "                         routed experts; it takes the best of the others\n"
     "      --mask-before-softmax\n"
     "                         the scores of the others add up to 1 (default: they stay as they are)\n"
-    "      --replace-shared   without shared experts: for each one more routed expert\n"
+    "      --replace-shared   no shared experts, and one more routed expert for each of them\n"
     "      --experts N        routed experts of a token\n"
-    "      --probes           none of these, then 1/16 to 4/16 masked, the shared experts\n"
-    "                         replaced and every smaller number of experts (at most seven), in\n"
-    "                         one table\n"
+    "      --probes           one table of all: no probe, 1/16 to 4/16 masked, the shared experts\n"
+    "                         replaced, and every smaller number of experts (at most seven)\n"
     "\n"
-    "against another model, say that of more bits which this one was made from:\n"
+    "against another model, such as the one with more bits that this one was made from:\n"
     "      --against MODEL    both run over the text in pieces (-c, default: 512 tokens) that do not\n"
     "                         overlap; perplexity and size of both, the Kullback-Leibler divergence\n"
     "                         of this model's predictions from that one's, and how often both find\n"
     "                         the same token likeliest\n"
     "\n"
-    "questions with known answers (docs/tasks.md), JSON lines with \"prompt\" (or \"question\") and\n"
-    "\"choices\" and \"answer\", the number of the right one, or \"answer\", a text to be written:\n"
+    "questions with known answers (docs/tasks.md): JSON lines with \"prompt\" (or \"question\") and\n"
+    "either \"choices\" and \"answer\", the number of the right one, or \"answer\", a text to be written:\n"
     "      --tasks FILE       may be given several times. Of choices the likeliest one counts: by all\n"
     "                         of its tokens (acc), by character (acc_norm) and by token (acc_token);\n"
-    "                         what is written counts if it is the answer (exact_match)\n"
-    "      --answers          also a line of JSON for each question: what the model chose or wrote\n"
+    "                         a written text counts if it is the answer (exact_match)\n"
+    "      --answers          print a line of JSON for each question: what the model chose or wrote\n"
     "\n"
     "Ctrl-C ends early and shows what is known so far (with --against, nothing).\n"
     "\n"
@@ -227,7 +226,7 @@ static int choose_windows(evaluation *e, const dsmoe_config *config)
     if (asked < 2)
         return cli_failure("eval",
                            "%s: max_position_embeddings is %" PRId64
-                           ", which leaves nothing to predict from; -c sets another context",
+                           ", which leaves nothing to predict from; set another context with -c",
                            options->model, asked);
     if (options->stride >= asked)
         return cli_usage("eval", "--stride %" PRId64 " must be below the context of %" PRId64,
@@ -318,8 +317,9 @@ static int evaluate(evaluation *e, const dsmoe_model *model)
 static int check_tasks(const eval_options *options)
 {
     if (options->file || options->against || options->stride || options->ids || options->probes)
-        return cli_usage("eval", "--tasks asks the questions of its file: no -f, --against, "
-                                 "--stride, --ids or --probes beside it");
+        return cli_usage(
+            "eval",
+            "--tasks cannot be used together with -f, --against, --stride, --ids or --probes");
     return CLI_OK;
 }
 
@@ -328,8 +328,9 @@ static int check_options(eval_options *options)
     bool probed = eval_is_probed(&options->probe);
     if (!options->model) return cli_usage("eval", CLI_NO_MODEL);
     if (options->lora.words.count > 0 && (probed || options->probes || options->against))
-        return cli_usage("eval", "--lora works without probes and --against; dsmoe merge makes a "
-                                 "model of base and adapter");
+        return cli_usage(
+            "eval", "--lora cannot be used together with probes or --against; dsmoe merge makes a "
+                    "model of base and adapter");
     if (options->tasks.count) {
         int exit_code = check_tasks(options);
         if (exit_code != CLI_OK) return exit_code;
@@ -340,10 +341,11 @@ static int check_options(eval_options *options)
     if (options->answers) return cli_usage("eval", "--answers has no effect without --tasks");
     if (!options->file) return cli_usage("eval", "no text: name its file with -f FILE");
     if (options->probes && probed)
-        return cli_usage("eval", "--probes runs the whole set: no other probe beside it");
+        return cli_usage("eval",
+                         "--probes runs every probe and cannot be used together with a single one");
     if (options->against && (options->probes || probed || options->stride || options->kv_type_name))
-        return cli_usage("eval", "--against compares models as they are: no probes, --stride or "
-                                 "--kv-type beside it");
+        return cli_usage("eval",
+                         "--against cannot be used together with probes, --stride or --kv-type");
     return kv_type_parse("eval", options->kv_type_name, &options->kv_type);
 }
 

@@ -56,7 +56,7 @@ typedef struct eval_numbers {
 eval_numbers eval_compute(const eval_result *result);
 
 /* Runs all windows through a model and fills in the result. On failure the message is printed and the
- * exit code returned, else CLI_OK, also after Ctrl-C. */
+ * exit code returned, otherwise CLI_OK, also after Ctrl-C. */
 int eval_run(evaluation *e, const dsmoe_model *model, const char *label);
 
 /* The beginning of the JSON: the members that do not depend on the outcome. */
@@ -86,7 +86,8 @@ int eval_against(const eval_options *options, const corpus *text, const dsmoe_mo
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* Asks the model, with the probe of the options, the questions of options->tasks and prints the scores. Returns the exit code. */
+/* Asks the model, with the probe of the options, the questions of options->tasks and prints the scores. Returns the
+ * exit code. */
 int eval_tasks(const eval_options *options, const dsmoe_model *model);
 
 #endif

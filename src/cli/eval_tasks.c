@@ -89,8 +89,8 @@ static void print_text(const quiz *q)
     print_score("acc_norm", s->acc_norm);
     print_score("acc_token", s->acc_token);
     print_score("exact_match", s->exact_match);
-    printf("%-12s %" PRId64 " run, %" PRId64 " found again; %.1f tokens/s, %.1f s\n", "tokens",
-           s->n_run, s->n_reused, rate, q->seconds);
+    printf("%-12s %" PRId64 " run, %" PRId64 " reused; %.1f tokens/s, %.1f s\n", "tokens", s->n_run,
+           s->n_reused, rate, q->seconds);
 }
 
 static void print_json_score(const char *name, dsmoe_task_score score)

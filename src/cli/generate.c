@@ -15,24 +15,24 @@ static const char help[] =
     "usage: dsmoe generate -m PATH -p TEXT [options]\n"
     "       dsmoe generate --url URL -p TEXT [options]\n"
     "\n"
-    "Continues a text. The continuation goes to the output while it is being written; speed,\n"
-    "memory and seed follow on stderr.\n"
+    "Continues a text. The continuation is printed while it is being written; speed, memory and seed\n"
+    "follow on stderr.\n"
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
     "  -p, --prompt TEXT        the text to continue\n"
     "  -f, --file FILE          the same from a file, without a newline at its end (\"-\": stdin,\n"
     "                           which is also read if there is neither -p nor -f)\n"
-    "  -n, --n-predict N        at most so many tokens (128; -1: to the end of text or context)\n"
+    "  -n, --n-predict N        at most N tokens (128; -1: to the end of text or context)\n"
     "      --ids                prompt and output are token ids; needs no tokenizer\n"
-    "      --echo               the prompt comes first on the output\n"
-    "      --special            special tokens: in the prompt their text stands for them, in the\n"
-    "                           output they are shown\n"
-    "      --quiet              no speed, no seed\n"
-    "      --peer-timeout TIME  end if a rank that others wait for gives no sign of life for so long\n"
+    "      --echo               print the prompt first\n"
+    "      --special            read special tokens from the text of the prompt, and show them in the\n"
+    "                           output\n"
+    "      --quiet              print no speed and no seed\n"
+    "      --peer-timeout TIME  give up if a rank that others wait for gives no sign of life for TIME\n"
     "                           (10m; 0: never)\n" RUNNER_HELP "\n"
     "Under mpirun the experts of each layer are divided over all ranks, for a model that one machine\n"
-    "does not hold; the text is the same. The first rank alone needs the model (docs/machines.md).\n"
+    "cannot hold; the text is the same. Only the first rank needs the model (docs/machines.md).\n"
     "\n"
     "example:\n"
     "  dsmoe generate -m deepseek-moe-16b-base -n 64 --temp 0 \\\n"
@@ -115,7 +115,7 @@ static int generate(const generate_options *o, voice *v, stream *out)
     return result.end == RUNNER_INTERRUPTED ? CLI_INTERRUPTED : CLI_OK;
 }
 
-/* Another rank than the first, which has the model and tells what went wrong: it runs experts. */
+/* A rank other than the first, which has the model and reports errors: it runs experts. */
 static int follow(const generate_options *o)
 {
     dsmoe_follow_options options = {.n_threads = (int)o->run.n_threads, .stop = cli_stop};
@@ -179,7 +179,7 @@ int command_generate(int argc, char **argv)
         {"--stop", OPTION_EXCLUDES, "--ids"},
         {"--special", OPTION_EXCLUDES, "--ids"},
     };
-    static const char hint[] = "; token ids (--ids) need none";
+    static const char hint[] = "; token ids (--ids) need no tokenizer";
     enum { N_ROWS = sizeof rows / sizeof *rows };
     bool given[N_ROWS];
     int code = options_parse_given("generate", help, rows, N_ROWS, argc, argv, NULL, given);

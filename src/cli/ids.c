@@ -14,7 +14,7 @@ static bool is_separator(char c)
     return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ',';
 }
 
-/* One word of digits; false if it is no id. */
+/* One word of digits; false if it is not an id. */
 static bool parse_id(const char *word, size_t length, int32_t *id)
 {
     int64_t number = 0;
@@ -49,8 +49,8 @@ static int refuse_word(ids_source source, const char *text, const char *word, si
     char copy[LONGEST_SHOWN + 1];
     for (size_t i = 0; i < shown; i++) copy[i] = word[i] ? word[i] : '?';
     copy[shown] = '\0';
-    return cli_failure(source.command, "%s: '%s%s' in line %zu is not a token id", source.name, copy,
-                       shown < length ? "..." : "", line);
+    return cli_failure(source.command, "%s: '%s%s' in line %zu is not a token id", source.name,
+                       copy, shown < length ? "..." : "", line);
 }
 
 int ids_parse(ids_source source, const char *text, size_t length, int32_t **ids, size_t *n_ids)

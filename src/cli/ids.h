@@ -15,7 +15,7 @@ typedef struct ids_source {
 } ids_source;
 
 /* All ids of a text, to be freed. On failure the message, which names the word at fault and its line,
- * is printed and the exit code returned, else CLI_OK. */
+ * is printed and the exit code returned, otherwise CLI_OK. */
 int ids_parse(ids_source source, const char *text, size_t length, int32_t **ids, size_t *n_ids);
 
 /* Whether a model with this vocab_size has all the ids, which a tokenizer made of a text or someone

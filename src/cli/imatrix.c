@@ -15,15 +15,15 @@
 static const char help[] =
     "usage: dsmoe imatrix -m MODEL -f TEXT -o FILE [options]\n"
     "\n"
-    "Runs a text through a model and notes how large the inputs of every matrix are, column by\n"
-    "column: dsmoe quantize --imatrix FILE then keeps errors small where they would matter. A text\n"
-    "like those the model is for, of some ten thousand tokens, is best. The file is GGUF, in the\n"
-    "form of llama.cpp, which reads it too.\n"
+    "Runs a text through a model and records how large the inputs of every matrix are, column by\n"
+    "column: dsmoe quantize --imatrix FILE then keeps errors small where they would matter. Best is a\n"
+    "text like those the model is for, of some ten thousand tokens. The file is GGUF, in the form of\n"
+    "llama.cpp, which reads it too.\n"
     "\n"
     "  -m, --model PATH     the model: a folder, a training run or a .gguf file, best one that is\n"
     "                       not quantised\n"
-    "  -f, --file FILE      the text; - for standard input\n"
-    "  -o, --output FILE    what is written\n"
+    "  -f, --file FILE      the text (\"-\": stdin)\n"
+    "  -o, --output FILE    the file to write\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
     "  -c, --ctx-size N     tokens of a piece (512, or what the model was made for)\n"
     "      --chunks N       only the first N pieces\n"
@@ -31,7 +31,7 @@ static const char help[] =
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
-    "An expert that few tokens chose borrows from the mean of its layer's experts.\n"
+    "An expert that few tokens chose borrows from the mean of its layer.\n"
     "\n"
     "example:\n"
     "  dsmoe imatrix -m deepseek-moe-16b-base -f text.txt -o moe-16b.imatrix.gguf --chunks 100\n";
@@ -125,7 +125,7 @@ static int make(imatrix_command *c, const dsmoe_model *model, const corpus *text
     dsmoe_dtype type = conversion_main_type(model);
     if (dsmoe_dtype_bits(type) < 16)
         cli_note("imatrix",
-                 "%s is quantised (%s): what matters is told best by the model before that",
+                 "%s is quantised (%s): the model it was made from gives better importances",
                  c->model, dsmoe_dtype_name(type));
     cli_catch_interrupt();
     double start = cli_seconds();

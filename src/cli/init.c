@@ -22,9 +22,9 @@ static const char help[] =
     "Writes a model with fresh random weights to a folder that is new or empty (or holds only a\n"
     "tokenizer, which becomes the model's), in the layout of the released one: config.json,\n"
     "generation_config.json and safetensors of at most 5 GB each; or, if the name ends with .gguf, to\n"
-    "a GGUF file of any type. The same seed gives the same bits on every machine, and a layer the same\n"
-    "whatever the number of layers. Weights of quantised types are blocks drawn from a stock, which\n"
-    "is much faster than to quantise them all, and as random.\n"
+    "a GGUF file of any type. The same seed gives the same bits on every machine, and a layer is the\n"
+    "same whatever the number of layers. Weights of quantised types are drawn from a stock of blocks,\n"
+    "which is much faster than quantising them all, and as random.\n"
     "\n"
     "      --preset NAME     tiny       4 layers, 1 + 63 experts, top-7: a model to try things with\n"
     "                        2b         the paper's validation model\n"
@@ -36,9 +36,9 @@ static const char help[] =
     "      --config PATH     a config.json of your own, or the folder or training run that has one\n"
     "      --type TYPE       f32, f16 or bf16 (default); for a .gguf file also the types of dsmoe\n"
     "                        quantize (--dtype is the same)\n"
-    "  -s, --seed N          another seed, other weights (0)\n"
-    "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to be copied to DIR or\n"
-    "                        FILE.gguf, where other programs may want one; the model begins and\n"
+    "  -s, --seed N          another seed gives other weights (0)\n"
+    "      --tokenizer PATH  a tokenizer.json, or the folder that has one, to copy to DIR or\n"
+    "                        FILE.gguf, where other programs may need one; the model begins and\n"
     "                        ends texts with its tokens\n"
     "      --force           " OUTPUT_FORCE_HELP "\n"
     "                        or a folder\n"
@@ -182,7 +182,7 @@ static int use_tokenizer(init_command *c)
     if (size > c->config.vocab_size)
         return cli_failure("init",
                            "%s: the tokenizer has %lld tokens, more than the vocab_size %lld of "
-                           "%s; --vocab-size takes another one",
+                           "%s; --vocab-size sets another one",
                            c->tokenizer, size, (long long)c->config.vocab_size, source(c));
     if (bos >= 0) c->config.bos_token_id = bos;
     if (eos >= 0) c->config.eos_token_id = eos;
@@ -227,7 +227,7 @@ static int make_folder(init_command *c)
     return CLI_OK;
 }
 
-/* A file that is not there yet; *created tells whether it is there now, maybe cut short. */
+/* A file that is not there yet; *created says whether it is there now, maybe cut short. */
 static int write_new_file(const char *path, const char *text, size_t length, bool *created)
 {
     FILE *file = fopen(path, "wx");
@@ -272,7 +272,7 @@ done:
     return exit_code;
 }
 
-/* Of a folder all files, else the one that is named. */
+/* Of a folder all files, otherwise the one that is named. */
 static int copy_tokenizer(init_command *c)
 {
     if (!c->tokenizer) return CLI_OK;

@@ -15,13 +15,14 @@
 #include "cli/table.h"
 #include "formats/json_write.h"
 #include "formats/partial_file.h"
+#include "report/routing_page.h"
 
 static const char help[] =
     "usage: dsmoe inspect -m PATH [options]                   what the model is\n"
     "       dsmoe inspect -m PATH --routing FILE [options]    which experts a text uses\n"
     "\n"
     "The first form counts parameters, types and bytes of the tensors, and the memory that a\n"
-    "sequence takes; of gates with a bias it tells the range of it. The second runs a text through\n"
+    "sequence takes; if the gates have a bias, it shows its range. The second runs a text through\n"
     "the model and shows for each layer how its experts share the work, which of them fire together\n"
     "and which tokens they like most.\n"
     "\n"
@@ -29,19 +30,19 @@ static const char help[] =
     "                      which the latest checkpoint is used\n"
     "  -c, --ctx-size N    tokens of a sequence (default: what the model was made for)\n"
     "  -t, --threads N     threads to use (default: all processors)\n"
-    "      --json          one JSON object on the output\n"
+    "      --json          print one JSON object\n"
     "  -h, --help          this text\n"
     "\n"
     "With --routing:\n"
-    "      --routing FILE  the text; - for standard input\n"
+    "      --routing FILE  the text (\"-\": stdin)\n"
     "      --ids           the file holds token ids between spaces; no tokenizer is needed, and\n"
-    "                      no BOS token is put before a sequence\n"
+    "                      no BOS is put before a sequence\n"
     "      --layer N       list every expert of this layer\n"
     "      --html FILE     write a page with charts as well; it needs no other file\n"
     "      --experts-out FILE    write the experts that the text uses most, as dsmoe train --experts\n"
-    "                            takes them (ESFT's expert_cfg.json), and show them:\n"
-    "      --expert-score NAME   by gate (default) or token score the best of each layer\n"
-    "      --expert-share X      up to this sum (0.1 for gate, 0.2 for token)\n"
+    "                            reads them (ESFT's expert_cfg.json), and show them:\n"
+    "      --expert-score NAME   the best of each layer by gate (default) or token score,\n"
+    "      --expert-share X      until their scores add up to X (0.1 for gate, 0.2 for token)\n"
     "      --force         " OUTPUT_FORCE_HELP "\n"
     "\n"
     "Ctrl-C ends early and shows what is known so far.\n"
@@ -231,7 +232,7 @@ static int check_page(const inspect_options *options)
     return options->html ? output_check("inspect", &page) : CLI_OK;
 }
 
-static void put_page(FILE *file, const void *report) { routing_print_html(report, file); }
+static void put_page(FILE *file, const void *report) { routing_page_put(file, report); }
 
 /* Checked again: a file may have come there meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)
@@ -368,7 +369,7 @@ int command_inspect(int argc, char **argv)
     if (!options.model) return cli_usage("inspect", CLI_NO_MODEL);
     if (!options.routing &&
         (options.ids || options.html || options.layer >= 0 || options.experts.path))
-        return cli_usage("inspect", "%s goes with --routing",
+        return cli_usage("inspect", "%s has no effect without --routing",
                          options.html           ? "--html"
                          : options.ids          ? "--ids"
                          : options.experts.path ? "--experts-out"
@@ -378,7 +379,8 @@ int command_inspect(int argc, char **argv)
     options.experts.force = options.force;
     if (!options.experts.path &&
         (options.experts.share >= 0 || strcmp(options.experts.score, "gate")))
-        return cli_usage("inspect", "--expert-score and --expert-share go with --experts-out");
+        return cli_usage("inspect",
+                         "--expert-score and --expert-share have no effect without --experts-out");
     if (options.experts.path && (exit_code = routing_check_experts(&options.experts)) != CLI_OK)
         return exit_code;
     if (options.html && output_check_name("inspect", "--html", options.html) != CLI_OK)

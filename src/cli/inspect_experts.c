@@ -33,7 +33,7 @@ int routing_check_experts(const routing_choice *choice)
     if (!dsmoe_expert_score_find(choice->score, &kind))
         return cli_usage("inspect", "--expert-score is gate or token, not '%s'", choice->score);
     if (!choice->force && stat(choice->path, &info) == 0)
-        return cli_failure("inspect", "%s is there already; --force replaces it", choice->path);
+        return cli_failure("inspect", "%s already exists; --force replaces it", choice->path);
     return CLI_OK;
 }
 

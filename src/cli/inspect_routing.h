@@ -1,5 +1,5 @@
-/* inspect_routing.h - `dsmoe inspect --routing`: what the library has counted (study/routing.h), shown by
- * routing_terminal.c and routing_html.c. */
+/* inspect_routing.h - `dsmoe inspect --routing`: what the library has counted (study/routing.h), in the terminal and
+ * for training. report/routing_page.h has the page. */
 #ifndef DSMOE_CLI_INSPECT_ROUTING_H
 #define DSMOE_CLI_INSPECT_ROUTING_H
 
@@ -18,7 +18,5 @@ int routing_put_experts(const routing_report *report, const routing_choice *choi
 
 /* To stdout. `layer` is the one whose experts are all listed, -1 for none. */
 void routing_print(const routing_report *report, int64_t layer);
-/* One page that needs no other file; whether all of it was written is for the caller to check. */
-void routing_print_html(const routing_report *report, FILE *file);
 
 #endif

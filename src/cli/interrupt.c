@@ -16,12 +16,12 @@ static char answer[160];                     /* that it was heard; "": none is n
 
 /* A key that bounces, or a finger that does not know whether it was heard, is not a wish to lose the
  * conversation: only after a second does another signal end the program. A lost terminal is not
- * impatient: the kernel and the shell may both tell of it. */
+ * impatient: the kernel and the shell may both report it. */
 static void on_interrupt(int signal_number)
 {
     struct timespec now = {0};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    /* Whoever reads the output may get the signal as well and be gone before the work is saved. */
+    /* The reader of the output may get the signal as well and be gone before the work is saved. */
     signal(SIGPIPE, SIG_IGN);
     bool lost = signal_number == SIGHUP || signal_number == SIGPIPE;
     if (lost || signal_number != SIGINT) terminated = 1;
@@ -100,7 +100,7 @@ static void on_lost_file(int signal_number)
     /* A terminal may have a text or a bar on its line. */
     size_t skipped = isatty(STDERR_FILENO) ? 0 : 1;
     ssize_t written = write(STDERR_FILENO, message + skipped, sizeof message - 1 - skipped);
-    (void)written; /* if nobody listens, nobody hears that either */
+    (void)written; /* without a reader there is no one to tell */
     _exit(CLI_FAILURE);
 }
 

@@ -20,33 +20,36 @@ typedef struct command {
 
 static const command commands[] = {
     {"demo",
-     "a small model in a minute: made-up text, training, its experts",
+     "train a small model on made-up text in a minute and show its experts",
      command_demo,
      {NULL}},
     {"generate", "continue a text", command_generate, {NULL}},
-    {"chat", "a conversation with a model", command_chat, {NULL}},
-    {"serve", "a model for many people: a page, and OpenAI's interface", command_serve, {NULL}},
-    {"train", "train a model on text, or go on with a run that was stopped", command_train, {NULL}},
+    {"chat", "talk with a model", command_chat, {NULL}},
+    {"serve",
+     "serve a model to many people: a page, and OpenAI's interface",
+     command_serve,
+     {NULL}},
+    {"train", "train a model on text, or continue a run that was stopped", command_train, {NULL}},
     {"report", "make the page of a training run again", command_report, {NULL}},
     {"eval",
-     "how well a model predicts a text: cross entropy, perplexity, bits per byte",
+     "measure how well a model predicts a text: cross entropy, perplexity, bits per byte",
      command_eval,
      {NULL}},
-    {"ablate",
-     "the paper's comparison of architectures, trained on a text",
-     command_ablate,
-     {NULL}},
-    {"inspect", "what a model is, and which experts a text uses", command_inspect, {NULL}},
-    {"tokenize", "text to token ids", command_tokenize, {NULL}},
-    {"detokenize", "token ids to text", command_detokenize, {NULL}},
+    {"ablate", "repeat the paper's comparison of architectures on a text", command_ablate, {NULL}},
+    {"inspect", "show what a model is, and which experts a text uses", command_inspect, {NULL}},
+    {"tokenize", "turn text into token ids", command_tokenize, {NULL}},
+    {"detokenize", "turn token ids into text", command_detokenize, {NULL}},
     {"tokenizer", "learn a tokenizer from text", command_tokenizer, {"train"}},
     {"init", "write a freshly initialised model", command_init, {NULL}},
-    {"convert", "a model folder as a GGUF file, or the other way round", command_convert, {NULL}},
-    {"merge", "a model of a base and what fine-tuning made of it", command_merge, {NULL}},
-    {"quantize", "a model with fewer bits for each weight", command_quantize, {NULL}},
-    {"imatrix", "what quantising a model should take most care of", command_imatrix, {NULL}},
+    {"convert",
+     "turn a model folder into a GGUF file, or the other way round",
+     command_convert,
+     {NULL}},
+    {"merge", "put the changes of fine-tuning into a model's weights", command_merge, {NULL}},
+    {"quantize", "write a model with fewer bits for each weight", command_quantize, {NULL}},
+    {"imatrix", "find the weights that quantising should keep most exact", command_imatrix, {NULL}},
     {"plan",
-     "the paper's three architectures side by side, or what a config.json describes",
+     "compare the paper's three architectures, or explain a config.json",
      command_plan,
      {NULL}},
     {"verify", "check the layer and whole models against reference files", command_verify, {NULL}},
@@ -68,16 +71,17 @@ static void print_help(FILE *file)
             dsmoe_version());
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(file, "  %-10s  %s\n", commands[i].name, commands[i].summary);
-    fprintf(file,
-            "\nexamples:\n"
-            "  dsmoe demo                                    train a small model and see its "
-            "experts\n"
-            "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
-            "  dsmoe plan                                    what fine-grained experts buy, "
-            "in one table\n\n"
-            "A command never replaces one of its inputs; it replaces another file only with\n"
-            "--force and only one of the same kind; it fills only folders that are new or empty.\n"
-            "'dsmoe help COMMAND' or 'dsmoe COMMAND --help' tells more about a command.\n");
+    fprintf(
+        file,
+        "\nexamples:\n"
+        "  dsmoe demo                                    train a small model and see its "
+        "experts\n"
+        "  dsmoe generate -m DIR -p \"Once upon a time\"   continue a text\n"
+        "  dsmoe plan                                    what fine-grained experts buy, "
+        "in one table\n\n"
+        "A command never replaces its inputs. It replaces another file only with --force and only\n"
+        "if that is of the same kind; it writes only into folders that are new or empty.\n"
+        "'dsmoe help COMMAND' or 'dsmoe COMMAND --help' shows the options of a command.\n");
 }
 
 /* ---- finding a command ----------------------------------------------------------------------- */

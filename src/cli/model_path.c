@@ -71,10 +71,10 @@ int model_path_find(const char *command, const char **path, model_path *found)
     if (!is_run(folder, length)) return CLI_OK;
     int64_t step = newest_step(folder, length, name);
     if (step < 0 || !join(folder, length, name, found))
-        return cli_failure(command,
-                           "%s: this training run has no checkpoint yet; dsmoe train --resume "
-                           "goes on with it",
-                           folder);
+        return cli_failure(
+            command,
+            "%s: this training run has no checkpoint yet; dsmoe train --resume continues it",
+            folder);
     int64_t best = best_step(folder, length);
     if (best >= 0 && best != step)
         cli_note(command,

@@ -13,7 +13,7 @@ typedef struct model_path {
 } model_path;
 
 /* Replaces the name of a run by the path of its latest checkpoint, kept in `found`, and says so on stderr;
- * others stay. On failure the message is printed and the exit code returned, else CLI_OK. */
+ * others stay. On failure the message is printed and the exit code returned, otherwise CLI_OK. */
 int model_path_find(const char *command, const char **path, model_path *found);
 
 #endif

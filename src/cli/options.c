@@ -292,10 +292,10 @@ static int check_rule(const char *command, const option_rule *rule, const option
 {
     bool is_number = other->kind == OPTION_INTEGER || other->kind == OPTION_NUMBER;
     if (rule->relation == OPTION_EXCLUDES)
-        return !is_set(other)
-                   ? -1
-                   : cli_usage(command, "%s and %s exclude each other%s", rule->name, rule->other,
-                               other_given ? "" : ", and the settings have the latter");
+        return !is_set(other) ? -1
+                              : cli_usage(command, "%s and %s cannot be used together%s",
+                                          rule->name, rule->other,
+                                          other_given ? "" : ", and the settings have the latter");
     if (is_set(other)) return -1;
     if (is_number) return cli_usage(command, "%s has no effect: %s is 0", rule->name, rule->other);
     return cli_usage(command, "%s has no effect without %s", rule->name, rule->other);

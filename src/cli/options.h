@@ -40,7 +40,7 @@ typedef struct option_words {
 
 /* Parses argv[1…]. "--name value", "--name=value", "-m value" and "-mvalue"; "--" ends the options;
  * "-" alone is a word, and no word is empty. -h and --help print `help` to stdout. Returns -1 if the
- * command should go on, else the exit code: 0 after the help, CLI_USAGE after a message that names the
+ * command should go on, otherwise the exit code: 0 after the help, CLI_USAGE after a message that names the
  * option at fault. `words` may be NULL: then there must be none. */
 int options_parse(const char *command, const char *help, const option_row *rows, int n_rows,
                   int argc, char **argv, option_words *words);

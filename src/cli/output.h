@@ -1,5 +1,5 @@
 /* output.h - what a command may overwrite, asked before its work. The rule is the library's
- * (dsmoe_output_check) and docs/files.md tells it; these print its message and return the exit
+ * (dsmoe_output_check) and docs/files.md explains it; these print its message and return the exit
  * code, or CLI_OK. */
 #ifndef DSMOE_CLI_OUTPUT_H
 #define DSMOE_CLI_OUTPUT_H
@@ -7,7 +7,7 @@
 #include "dsmoe.h"
 
 /* What --force is in all commands, after the option's name in the help. */
-#define OUTPUT_FORCE_HELP "replaces an output of the same kind that is there; never an input"
+#define OUTPUT_FORCE_HELP "replaces an existing output of the same kind; never an input"
 
 int output_check(const char *command, const dsmoe_output *output);
 /* "-" as the file that an option names is a wrong call: it is meant for standard output, and what is

@@ -17,8 +17,8 @@ static const char help[] =
     "       dsmoe plan --config PATH [options]    what a model's config.json describes\n"
     "       dsmoe plan --ranks R --network G …    what training on R machines takes\n"
     "\n"
-    "The first form splits each of N experts in m parts and shares Ks of them, and shows that\n"
-    "parameters and compute stay while the combinations of experts multiply:\n"
+    "The first form splits each of N experts into m parts and shares Ks of them, and shows that\n"
+    "parameters and compute stay the same while the combinations of experts multiply:\n"
     "  --experts N    conventional experts (16)\n"
     "  --active K     of them active for a token (2)\n"
     "  --split m      parts of each expert; must divide the FFN size (4)\n"
@@ -35,16 +35,16 @@ static const char help[] =
     "  --ranks R      how many\n"
     "  --network G    Gbit/s of each machine's cable, either way\n"
     "  --latency US   microseconds from one machine to another (50)\n"
-    "  --parallel WAY only data, or only experts\n"
+    "  --parallel WAY only with data, or only with experts divided\n"
     "  --config PATH, --preset NAME   the model, and its sizes as in dsmoe train\n"
-    "  --batch N, --seq N             sequences of a batch and their tokens (8, 256)\n"
-    "  --accumulate N                 batches of a step, of all ranks together (one for each)\n"
+    "  --batch N, --seq N             sequences per batch, and their tokens (8, 256)\n"
+    "  --accumulate N                 batches per step, of all ranks together (one for each)\n"
     "  --recompute                    as in dsmoe train\n"
-    "  -t, --threads N                of each rank (all processors)\n"
-    "  --gflops X     GFLOP/s that a machine reaches in training; else a layer is trained here for\n"
-    "                 some seconds, and the machines are taken to be like this one\n"
-    "  --gbs X        GB/s at which it reads and writes memory; goes with --gflops (15)\n"
-    "  --memory GB    of a machine (what is available here)\n"
+    "  -t, --threads N                threads of each rank (all processors)\n"
+    "  --gflops X     GFLOP/s that a machine reaches in training (default: a layer is trained here for\n"
+    "                 some seconds, and the machines are assumed to be like this one)\n"
+    "  --gbs X        GB/s at which it reads and writes memory; only with --gflops (15)\n"
+    "  --memory GB    memory of a machine (what is available here)\n"
     "  --imbalance X  rows of the busiest rank over the mean, where experts are divided (1)\n"
     "its model:\n" MODEL_SIZES_HELP "      --vocab-size N         vocab_size\n"
     "\n"
@@ -196,7 +196,7 @@ enum { NOT_GIVEN = -1, DEFAULT_TOKENS = 4096, N_OWN = 22, N_ROWS = N_OWN + MODEL
 
 typedef struct plan_options {
     int64_t n_experts, k_active, m_split, n_tokens; /* NOT_GIVEN if they are not */
-    plan_ranks_options ranks;                       /* its sizes and its config are everybody's */
+    plan_ranks_options ranks; /* its sizes and its config are those of all forms */
 } plan_options;
 
 /* Each has no effect without the other. */

@@ -11,7 +11,7 @@
 int plan_model(const char *config_or_folder, int64_t n_tokens, bool json);
 
 /* The configuration of a config.json, of the folder that holds it or of a run, and its path in a string to free().
- * On failure the message is printed and the exit code returned, else CLI_OK. */
+ * On failure the message is printed and the exit code returned, otherwise CLI_OK. */
 int plan_config_read(const char *config_or_folder, dsmoe_config *config, char **path);
 
 /* A training step on several machines. */

@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* With a bar. Files that cannot be read are left to whoever needs them; false if *interrupted became
+/* With a bar. Files that cannot be read are left to the code that needs them; false if *interrupted became
  * other than 0. */
 bool preload_model(const char *path, const volatile sig_atomic_t *interrupted);
 

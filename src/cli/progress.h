@@ -1,5 +1,5 @@
 /* progress.h - a bar with rate and time left on stderr, for work longer than a few seconds. Nothing
- * is drawn if stderr is no terminal that can clear a line, or before half a second has passed. */
+ * is drawn if stderr is not a terminal that can clear a line, or before half a second has passed. */
 #ifndef DSMOE_CLI_PROGRESS_H
 #define DSMOE_CLI_PROGRESS_H
 
@@ -14,7 +14,7 @@ typedef struct progress {
 } progress;
 
 progress progress_start(const char *label, const char *unit);
-/* For work that cannot tell how far it is: a line that says what goes on if there are so many bytes
+/* For work that does not know how far it is: a line that says what goes on if there are so many bytes
  * to do that it takes seconds. To be finished as well. */
 progress progress_wait(const char *label, size_t n_bytes);
 /* Redraws at most ten times a second. */

@@ -17,14 +17,14 @@ static const char help[] =
     "\n"
     "      --type TYPE      q8_0, q6_k, q5_1, q5_k, q5_0, q4_k, q4_0 (8.5 to 4.5 bits a weight), or\n"
     "                       q4_k_m: q4_k with the matrices that matter most in q6_k\n"
-    "      --imatrix FILE   what dsmoe imatrix (or llama.cpp's) found to matter most\n"
+    "      --imatrix FILE   importances of the weights, from dsmoe imatrix or llama.cpp's\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
-    "Norms and routers stay float32, and the head gets q6_k at least. Rows that the 256 numbers of a\n"
-    "block do not divide get another type: q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, and f16 where\n"
-    "32 does not divide them either. Memory does not grow with the model. Ctrl-C removes what was\n"
+    "Norms and routers stay float32, and the head gets q6_k at least. Rows that are not a multiple of\n"
+    "256 numbers get another type: q5_0 for q4_k, q5_1 for q5_k, q8_0 for q6_k, and f16 if they are\n"
+    "not a multiple of 32 either. Memory does not grow with the model. Ctrl-C removes what was\n"
     "written.\n"
     "\n"
     "example: 33 GB become 10\n"
@@ -54,7 +54,8 @@ int command_quantize(int argc, char **argv)
     if (!options.type)
         return cli_usage(
             "quantize",
-            "no type: give one with --type, such as --type q4_k_m; dsmoe quantize --help lists them");
+            "no type: give one with --type, such as --type q4_k_m; dsmoe quantize --help lists "
+            "them");
     if (names_check_type("quantize", options.type) != CLI_OK) return CLI_USAGE;
     if (options.imatrix && strchr(options.type, 'f')) /* f32, f16 and bf16 */
         return cli_usage("quantize",

@@ -1,4 +1,5 @@
-/* ranks.c - `dsmoe` as one of several that mpirun has started: who it is, the plugin that joins them, and who prints. */
+/* ranks.c - `dsmoe` as one of several that mpirun has started: which one it is, the plugin that joins them, and which
+ * one prints. */
 #include "cli/ranks.h"
 
 #include <dlfcn.h>
@@ -74,8 +75,8 @@ bool ranks_follows(void) { return self.rank > 0; }
 int ranks_threads(void) { return self.n_threads; }
 
 /* mpirun ends all ranks a second or two after the first that fails. A rank that fails without the others' knowledge
- * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. False if a signal
- * came meanwhile: this rank is being ended. */
+ * waits so long that rank 0, which may fail as well, has said why; and longer before it speaks itself. False if a
+ * signal came meanwhile: this rank is being ended. */
 static bool let_rank_0_speak(int ms)
 {
     ms += 20 * (self.rank % 50); /* nor do all others speak at once */
@@ -132,10 +133,12 @@ static mpi_peers_open *load(reason why)
 /* Ranks that cannot reach each other say nothing and wait for ever, inside MPI. */
 static void on_slow_start(int signal_number)
 {
-    static const char slow[] = "dsmoe: still waiting for the other ranks; docs/machines.md says "
-                               "what to look at if it goes on\n";
-    static const char late[] = "dsmoe: the other ranks cannot be reached; docs/machines.md says "
-                               "what to look at, and --peer-timeout sets how long to wait\n";
+    static const char slow[] =
+        "dsmoe: still waiting for the other ranks; docs/machines.md says what to check if this "
+        "lasts\n";
+    static const char late[] =
+        "dsmoe: the other ranks cannot be reached; docs/machines.md says what to check, and "
+        "--peer-timeout sets how long to wait\n";
     static bool is_late;
     (void)signal_number;
     ssize_t written = is_late ? write(STDERR_FILENO, late, sizeof late - 1)
@@ -209,7 +212,7 @@ int ranks_close(const char *command, int exit_code)
     peers_show_life(NULL);
     if (self.mpi.close(self.mpi.table.context, &error) == DSMOE_OK) return exit_code;
     if (self.rank > 0 || exit_code == CLI_OK)
-        speak_up(command, error.message); /* else it was told */
+        speak_up(command, error.message); /* otherwise it was printed */
     self.mpi.abort(self.mpi.table.context, exit_code ? exit_code : CLI_FAILURE);
     return CLI_FAILURE;
 }

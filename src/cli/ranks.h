@@ -1,5 +1,5 @@
 /* ranks.h - `dsmoe` as one of several that mpirun has started. Only rank 0 is seen and heard: what others would print
- * is lost, but for a last word of one that cannot go on. */
+ * is lost, except for the last message of one that cannot continue. */
 #ifndef DSMOE_CLI_RANKS_H
 #define DSMOE_CLI_RANKS_H
 
@@ -18,9 +18,9 @@ bool ranks_are_many(void);
 /* Whether this is another than the first, which has the files and tells it what to do. */
 bool ranks_follows(void);
 
-/* Joins them: *peers is then this rank, or NULL if it is alone. A call of it that waits for a rank which gives no sign of
- * life for `patience` seconds (0: for ever) fails. The message is printed on failure and the exit code returned, else
- * CLI_OK. For a command that works with others, after its options are parsed and before any thread is
+/* Joins them: *peers is then this rank, or NULL if it is alone. A call of it that waits for a rank which gives no sign
+ * of life for `patience` seconds (0: for ever) fails. The message is printed on failure and the exit code returned,
+ * otherwise CLI_OK. For a command that works with others, after its options are parsed and before any thread is
  * started. */
 int ranks_open(const char *command, double patience, const dsmoe_peers **peers);
 

@@ -15,7 +15,8 @@ enum {
     CONNECT_SECONDS = 10,
     WAIT_MS = 100,         /* until Ctrl-C is looked for again */
     MAX_HEADERS = 1 << 20, /* bytes */
-    MAX_BODY = 1 << 20, /* of an answer that is no stream of events: a refusal, a list of models */
+    MAX_BODY =
+        1 << 20, /* of an answer that is not a stream of events: a refusal, a list of models */
 };
 static const double max_silence = 60;   /* seconds */
 static const double last_moment = 0.25; /* that a server has to end a stream after its last event */
@@ -32,9 +33,9 @@ struct remote {
 /* One request and what comes back. */
 typedef struct transfer {
     const remote *r;
-    client_events *events; /* NULL: the answer is no stream */
+    client_events *events; /* NULL: the answer is not a stream */
     bool has_body, is_stream;
-    FILE *kept; /* what is no stream */
+    FILE *kept; /* what is not a stream */
     char *body;
     size_t n_body, n_headers;
     double last_byte, done_at; /* seconds; done_at is 0 before [DONE] */
@@ -113,8 +114,7 @@ static int open_url(const char *command, const char *text, remote *r)
 {
     if (!text) text = "http://localhost"; /* the socket says where it is */
     if (strchr(text, '@'))                /* a password would be in every message */
-        return cli_usage(command,
-                         "--url has no place for a name or a password; --api-key gives a key");
+        return cli_usage(command, "--url takes no name or password; give a key with --api-key");
     CURLU *url = curl_url();
     if (!url) return cli_failure(command, "not enough memory");
     r->base = base_url(url, text);
@@ -156,7 +156,7 @@ int remote_open(const char *command, const remote_address *address, remote **out
     if (address->api_key && !is_printable(address->api_key))
         return cli_usage(command, "the API key has characters that no key can have");
     if (curl_global_init(CURL_GLOBAL_DEFAULT))
-        return cli_failure(command, "libcurl does not start");
+        return cli_failure(command, "libcurl cannot be started");
     remote *r = *out = calloc(1, sizeof *r);
     if (!r) return cli_failure(command, "not enough memory");
     r->unix_path = address->unix_path;
@@ -203,7 +203,7 @@ static bool begin_body(transfer *t)
     curl_easy_getinfo(t->r->easy, CURLINFO_CONTENT_TYPE, &type);
     t->is_stream = type && !strncasecmp(type, wanted, sizeof wanted - 1);
     return t->is_stream || fail(t->error, "the answer is not %s but %.100s", wanted,
-                                type && *type ? type : "of a type that the server does not tell");
+                                type && *type ? type : "of a type that the server does not name");
 }
 
 static bool take_events(transfer *t, const char *bytes, size_t length)
@@ -270,7 +270,7 @@ static CURLcode drive(transfer *t)
         if (curl_multi_poll(r->multi, NULL, 0, WAIT_MS, NULL)) break;
     const CURLMsg *message = curl_multi_info_read(r->multi, &n_left);
     if (message && message->msg == CURLMSG_DONE) code = message->data.result;
-    curl_multi_remove_handle(r->multi, r->easy); /* closes a connection that is still at work */
+    curl_multi_remove_handle(r->multi, r->easy); /* closes a connection that is still open */
     return code;
 }
 

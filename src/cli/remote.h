@@ -18,7 +18,7 @@ typedef struct remote_address {
 
 typedef struct remote remote;
 
-/* Nobody is asked yet. CLI_OK, or an exit code after a message about the address. */
+/* Does not connect yet. CLI_OK, or an exit code after a message about the address. */
 int remote_open(const char *command, const remote_address *address, remote **r);
 void remote_close(remote *r); /* NULL is allowed */
 
@@ -32,7 +32,7 @@ typedef enum remote_end {
     REMOTE_FAILED,      /* `error` says why, but not which server */
 } remote_end;
 
-/* The name of the model that the server has, to be freed; NULL if it does not tell. */
+/* The name of the model that the server has, to be freed; NULL if it does not say. */
 remote_end remote_ask_model(remote *r, char **model, dsmoe_error *error);
 
 /* Sends JSON to a path such as "/v1/completions" and gives what is streamed back to `events`. */

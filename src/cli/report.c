@@ -11,12 +11,12 @@ static const char help[] =
     "Makes DIR/report.html again from DIR/metrics.jsonl, which a run of 'dsmoe train' writes: loss,\n"
     "learning rate, gradient norm and speed over the steps, the load of each expert over time,\n"
     "routing by kind of text, samples and settings. The page is one file that needs no other and\n"
-    "no network. A run keeps it fresh by itself; this is for runs that were stopped hard, and for\n"
+    "no network. A run keeps its page up to date; this command is for runs that were killed, and for\n"
     "pages in the form of a newer dsmoe. Prints the path of the page.\n"
     "\n"
     "  -h, --help   this text\n"
     "\n"
-    "example: look at a run that goes on in another window\n"
+    "example: look at a run that is training in another window\n"
     "  dsmoe report runs/first\n";
 
 int command_report(int argc, char **argv)

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/heat_map.h"
 #include "cli/table.h"
-#include "cli/token_label.h"
+#include "report/token_label.h"
 
 /* Beside the map stand the number of the layer and two of its figures. */
 enum { MIN_COLUMNS = 40, MAX_COLUMNS = 200, MAP_MARGIN = 16 };

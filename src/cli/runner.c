@@ -1,4 +1,4 @@
-/* runner.c - a model at work: prompts in pieces, the loop that picks tokens, and what they cost. */
+/* runner.c - a running model: prompts in pieces, the loop that picks tokens, and what they cost. */
 #include "cli/runner.h"
 
 #include <inttypes.h>

@@ -29,12 +29,13 @@ typedef struct runner_options {
     const char *stops[RUNNER_MAX_STOPS], *bias_texts[RUNNER_MAX_BIASES];
     option_words stop, logit_bias;
     dsmoe_logit_bias biases[RUNNER_MAX_BIASES]; /* what logit_bias says */
-    const dsmoe_peers *peers; /* other ranks, who get a part of the model's experts; NULL: alone */
+    const dsmoe_peers
+        *peers; /* other ranks, which get a part of the model's experts; NULL: alone */
 } runner_options;
 
 /* The part of --help that belongs to these options. */
 #define RUNNER_HELP                                                                                   \
-    "      --ignore-eos         go on after the token that ends a text\n"                             \
+    "      --ignore-eos         continue after the token that ends a text\n"                          \
     "  -c, --ctx-size N         most tokens of prompt and text together (default: the model's)\n"     \
     "  -b, --batch-size N       tokens of a prompt that are processed together (512)\n"               \
     "  -t, --threads N          threads (all processors)\n"                                           \
@@ -42,22 +43,22 @@ typedef struct runner_options {
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n" \
     "                           but processes that run the same file share its memory\n" LORA_HELP    \
     "\n"                                                                                              \
-    "sampling (defaults: the model's generation_config.json if it samples, else as shown):\n"         \
+    "sampling (defaults: the model's generation_config.json if it samples, otherwise as shown):\n"    \
     "      --temp X             temperature; 0 always takes the likeliest token (0.8)\n"              \
     "      --top-k N            choose among the N likeliest tokens; 0: all (40)\n"                   \
     "      --top-p X            ... among the likeliest that make up this probability (0.95)\n"       \
     "      --min-p X            ... among those with this share of the likeliest's (0.05)\n"          \
-    "      --repeat-penalty X   make recent tokens less likely; 1: don't (1)\n"                       \
+    "      --repeat-penalty X   make recent tokens less likely; 1: no change (1)\n"                   \
     "      --repeat-last-n N    how many tokens are recent; -1: all (64)\n"                           \
-    "      --presence-penalty X   lower the score of each token that the text has by X (0)\n"         \
-    "      --frequency-penalty X  ... by X as many times as the text has it (0)\n"                    \
-    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. Can be given\n"          \
+    "      --presence-penalty X   lower the score of each token in the text by X (0)\n"               \
+    "      --frequency-penalty X  ... by X for each time that it occurs (0)\n"                        \
+    "  -l, --logit-bias ID:X    add X to the score of a token; -100 bans it. May be given\n"          \
     "                           several times, and be written ID+X or ID-X\n"                         \
     "  -s, --seed N             the same seed gives the same text (default: from the clock)\n"        \
     "      --stop TEXT          end the text before this one; may be given several times\n"           \
     "\n"                                                                                              \
     "a server instead of a model (dsmoe serve, or any other with OpenAI's interface):\n"              \
-    "      --url URL            ask the server there; what is not given here it decides itself\n"     \
+    "      --url URL            the server's address; it decides what is not given here\n"            \
     "      --api-key KEY        the key that it asks for (better in the variable DSMOE_API_KEY:\n"    \
     "                           others on this machine can read options)\n"                           \
     "      --unix PATH          the server listens on this Unix socket; needs no --url\n"             \
@@ -68,7 +69,7 @@ typedef struct runner_options {
  * where it is. */
 void runner_options_rows(runner_options *options, option_row *rows);
 
-/* How a model wants to be sampled: as its generation_config.json says if it samples, else as usual. */
+/* How a model wants to be sampled: as its generation_config.json says if it samples, otherwise as usual. */
 dsmoe_sampler_options runner_model_sampling(const dsmoe_generation_config *config,
                                             int64_t capacity);
 
@@ -85,7 +86,7 @@ typedef struct runner {
     dsmoe_sequence *sequence;
     dsmoe_sampler *sampler;
     dsmoe_sampler_options sampling; /* points to the biases of the runner_options */
-    bool sampler_is_new;            /* it has not been told of the sequence's tokens */
+    bool sampler_is_new;            /* it has not seen the sequence's tokens */
     int64_t capacity, n_batch;
     uint64_t seed;
     bool ignore_eos;
@@ -99,7 +100,7 @@ typedef struct runner {
 } runner;
 
 /* `tokenizer_hint` is added to the message if there is no tokenizer; NULL: none is opened. On failure
- * the message is printed and the exit code returned, else CLI_OK. Close in any case, which ends the other
+ * the message is printed and the exit code returned, otherwise CLI_OK. Close in any case, which ends the other
  * ranks as well; the options stay where they are until then. */
 int runner_open(const char *command, runner_options *options, const char *tokenizer_hint,
                 runner *r);
@@ -122,7 +123,7 @@ typedef enum runner_end {
 } runner_end;
 
 /* Makes the sequence hold exactly these tokens, at least one and at most `capacity`; only those
- * after what it already holds are processed. RUNNER_STOPPED if that went well, else
+ * after what it already holds are processed. RUNNER_STOPPED if that went well, otherwise
  * RUNNER_INTERRUPTED or RUNNER_FAILED. */
 runner_end runner_read(runner *r, const int32_t *ids, int64_t n_ids, dsmoe_error *error);
 

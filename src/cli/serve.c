@@ -1,4 +1,4 @@
-/* serve.c - `dsmoe serve`: a model for many people, until somebody ends it. */
+/* serve.c - `dsmoe serve`: a model for many people, until someone ends it. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stddef.h>
@@ -22,34 +22,34 @@ static const char help[] =
     "usage: dsmoe serve -m PATH [options]\n"
     "\n"
     "Serves a model: a page to talk to it and to watch its experts, OpenAI's interface under /v1,\n"
-    "and llama.cpp's own. All texts at work share every pass through the model. Ctrl-C or SIGTERM\n"
-    "lets answers at work end; a second one ends at once.\n"
+    "and llama.cpp's own. All running texts share every pass through the model. Ctrl-C or SIGTERM\n"
+    "lets running answers finish; a second one stops at once.\n"
     "\n"
     "  -m, --model PATH         the model: its folder, a .gguf file, or a training run, of which the\n"
     "                           latest checkpoint is used\n"
     "      --alias NAME         the model's name for clients (default: the last part of its path)\n" CLI_CHAT_FORM_HELP
     "      --host ADDRESS       where to listen (127.0.0.1; 0.0.0.0: for other machines too)\n"
-    "      --port N             (8080; 0: one that is free)\n"
+    "      --port N             the port (8080; 0: one that is free)\n"
     "      --unix PATH          listen on a Unix socket instead\n"
-    "      --parallel N         texts at a time; others wait (4)\n"
+    "      --parallel N         texts at the same time; others wait (4)\n"
     "  -c, --ctx-size N         most tokens of a text with its prompt (default: the model's)\n"
     "  -b, --batch-size N       tokens that go through the model together (512)\n"
     "  -t, --threads N          threads (all processors)\n"
     "      --kv-type TYPE       keys and values of the context as f32, f16 or q8_0 (f16)\n"
-    "      --same-bits          float models too answer the same whatever else is served: slower\n"
+    "      --same-bits          float models too give the same answer beside any others: slower\n"
     "      --no-repack          keep no copies of quantised weights in the kernels' order: slower,\n"
     "                           but processes that run the same file share its memory\n" LORA_HELP
-    "      --queue N            requests that may wait for a place; more are told to come back (128)\n"
-    "      --timeout DURATION   longest time for a request, with its wait (10m)\n"
-    "      --drain DURATION     how long answers at work may go on after SIGTERM (30)\n"
-    "      --log FILE           a line of JSON for each request (\"-\": the output)\n"
+    "      --queue N            requests that may wait; more are asked to come back later (128)\n"
+    "      --timeout TIME       longest time for a request, with its wait (10m)\n"
+    "      --drain TIME         how long running answers may take to finish after SIGTERM (30)\n"
+    "      --log FILE           write a line of JSON for each request (\"-\": to stdout)\n"
     "\n"
     "access:\n"
-    "      --api-key KEY        only clients that send this key; may be given several times\n"
-    "      --api-key-file FILE  the same for the keys of a file, one a line\n"
+    "      --api-key KEY        serve only clients that send this key; may be given several times\n"
+    "      --api-key-file FILE  the same for the keys of a file, one on each line\n"
     "      --cert FILE          TLS with this certificate (PEM)\n"
     "      --key FILE           and this private key\n"
-    "      --allow-host NAME    a name under which browsers may reach the server, beside its own\n"
+    "      --allow-host NAME    another name under which browsers may reach the server\n"
     "      --cors-origin URL    a page elsewhere that may use the server (\"*\": any)\n"
     "  -h, --help               this text\n"
     "\n"
@@ -157,17 +157,17 @@ static int settle_options(serve_options *o)
     return code;
 }
 
-/* ---- signals, and whoever started us ------------------------------------------------------------ */
+/* ---- signals, and the service manager ----------------------------------------------------------- */
 
 static volatile sig_atomic_t n_signals;
 
-/* A lost terminal is not impatient: the kernel and the shell may both tell of it. */
+/* A lost terminal is not impatient: the kernel and the shell may both report it. */
 static void on_signal(int signal_number)
 {
     if (signal_number != SIGHUP || n_signals == 0) n_signals++;
 }
 
-/* Tells systemd, if that waits to be told. */
+/* Tells systemd, if it waits for that. */
 static void notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -194,8 +194,10 @@ static void say_what(const serve_options *o, server *s)
             o->model, cli_format_bytes((double)info.weights.mapped, weights), info.n_sequences,
             info.n_ctx, cli_format_bytes((double)info.kv_cache, kv), info.n_threads);
     if (server_is_open(s))
-        cli_note("serve", "warning: anybody who reaches this machine can use the model; --api-key "
-                          "asks for a key");
+        cli_note(
+            "serve",
+            "warning: anyone who can reach this machine can use the model; --api-key asks them "
+            "for a key");
 }
 
 /* The address alone on the output, for programs; what to do with it beside that. */
@@ -205,10 +207,10 @@ static void say_where(const serve_options *o, const server *s)
     printf("%s\n", server_url(s));
     cli_flush();
     if (socket_path)
-        fprintf(stderr, "dsmoe chat --unix %s talks to it; Ctrl-C ends\n", socket_path);
+        fprintf(stderr, "dsmoe chat --unix %s talks to it; Ctrl-C stops\n", socket_path);
     else
         fprintf(stderr,
-                "open it in a browser, or give an OpenAI client the base URL %s/v1; Ctrl-C ends\n",
+                "open it in a browser, or give an OpenAI client the base URL %s/v1; Ctrl-C stops\n",
                 server_url(s));
 }
 
@@ -219,7 +221,7 @@ static void serve_until_told(const serve_options *o, server *s)
     notify("READY=1\n");
     while (n_signals == 0) nanosleep(&moment, NULL);
     notify("STOPPING=1\n");
-    fprintf(stderr, "answers at work may end; once more ends at once\n");
+    fprintf(stderr, "running answers may finish; Ctrl-C again stops at once\n");
     double end = cli_seconds() + o->drain;
     while (n_signals == 1 && cli_seconds() < end && !server_drain(s, 0.1)) continue;
 }

@@ -1,4 +1,4 @@
-/* suggest.h - what a person may have meant who wrote a name that does not exist. */
+/* suggest.h - what a person who wrote a name that does not exist may have meant. */
 #ifndef DSMOE_CLI_SUGGEST_H
 #define DSMOE_CLI_SUGGEST_H
 

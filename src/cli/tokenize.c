@@ -17,18 +17,16 @@
 static const char tokenize_help[] =
     "usage: dsmoe tokenize -m PATH [-p TEXT | -f FILE] [options]\n"
     "\n"
-    "Prints the token ids of a text, BOS first if the model expects it. Without -p and -f the "
-    "text\n"
-    "is read from the standard input.\n"
+    "Prints the token ids of a text, BOS first if the model expects it. Without -p and -f the text\n"
+    "is read from stdin.\n"
     "\n"
     "  -m, --model PATH   a folder with a tokenizer.json, that file itself, or a .gguf file\n"
     "  -p, --prompt TEXT  the text\n"
     "  -f, --file FILE    the same from a file, every byte of it (\"-\": stdin)\n"
-    "      --no-bos       no BOS\n"
+    "      --no-bos       add no BOS\n"
     "      --special      text that spells a special token becomes that token\n"
-    "      --jsonl        the input has one {\"text\": ...} on each line; {\"ids\": [...]} comes "
-    "out.\n"
-    "                     --special is on in this form\n"
+    "      --jsonl        read one {\"text\": ...} from each line, and write {\"ids\": [...]};\n"
+    "                     --special is then on\n"
     "      --no-special   text that spells a special token stays text\n"
     "  -h, --help         this text\n"
     "\n"
@@ -38,23 +36,21 @@ static const char tokenize_help[] =
 static const char detokenize_help[] =
     "usage: dsmoe detokenize -m PATH [-p IDS | -f FILE] [options]\n"
     "\n"
-    "Prints the text of token ids, which stand between blanks, newlines or commas, byte by byte\n"
-    "with nothing added. A BOS that 'dsmoe tokenize' puts before a text is left out.\n"
+    "Prints the text of token ids, which blanks, newlines or commas separate, byte by byte with\n"
+    "nothing added. A BOS that 'dsmoe tokenize' puts before a text is left out.\n"
     "\n"
     "  -m, --model PATH   a folder with a tokenizer.json, that file itself, or a .gguf file\n"
     "  -p, --prompt IDS   the ids\n"
-    "  -f, --file FILE    the same from a file (\"-\": stdin, which is also read without -p and "
-    "-f)\n"
+    "  -f, --file FILE    the same from a file (\"-\": stdin, which is also read without -p and -f)\n"
     "      --special      keeps BOS at the beginning\n"
-    "      --jsonl        the input has one {\"ids\": [...]} on each line; {\"text\": ...} comes "
-    "out.\n"
-    "                     A byte that is not UTF-8 becomes U+FFFD there\n"
+    "      --jsonl        read one {\"ids\": [...]} from each line, and write {\"text\": ...};\n"
+    "                     a byte that is not UTF-8 becomes U+FFFD\n"
     "  -h, --help         this text\n"
     "\n"
     "example:\n"
     "  dsmoe tokenize -m PATH -p \"Hello, world\" | dsmoe detokenize -m PATH\n";
 
-/* Both commands at work. */
+/* Both commands while they run. */
 typedef struct converter {
     const char *command;
     const char *model, *prompt, *file;
@@ -216,7 +212,8 @@ static int check_options(converter *c)
     if (!c->model)
         return cli_usage(
             c->command,
-            "no tokenizer: name a model or a tokenizer.json with -m PATH; dsmoe tokenizer train makes one");
+            "no tokenizer: name a model or a tokenizer.json with -m PATH; dsmoe tokenizer train "
+            "makes one");
     if (c->prompt && c->file) return cli_usage(c->command, "either --prompt or --file, not both");
     if (c->special && c->no_special)
         return cli_usage(c->command, "either --special or --no-special, not both");

@@ -12,7 +12,7 @@
 #include "cli/progress.h"
 #include "cli/suggest.h"
 #include "cli/table.h"
-#include "cli/token_label.h"
+#include "report/token_label.h"
 
 static const char command[] = "tokenizer train";
 
@@ -21,7 +21,7 @@ static const char help[] =
     "\n"
     "  train  learns a tokenizer from text\n"
     "\n"
-    "'dsmoe tokenizer train --help' tells more.\n"
+    "'dsmoe tokenizer train --help' shows its options.\n"
     "\n"
     "example:\n"
     "  dsmoe tokenizer train --data docs --vocab-size 1024 --out my-tokenizer\n";
@@ -35,19 +35,19 @@ static const char train_help[] =
     "\n"
     "      --data PATH      text: a file, JSON lines (.jsonl) of texts or conversations, or a folder of\n"
     "                       such files; may be given several times, and further words are paths too\n"
-    "      --bad-bytes NAME bytes that are not UTF-8: replace them by U+FFFD (default), keep them, or\n"
-    "                       skip files that have any; binary files are always left out\n"
-    "      --held-out X     share of the text to leave aside, the one that 'dsmoe train --held-out X'\n"
+    "      --bad-bytes NAME for bytes that are not UTF-8: replace (by U+FFFD, default), keep, or skip\n"
+    "                       the files that have any; binary files are always left out\n"
+    "      --held-out X     share of the text to leave out: the text that 'dsmoe train --held-out X'\n"
     "                       on the same data holds out (0)\n"
     "      --out DIR        the folder for the two files: new or empty\n"
     "      --force          " OUTPUT_FORCE_HELP "\n"
     "      --vocab-size N   tokens in all (8192, or what the text allows): 256 bytes, what is\n"
     "                       learned, and two special tokens that begin and end a text\n"
-    "      --max-bytes N    of text to look at, evenly taken from all of it (100000000)\n"
+    "      --max-bytes N    bytes of text to look at, taken evenly from all of it (100000000)\n"
     "  -t, --threads N      threads to use (default: all processors)\n"
     "  -h, --help           this text\n"
     "\n"
-    "Ctrl-C leaves nothing behind.\n"
+    "Ctrl-C writes nothing.\n"
     "\n"
     "example:\n"
     "  dsmoe tokenizer train --data docs --vocab-size 1024 --out my-tokenizer\n";
@@ -62,7 +62,7 @@ typedef struct train_command {
     dsmoe_bad_bytes bad_bytes;
     double held_out;
     int64_t vocab_size, max_bytes, n_threads;
-    /* What the work tells of itself. */
+    /* What the work reports. */
     progress bar;
     bool merging;
     double done, n_bytes;

@@ -39,7 +39,7 @@ static int check_out(const dsmoe_run_settings *s)
 
 /* ---- what model -------------------------------------------------------------------------------- */
 
-/* The configuration that a new run begins from. What is wrong with a file the run tells. */
+/* The configuration that a new run begins from. The run reports what is wrong with a file. */
 static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *config)
 {
     const char *source = *s->init ? s->init : s->config;
@@ -51,7 +51,7 @@ static dsmoe_status read_config(const dsmoe_run_settings *s, dsmoe_config *confi
     return dsmoe_config_read(path, config, NULL);
 }
 
-/* Sizes that make no model are a wrong call, told before anything is written. */
+/* Sizes that make no model are wrong usage, reported before anything is written. */
 static int check_model(const dsmoe_run_settings *s)
 {
     dsmoe_config config;
@@ -63,8 +63,8 @@ static int check_model(const dsmoe_run_settings *s)
         s->device_groups, config.n_routed_experts);
 }
 
-/* Settings of others may be made for other machines: what they need is told before anything is read. Of a model
- * of which a part is trained, the run itself tells. */
+/* Settings of others may be made for other machines: what they need is printed before anything is read. If only a
+ * part of a model is trained, the run itself says it. */
 static void tell_memory(const char *file, const dsmoe_run_settings *s)
 {
     dsmoe_config config;
@@ -84,7 +84,7 @@ static void tell_memory(const char *file, const dsmoe_run_settings *s)
     cli_format_bytes((double)available, left);
     cli_note("train", "%s: training takes %s of memory%s%s%s", file, cli_format_bytes(sum, needed),
              available < UINT64_MAX ? "; " : "", available < UINT64_MAX ? left : "",
-             available < UINT64_MAX ? " can be had" : "");
+             available < UINT64_MAX ? " is available" : "");
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ static bool has_tokenizer(const char *model)
 
 static void print_resume(const char *folder, const char *options)
 {
-    printf("go on:  dsmoe train --resume ");
+    printf("resume: dsmoe train --resume ");
     cli_print_word(stdout, folder);
     printf("%s\n", options);
 }
@@ -161,7 +161,7 @@ static void print_stop(const char *folder, const dsmoe_run_result *r, int64_t n_
     if (access(settings, F_OK) == 0) {
         print_resume(folder, "");
     } else {
-        printf("go on:  the same command begins again\n");
+        printf("again:  the same command starts from the beginning\n");
     }
 }
 
@@ -179,7 +179,7 @@ int command_train(int argc, char **argv)
     if (exit_code != CLI_OK) return exit_code;
     cli_catch_interrupt();
     cli_catch_broken_pipe();
-    cli_answer_interrupt("stopping after this step, with a checkpoint; once more: at once");
+    cli_answer_interrupt("stopping after this step, with a checkpoint; Ctrl-C again stops at once");
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error like a full disk */
     train_view view = train_view_start("train", c.settings.log_every, c.quiet);
     dsmoe_run_options options = {.resume = c.resume,

@@ -1,5 +1,5 @@
 /* train_options.c - the command line of `dsmoe train`. Every setting of a run is an option; both have
- * the same name, but for dashes. */
+ * the same name, except for dashes. */
 #include "cli/train_options.h"
 
 #include <stdio.h>
@@ -19,30 +19,30 @@ static const char help[] =
     "\n"
     "Trains a DeepSeekMoE language model. DIR becomes a run: checkpoints that every other command\n"
     "takes as a model (DIR/best, DIR/latest), the settings, metrics.jsonl and events for TensorBoard,\n"
-    "and report.html, which shows how it goes. Ctrl-C saves and stops; --resume goes on from there and\n"
-    "gives the same model, bit for bit, as if nothing had happened.\n"
+    "and report.html, which shows its progress. Ctrl-C saves and stops; --resume continues from there\n"
+    "and gives the same model, bit for bit, as a run that was never stopped.\n"
     "\n"
     "      --data PATH            text, .jsonl with a text or a conversation on each line, token shards\n"
     "                             (.bin), or a folder of them; may be given several times\n"
-    "      --show-data N          print the first N sequences, with what is learnt marked, and end;\n"
-    "                             nothing is written\n"
-    "      --bad-bytes NAME       bytes that are not UTF-8: replace them by U+FFFD (default), keep them,\n"
-    "                             or skip files that have any; binary files are always left out\n"
-    "      --out DIR              the folder of the run: new or empty, but for what the run reads\n"
+    "      --show-data N          print the first N sequences, mark what is learnt, and exit; nothing\n"
+    "                             is written\n"
+    "      --bad-bytes NAME       for bytes that are not UTF-8: replace (by U+FFFD, default), keep, or\n"
+    "                             skip the files that have any; binary files are always left out\n"
+    "      --out DIR              the folder of the run: new or empty, apart from what the run reads\n"
     "      --settings FILE        settings from a file, such as another run's settings.json; options\n"
-    "                             on the command line come over them\n"
-    "      --resume DIR           go on with a run, with the settings it has; options that are given\n"
-    "                             hold from then on, except those that would make it another run\n"
-    "                             (the model, --seq, --seed, --held-out, --bad-bytes, --out)\n"
-    "      --stop-after N         end with a checkpoint after N steps in all\n"
-    "      --time-limit TIME      end with a checkpoint after the step in which it passes: 90 (seconds),\n"
-    "                             45m, 2h30m\n"
+    "                             on the command line override them\n"
+    "      --resume DIR           continue a run with its settings; options given here replace them,\n"
+    "                             except those that would make it another run (the model, --seq,\n"
+    "                             --seed, --held-out, --bad-bytes, --out)\n"
+    "      --stop-after N         stop with a checkpoint after N steps in all\n"
+    "      --time-limit TIME      stop with a checkpoint after the step in which TIME has passed: 90\n"
+    "                             (seconds), 45m, 2h30m\n"
     "  -t, --threads N            threads (all processors); does not change the result\n"
-    "      --parallel WAY         what ranks that mpirun has started divide: data (default), the\n"
+    "      --parallel WAY         what the ranks started by mpirun divide: data (default), the\n"
     "                             batches of a step and the optimizer's work; experts, the routed\n"
     "                             experts as well, for models that one machine cannot hold; does not\n"
     "                             change the result\n"
-    "      --peer-timeout TIME    end if a rank that others wait for gives no sign of life for so long\n"
+    "      --peer-timeout TIME    give up if a rank that others wait for gives no sign of life for TIME\n"
     "                             (10m; 0: never)\n"
     "      --quiet                no progress, only what went wrong\n"
     "\n"
@@ -50,74 +50,74 @@ static const char help[] =
     "      --preset NAME          tiny (default), 2b, 16b; with latent attention tiny-v2, tiny-v3,\n"
     "                             v2-lite, moonlight\n"
     "      --config PATH          a config.json of your own, or the folder or run that has one\n"
-    "      --init PATH            go on from the weights of a model: its folder, a training run or a\n"
+    "      --init PATH            start from the weights of a model: its folder, a training run or a\n"
     "                             .gguf file\n"
-    "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (else one is\n"
-    "                             trained on the data)\n"
+    "      --tokenizer PATH       a tokenizer.json, its folder or a .gguf file (default: that of --init,\n"
+    "                             or one trained on the data)\n"
     "      --vocab-size N         tokens of one that is trained (8192, or what the text allows)\n"
-    "      --init-std X           spread of the first weights (the configuration's)\n"
+    "      --init-std X           standard deviation of the first weights (the configuration's)\n"
     "\n"
     "its sizes, where they differ from those of --preset or --config:\n" MODEL_SIZES_HELP "\n"
     "what of --init is trained:\n"
     "      --train WHAT           all (default); experts, some of the routed ones; or lora, low-rank\n"
     "                             additions. The rest stays as it is, in any type of a .gguf file\n"
-    "      --rank N               of low-rank additions (16)\n"
-    "      --alpha X              their scale is alpha / rank (32),\n"
-    "      --rslora               or with this alpha / the root of rank\n"
-    "      --targets WORDS        what gets them: attention, shared, dense, routed, or names such as\n"
-    "                             q_proj, with commas (attention,shared,dense)\n"
-    "      --expert-score NAME    experts are chosen on a sample of the data by gate (default) or token\n"
-    "                             score, the best of each layer\n"
-    "      --expert-share X       up to this sum (0.1 for gate, 0.2 for token)\n"
-    "      --experts FILE         or by a file as dsmoe inspect --experts-out writes it\n"
-    "      --memory GB            that all this may take, model included (default: what is available);\n"
-    "                             layers whose activations do not fit are run once more\n"
+    "      --rank N               rank of the low-rank additions (16)\n"
+    "      --alpha X              their scale is alpha / rank (32)\n"
+    "      --rslora               their scale is alpha / the square root of rank\n"
+    "      --targets WORDS        matrices that get them: attention, shared, dense, routed, or names such\n"
+    "                             as q_proj, with commas (attention,shared,dense)\n"
+    "      --expert-score NAME    choose the best experts of each layer on a sample of the data, by gate\n"
+    "                             (default) or token score,\n"
+    "      --expert-share X       until their scores add up to X (0.1 for gate, 0.2 for token)\n"
+    "      --experts FILE         read the experts from a file that dsmoe inspect --experts-out wrote\n"
+    "      --memory GB            memory that training may take, model included (default: what is\n"
+    "                             available); layers whose activations do not fit are run twice\n"
     "\n"
     "learning:\n"
     "      --steps N              steps in all (1000)\n"
-    "      --batch N              sequences of a batch (8)\n"
-    "      --seq N                tokens of a sequence (256)\n"
-    "      --accumulate N         batches of a step (1)\n"
+    "      --batch N              sequences per batch (8)\n"
+    "      --seq N                tokens per sequence (256)\n"
+    "      --accumulate N         batches per step (1)\n"
     "      --lr X                 highest learning rate (0.001)\n"
     "      --schedule NAME        step (the paper's, default), cosine or constant\n"
     "      --warmup N             steps up to the highest rate (a twentieth of all, at most 2000)\n"
     "      --weight-decay X       of AdamW, on matrices (0.1)\n"
     "      --beta1 X, --beta2 X, --eps X   of AdamW (0.9, 0.95, 1e-8)\n"
-    "      --clip X               largest norm of the gradient; 0: any (1)\n"
+    "      --clip X               largest norm of the gradient; 0: no limit (1)\n"
     "      --aux-loss-alpha X     expert-level balance factor (the configuration's)\n"
     "      --device-groups N      groups of experts for the device-level balance loss (0: none)\n"
     "      --device-loss-alpha X  its factor (0.05)\n"
     "      --bias-speed X         how far a step moves the biases of gates with topk_method noaux_tc\n"
     "                             towards an even load (0.001; 0: not at all)\n"
-    "      --recompute            less memory for activations, a third more time (--no-recompute:\n"
-    "                             no longer, in a run that is resumed)\n"
-    "  -s, --seed N               of the first weights and the order of the data (0)\n"
+    "      --recompute            less memory for activations, a third more time (--no-recompute turns\n"
+    "                             it off in a resumed run)\n"
+    "  -s, --seed N               seed of the first weights and of the order of the data (0)\n"
     "\n"
     "conversations (\"messages\", \"conversations\", \"prompt\" and \"completion\", \"instruction\" and\n"
     "\"output\"; docs/tune.md):\n"
     "      --chat-form NAME       the frame around them (the model's own): deepseek, chatml, alpaca, ...\n"
     "      --train-on NAME        what is learnt: answers (default), or all\n"
-    "      --too-long NAME        what is longer than --seq: cut it (default), or drop it\n"
-    "      --unpacked             each in a sequence of its own, rather than as many as fit\n"
+    "      --too-long NAME        for those longer than --seq: cut (default) or drop\n"
+    "      --unpacked             one per sequence, instead of as many as fit\n"
     "\n"
     "preferences (\"prompt\", \"chosen\" and \"rejected\"; with --train lora):\n"
-    "      --dpo-beta X           how much a change of the model counts in the loss of DPO (0.1)\n"
+    "      --dpo-beta X           beta of DPO: a smaller one lets the model move further away (0.1)\n"
     "\n"
-    "looking at it:\n"
+    "watching it:\n"
     "      --held-out X           share of the data that is never learnt from (0.05)\n"
     "      --eval-data PATH       text that is held out instead of that share; may be given several\n"
     "                             times\n"
     "      --eval-every N         steps between evaluations of it (100; 0: never)\n"
     "      --eval-sequences N     sequences of it that are used (64; 0: all)\n"
-    "      --patience N           end when N evaluations in a row did not improve on the best (0:\n"
+    "      --patience N           stop when N evaluations in a row did not improve on the best (0:\n"
     "                             never)\n"
     "      --sample-every N       steps between texts that the model writes (250; 0: never)\n"
     "      --sample-tokens N      tokens of such a text (64)\n"
-    "      --sample-prompt TEXT   what it begins with\n"
+    "      --sample-prompt TEXT   the text that it continues\n"
     "      --save-every N         steps between checkpoints (250; 0: at the end only)\n"
     "      --keep N               last checkpoints to keep, beside the best (2)\n"
-    "      --dtype NAME           of their weights: f32 (default), f16 or bf16; what resuming needs is\n"
-    "                             kept exactly beside them\n"
+    "      --dtype NAME           type of their weights: f32 (default), f16 or bf16; what resuming needs\n"
+    "                             is kept exactly beside them\n"
     "      --log-every N          steps between lines of the log (10)\n"
     "      --report-every N       refresh the report every N steps, at most 4 times a minute (10)\n"
     "  -h, --help                 this text\n"
@@ -276,7 +276,7 @@ const char *train_options_name(const char *key)
     return key;
 }
 
-/* Whether an option sets a setting, and is not only told to the command. */
+/* Whether an option sets a setting, and is not only for the command. */
 static bool is_setting(const option_row *row)
 {
     return row->value != &line.settings_file && row->value != &line.options.resume &&
@@ -326,7 +326,7 @@ static int read_settings(const bool given[N_ROWS])
     line.options.settings_file = line.settings_file;
     snprintf(path, sizeof path, "%s/settings.json", line.options.resume ? line.options.resume : "");
     if (line.options.resume)
-        dsmoe_run_settings_read(path, s, NULL); /* what is wrong with them the run tells */
+        dsmoe_run_settings_read(path, s, NULL); /* the run reports what is wrong with them */
     else if (line.settings_file && dsmoe_run_settings_read(line.settings_file, s, &error))
         return cli_failure("train", "%s", error.message);
     if (is_given(given, "--config") || is_given(given, "--preset") || is_given(given, "--init")) {
@@ -369,8 +369,8 @@ static int check_part(const bool given[N_ROWS])
     if (is_given(given, "--memory") && !strcmp(s->train, "all"))
         return cli_usage("train", "--memory has no effect without --train experts or lora");
     if (strcmp(s->train, "all") && !*s->init && !line.options.resume)
-        return cli_usage("train", "--train %s trains a part of a model: --init names the model",
-                         s->train);
+        return cli_usage(
+            "train", "--train %s trains a part of a model: name that model with --init", s->train);
     return -1;
 }
 

@@ -19,7 +19,7 @@ typedef struct train_options {
     bool quiet;
 } train_options;
 
-/* Returns -1 if the command should go on, else the exit code. What is pointed to stays. */
+/* Returns -1 if the command should go on, otherwise the exit code. What is pointed to stays. */
 int train_options_parse(int argc, char **argv, train_options *options);
 
 /* The option that sets a setting, for messages; the key itself if there is none. */

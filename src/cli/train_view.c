@@ -51,7 +51,7 @@ static void describe_duration(double seconds, char *out, size_t size)
         snprintf(out, size, "%lld:%02lld:%02lld", n / 3600, n / 60 % 60, n % 60);
 }
 
-/* With words if they have room, else in short. */
+/* With words if they have room, otherwise in short. */
 static void describe_step(const dsmoe_run_event *e, int width, char line[LINE_BYTES])
 {
     char left[32] = "?", device[40] = "", skipped[40] = "", pairs[64] = "";

@@ -9,7 +9,7 @@
 
 typedef struct train_view {
     const char *command;
-    bool quiet;          /* only messages that somebody must read */
+    bool quiet;          /* only messages that someone must read */
     int64_t log_every;   /* steps between lines that stay */
     bool live;           /* stderr can redraw a line */
     bool drawn;          /* something is on it */

@@ -13,24 +13,21 @@
 static const char help[] =
     "usage: dsmoe verify PATH... [options]\n"
     "\n"
-    "Compares with numbers that were computed elsewhere (see docs/verify.md). A file is a "
-    "reference\n"
-    "layer file (safetensors): its MoE layer runs through inference, training and backward. A "
-    "folder\n"
-    "holds a model and its expected.safetensors: whole rows of token ids, odd pieces of them, "
-    "single\n"
+    "Compares with numbers that were computed elsewhere (see docs/verify.md). A file is a reference\n"
+    "layer file (safetensors): its MoE layer runs through inference, training and backward. A folder\n"
+    "holds a model and its expected.safetensors: whole rows of token ids, odd pieces of them, single\n"
     "tokens and several rows together run through the model.\n"
     "'max rel' is the largest difference over the largest expected magnitude of the tensor.\n"
     "\n"
     "  -t, --threads N    threads to use (default: all processors)\n"
     "      --tolerance X  largest 'max rel' that is ok (default: 1e-5)\n"
     "      --quiet        only the tensors that are not ok, and the summaries\n"
-    "      --json         one JSON object on the output\n"
+    "      --json         print one JSON object\n"
     "  -h, --help         this text\n"
     "\n"
-    "The exit code is 0 only if every tensor that was checked is within the tolerance. What is\n"
-    "expected but cannot be checked is reported. Steps of training add up differences: what\n"
-    "comes after them is held to ten times the tolerance.\n"
+    "The exit code is 0 only if every tensor that was checked is within the tolerance. Tensors that\n"
+    "cannot be checked are reported. Differences add up over steps of training: what comes after\n"
+    "them may differ by ten times the tolerance.\n"
     "\n"
     "example:\n"
     "  dsmoe verify tests/data/layer/*.safetensors tests/data/lm/* --quiet\n";
@@ -81,7 +78,7 @@ static void print_skipped(verify_progress *progress)
     progress->n_alike = 0;
 }
 
-/* One line tells of all that are named alike and follow each other. */
+/* One line for all that have the same kind of name and follow each other. */
 static void skip(verify_progress *progress, const dsmoe_check *check)
 {
     const char *point = strchr(check->name, '.');
@@ -255,9 +252,9 @@ int command_verify(int argc, char **argv)
     if (!paths.at) return cli_failure("verify", "out of memory");
     int code = options_parse("verify", help, rows, sizeof rows / sizeof *rows, argc, argv, &paths);
     if (code < 0 && paths.count == 0)
-        code = cli_usage(
-            "verify",
-            "no reference files or model folders: name them, as in dsmoe verify tests/data/lm/base");
+        code = cli_usage("verify",
+                         "no reference files or model folders: name them, as in dsmoe verify "
+                         "tests/data/lm/base");
     if (code < 0)
         code =
             (options.json ? verify_all_json : verify_all)(&paths, &options) ? CLI_OK : CLI_FAILURE;

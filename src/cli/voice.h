@@ -1,4 +1,4 @@
-/* voice.h - whoever writes the texts of `generate` and `chat`: a model in this process, or a server elsewhere. The
+/* voice.h - the writer of the texts of `generate` and `chat`: a model in this process, or a server elsewhere. The
  * commands know only this, so whatever they do with a text they do with both. */
 #ifndef DSMOE_CLI_VOICE_H
 #define DSMOE_CLI_VOICE_H

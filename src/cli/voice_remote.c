@@ -37,7 +37,7 @@ static bool show(void *context, const char *text, size_t length)
     return stream_put(t->out, text, length);
 }
 
-/* The server knows best; where it does not tell, there are our clock and the pieces that came. */
+/* The server knows best; if it does not say, our clock and the pieces that came have to do. */
 static void add_cost(remote_voice *s, const client_events *e, double start, double first_at)
 {
     const client_cost *cost = &e->cost;
@@ -59,7 +59,7 @@ static runner_end end_of(const remote_voice *s, const client_events *e)
     return limit < 0 || (n >= 0 && n < limit) ? RUNNER_FULL : RUNNER_LIMIT;
 }
 
-/* Sends JSON and shows what comes. False if it does not fit the context; else *result says how it ended. */
+/* Sends JSON and shows what comes. False if it does not fit the context; otherwise *result says how it ended. */
 static bool post(remote_voice *s, const char *path, const char *body, size_t length, stream *out,
                  voice_result *result)
 {
@@ -117,7 +117,7 @@ static bool send_body(remote_voice *s, const char *path, FILE *file, char **body
 static int take_prompt(voice *v, const char *name, const char *text, size_t length)
 {
     if (!remote_request_can_hold(text, length))
-        return cli_failure(v->command, "%s: is not UTF-8, and nothing else can be sent", name);
+        return cli_failure(v->command, "%s: is not UTF-8; a server takes only UTF-8", name);
     v->prompt = text;
     v->n_prompt = length;
     return CLI_OK;
@@ -183,7 +183,7 @@ static void close_remote(voice *v)
     free(s);
 }
 
-/* A key may be given where nobody sees it. */
+/* A key may be given where others do not see it. */
 static const char *api_key(const runner_options *o)
 {
     const char *key = o->api_key ? o->api_key : getenv("DSMOE_API_KEY");

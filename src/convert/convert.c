@@ -45,7 +45,7 @@ static bool ends_with(const char *text, size_t length, const char *suffix)
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* Before anything is read, so that a target that cannot be written is told at once. */
+/* Before anything is read, so that a target that cannot be written is reported at once. */
 static dsmoe_status check_target(const conversion *c, const dsmoe_convert_options *options,
                                  const char *tokenizer, dsmoe_error *error)
 {
@@ -79,15 +79,15 @@ static dsmoe_status take_options(conversion *c, const dsmoe_convert_options *opt
 {
     if (options) c->options = *options;
     if (c->options.n_threads < 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work",
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be at least 1, not %d",
                            c->options.n_threads);
     if (c->options.n_threads == 0) c->options.n_threads = threads_available();
     STATUS_TRY(mixture_parse(c->options.type, &c->mixture, error));
     if (!c->to_gguf && quantises(&c->mixture))
-        return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: a folder holds f32, f16 or bf16, not %s; a name that ends with "
-                           ".gguf makes a file that does",
-                           c->to, c->options.type);
+        return status_fail(
+            error, DSMOE_ERROR_ARGUMENT,
+            "%s: a folder holds f32, f16 or bf16, not %s; choose a name that ends with .gguf",
+            c->to, c->options.type);
     if (!c->options.imatrix) return DSMOE_OK;
     if (!quantises(&c->mixture))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,

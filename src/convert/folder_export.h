@@ -11,7 +11,7 @@ typedef struct folder_export {
     dsmoe_dtype type;            /* otherwise all numbers have this float type */
     const char *tokenizer;       /* what dsmoe_tokenizer_open takes; NULL: none */
     const dsmoe_chat_form *form; /* of conversations; NULL: the tokenizer's */
-    const char *generation;      /* generation_config.json; NULL: what the configuration tells */
+    const char *generation;      /* generation_config.json; NULL: made from the configuration */
     size_t generation_length;
     size_t shard_size;           /* most bytes of tensors in one file */
     dsmoe_type_changes *changes; /* as in dsmoe_convert_options; may be NULL */

@@ -1,6 +1,6 @@
 /* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the rows
  * of q and k change places (see gguf_names.h), kv_b_proj becomes two tensors, and a tied head is written as a tensor of
- * its own, which other readers expect: dsmoe.tie_word_embeddings tells the readers of this
+ * its own, which other readers expect: dsmoe.tie_word_embeddings says to the readers of this
  * project. */
 #include "convert/gguf_export.h"
 

@@ -20,15 +20,15 @@ static dsmoe_status check_tensor(const char *path, const dsmoe_model *model,
     const dsmoe_tensor_info *has = find_tensor(model, t->name);
     if (!has)
         return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor %s is none of the base's: it belongs to another one", path,
+                           "%s: tensor %s is not in the base: it belongs to another model", path,
                            t->name);
     bool same = t->n_dims == has->n_dims;
     for (int i = 0; same && i < has->n_dims; i++) same = t->shape[i] == has->shape[i];
     if (!same)
-        return status_fail(error, DSMOE_ERROR_FORMAT,
-                           "%s: tensor %s has another shape than the base's: it belongs to another "
-                           "one",
-                           path, t->name);
+        return status_fail(
+            error, DSMOE_ERROR_FORMAT,
+            "%s: tensor %s has another shape than in the base: it belongs to another model", path,
+            t->name);
     bool is_float = t->dtype == SAFETENSORS_F32 || t->dtype == SAFETENSORS_F16 ||
                     t->dtype == SAFETENSORS_BF16 || t->dtype == SAFETENSORS_F64;
     if (is_float) return DSMOE_OK;
@@ -59,8 +59,7 @@ dsmoe_status merge_open(merge *m, const char *path, double scale, const dsmoe_mo
     if (dsmoe_adapter_is(path)) return dsmoe_adapter_open(path, model, &m->adapter, error);
     if (scale != 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: it has no adapter, and only the additions of one can be scaled",
-                           path);
+                           "%s: not an adapter, and only an adapter can be scaled", path);
     return open_tensors(m, path, model, error);
 }
 

@@ -3,7 +3,7 @@
  *   vectors and routers      F32
  *   output.weight            at least Q6_K; so has token_embd.weight where the head is tied to it
  *   q4_k_m                   Q6_K for attn_v and ffn_down in the first and last eighth of the layers and
- *                            in every third one between, else Q4_K
+ *                            in every third one between, otherwise Q4_K
  *   rows that 256 does not divide    Q4_K becomes Q5_0, Q5_K Q5_1, Q6_K Q8_0
  *   rows that 32 does not divide     F16 */
 #ifndef DSMOE_CONVERT_MIXTURE_H

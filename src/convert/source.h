@@ -44,7 +44,7 @@ typedef struct source {
 } source;
 
 /* The model must outlive the source. `for_gguf`: its tensors are those of a GGUF file, in which
- * kv_b_proj is split; else those of a folder. */
+ * kv_b_proj is split; otherwise those of a folder. */
 dsmoe_status source_of_model(const char *name, const dsmoe_model *model, bool for_gguf, source *s,
                              dsmoe_error *error);
 /* For a GGUF file. `config` is a checked one. */
@@ -64,7 +64,7 @@ dsmoe_status source_stock(source *s, dsmoe_dtype type, int n_threads, dsmoe_erro
  * types are put together. */
 dsmoe_dtype source_dtype(const source *s, const source_tensor *t);
 /* The type that such a tensor can be written in as it is: that of its numbers, but that columns of
- * blocks are no blocks, and become float16, which is far finer. */
+ * blocks are not blocks, and become float16, which is far finer. */
 dsmoe_dtype source_kept_dtype(const source *s, const source_tensor *t);
 
 /* How a row is wanted. */

@@ -49,8 +49,8 @@ static dsmoe_status options_check(const dsmoe_model *model, const dsmoe_engine_o
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a batch is 1 to %d tokens, not %lld",
                            BATCH_MAX, (long long)o->n_batch);
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
-                           o->n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be 1 to %d, not %d",
+                           THREADS_MAX, o->n_threads);
     STATUS_TRY(adapted_check(model, o, error));
     return kv_pages_check(&model->config, o->kv_type, error);
 }
@@ -157,11 +157,12 @@ dsmoe_status dsmoe_engine_create(const dsmoe_model *model, const dsmoe_engine_op
         return DSMOE_OK;
     }
     dsmoe_engine_free(made);
-    return status_fail(error, DSMOE_ERROR_MEMORY,
-                       "no memory for %lld sequences of %lld tokens: %.1f GB of keys and values "
-                       "and %.1f GB of workspace",
-                       (long long)o.n_sequences, (long long)o.n_ctx, (double)size.kv_cache / 1e9,
-                       (double)size.workspace / 1e9);
+    return status_fail(
+        error, DSMOE_ERROR_MEMORY,
+        "not enough memory for %lld sequences of %lld tokens: %.1f GB of keys and values "
+        "and %.1f GB of workspace",
+        (long long)o.n_sequences, (long long)o.n_ctx, (double)size.kv_cache / 1e9,
+        (double)size.workspace / 1e9);
 }
 
 void dsmoe_engine_free(dsmoe_engine *engine)

@@ -41,7 +41,7 @@ typedef struct engine_space {
     pass pass;
     span *spans;        /* [n_batch] */
     int64_t *turns;     /* [n_batch] whose span it is */
-    int32_t *wanted;    /* [n_batch] rows whose logits somebody wants */
+    int32_t *wanted;    /* [n_batch] rows whose logits someone wants */
     int64_t *numbers;   /* [n_batch] which of its turn's they are */
     int64_t *wanted_by; /* [n_batch] and the turn */
     bool *finite;       /* [PASS_HEAD_ROWS] */
@@ -50,8 +50,8 @@ typedef struct engine_space {
 engine_space engine_space_place(arena *a, const dsmoe_model *model, const dsmoe_engine_options *o,
                                 const adapted_engine *adapted);
 
-/* Pages for n more tokens, of which no other sequence sees anything. False if there are not enough: then the sequence is
- * as before. */
+/* Pages for n more tokens, of which no other sequence sees anything. False if there are not enough: then the sequence
+ * is as before. */
 bool sequence_reserve(dsmoe_sequence *sequence, int64_t n_tokens);
 /* The tokens are in the pages now. */
 void sequence_extend(dsmoe_sequence *sequence, const int32_t *tokens, int64_t n_tokens);

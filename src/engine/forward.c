@@ -87,7 +87,7 @@ static void finish_turn(dsmoe_turn *t)
     sequence_extend(t->sequence, t->tokens, t->n_tokens);
 }
 
-/* All turns that are not through yet, for a reason that is nobody's own. */
+/* All turns that are not through yet, for a reason that is not their own. */
 static void fail_rest(call *c, const dsmoe_error *error)
 {
     for (int64_t i = 0; i < c->n_turns; i++)
@@ -179,7 +179,7 @@ static void fail_spoilt(call *c)
 
 /* ---- logits and hidden states ------------------------------------------------------------------ */
 
-/* The rows whose logits, or hidden states, somebody wants, of all turns that are alive; how many. */
+/* The rows whose logits, or hidden states, someone wants, of all turns that are alive; how many. */
 static int64_t list_wanted(call *c, bool hidden)
 {
     engine_space *s = &c->space;
@@ -256,7 +256,7 @@ static dsmoe_status show_rows(call *c, bool hidden, dsmoe_error *error)
         else
             pass_head(&s->pass, s->wanted + done, n, s->logits);
         threads_for(s->pass.n_threads, n, finite_task, &shown);
-        STATUS_TRY(model_intact(c->engine->model, error)); /* before anybody sees them */
+        STATUS_TRY(model_intact(c->engine->model, error)); /* before anyone sees them */
         for (int64_t i = 0; i < n; i++) show_row(c, &shown, i, done + i);
     }
     return DSMOE_OK;

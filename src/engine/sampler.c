@@ -153,7 +153,7 @@ dsmoe_status dsmoe_sampler_create(const dsmoe_sampler_options *options, int64_t 
     arena measure = arena_over(NULL);
     place_sampler(&measure, options, vocab_size);
     void *memory = memory_alloc(arena_size(&measure));
-    if (!memory) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sampler");
+    if (!memory) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sampler");
     arena place = arena_over(memory);
     *sampler = place_sampler(&place, options, vocab_size);
     copy_bias(*sampler);

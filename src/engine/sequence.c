@@ -57,7 +57,7 @@ void sequence_cut(dsmoe_sequence *s, int64_t length)
         page_pool_give_back(&s->engine->pool, s->table[--s->n_pages]);
 }
 
-/* Takes up a page of somebody else after the last, full one. */
+/* Takes up a page of someone else after the last, full one. */
 static void share_page(dsmoe_sequence *s, int32_t page, page_id id)
 {
     page_pool_share(&s->engine->pool, page);

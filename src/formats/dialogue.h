@@ -8,7 +8,7 @@
  *   preferences     {"prompt": "…", "chosen": "…", "rejected": "…"}, or lists of messages in place of the strings; without
  *                   a prompt, or with a string for one, two lists are whole conversations, whose common beginning it is
  *
- * The keys tell them apart; others are passed over. A line that is complete in two forms is refused, as only its
+ * The keys distinguish them; other keys are ignored. A line that is complete in two forms is refused, as only its
  * author knows which one is meant. null is the same as no value where none is needed. */
 #ifndef DSMOE_FORMATS_DIALOGUE_H
 #define DSMOE_FORMATS_DIALOGUE_H
@@ -26,8 +26,8 @@ typedef struct dialogue {
     dialogue_message *messages;
     size_t n_messages;
     bool is_plain; /* a prompt and a completion, two texts without a frame around them */
-    /* Of a preference: so many messages are the prompt and what was chosen; the others are the prompt once more and what
-     * was rejected. 0: it is none. */
+    /* Of a preference: so many messages are the prompt and what was chosen; the others are the prompt once more and
+     * what was rejected. 0: it is none. */
     size_t n_chosen;
     char **joined; /* texts that are not in the line as they are */
     size_t n_joined;

@@ -10,7 +10,7 @@
 
 enum {
     STRETCH_MIN =
-        64, /* bytes at the end of a document; who owes less passes it on to the next stratum */
+        64, /* bytes at the end of a document; a stratum that owes less passes it on to the next */
     STRETCH_LONG = 1024,      /* bytes that say something of a kind by themselves */
     BETWEEN_LOOKS = 64 << 20, /* bytes between two looks at whether to stop */
 };

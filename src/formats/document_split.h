@@ -1,7 +1,7 @@
 /* document_split.h - which part of the documents is held out: neither a model nor its tokenizer learns
  * from it.
  *
- * That is a function of the documents in their order, and of the share alone, so that whoever reads the
+ * That is a function of the documents in their order, and of the share alone, so that every reader of the
  * same files holds out the same text. Whole documents are chosen in a fixed random order until the share
  * of the bytes is reached: for each kind of text that has documents enough, and for all other kinds
  * together. The document that would be too much gives a stretch at its end. A document of those other
@@ -24,7 +24,7 @@ typedef struct document_split { /* zeros: nothing is held out */
     size_t n_held;
 } document_split;
 
-/* Who is asked now and then whether to go on; the progress stays at 0 of `total`. */
+/* Asked now and then whether to continue; the progress stays at 0 of `total`. */
 typedef struct document_watch {
     dsmoe_progress_fn *progress; /* may be NULL */
     void *context;
@@ -46,7 +46,7 @@ dsmoe_status document_split_each(const document_split *split, const document_lis
                                  document_visit_fn *visit, void *context, dsmoe_error *error);
 
 /* Where the held-out end of a text begins, if it is to have about `held` bytes: at the beginning of a
- * line, else of a word, else of a character. */
+ * line, otherwise of a word, otherwise of a character. */
 size_t document_cut(const char *text, size_t length, uint64_t held);
 
 #endif

@@ -72,7 +72,7 @@ char *document_replace_bad(const void *text, size_t length, size_t n_bad, size_t
         at += n;
         if (at == length) break;
         at++;
-        /* A mapped file that somebody writes to may have more of them by now than were counted. */
+        /* A mapped file that someone writes to may have more of them by now than were counted. */
         size_t width = n_bad > 0 ? REPLACEMENT : 1;
         memcpy(next, n_bad > 0 ? replacement : "?", width);
         next += width;

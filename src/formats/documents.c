@@ -262,8 +262,8 @@ static dsmoe_status pass_over(finder *f, const char *path, size_t size, dsmoe_er
     if (!f->is_eval) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_ARGUMENT,
-        "%s: given to be held out, but it was named before, maybe to be learnt from: "
-        "what a model is measured on must be other text",
+        "%s: cannot be held out, as it is already given, perhaps to learn from: a model must be "
+        "measured on other text",
         path);
 }
 

@@ -60,7 +60,7 @@ typedef struct document {
     const char *text;
     const dialogue *conversation;
     size_t length; /* bytes of either */
-    size_t line;   /* of JSON lines, from 1 on; else 0 */
+    size_t line;   /* of JSON lines, from 1 on; otherwise 0 */
     const unsigned char *tokens;
     size_t n_tokens;
     int token_size;

@@ -29,7 +29,7 @@ static dsmoe_status out_of_memory(const char *path, dsmoe_error *error)
 
 /* ---- names on the disk ----------------------------------------------------------------------- */
 
-/* A file system that cannot sync a folder says EINVAL: there is nothing more to be had from it. */
+/* A file system that cannot sync a folder says EINVAL: there is nothing more to do. */
 dsmoe_status folder_sync(const char *path, dsmoe_error *error)
 {
     int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -223,11 +223,12 @@ bool folder_link(const char *folder, const char *name, const char *target)
     if (asprintf(&fresh, "%s/.%s%s", folder, name, partial_suffix) < 0) fresh = NULL;
     if (!path || !fresh) goto done;
     if (lstat(path, &info) == 0 && !S_ISLNK(info.st_mode)) goto done; /* not ours */
-    unlink(fresh); /* left by somebody who was interrupted here */
+    unlink(fresh); /* left by someone who was interrupted here */
     if (symlink(target, fresh) != 0) goto done;
     linked = rename(fresh, path) == 0;
     if (linked)
-        folder_sync(folder, NULL); /* who cannot sync a folder has nothing more to offer */
+        folder_sync(folder,
+                    NULL); /* a system that cannot sync a folder has nothing more to offer */
     else
         unlink(fresh);
 done:

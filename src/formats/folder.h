@@ -1,5 +1,5 @@
 /* folder.h - folders as units of work: made, synced, put in place whole, and taken away without
- * touching a file that somebody else put there. */
+ * touching a file that someone else put there. */
 #ifndef DSMOE_FORMATS_FOLDER_H
 #define DSMOE_FORMATS_FOLDER_H
 
@@ -36,7 +36,7 @@ dsmoe_status folder_each(const char *path, folder_visit_fn *visit, void *context
 typedef bool folder_owns_fn(const char *name);
 /* Whether a folder holds such names only, and what a partial_file leaves of them. */
 bool folder_holds_only(const char *path, folder_owns_fn *owns);
-/* Removes those, and the folder unless something else is in it, which is no failure. A folder that is
+/* Removes those, and the folder unless something else is in it, which is not a failure. A folder that is
  * not there is removed already. */
 dsmoe_status folder_remove(const char *path, folder_owns_fn *owns, dsmoe_error *error);
 

@@ -56,7 +56,7 @@ void json_write_number(FILE *text, double number)
         snprintf(digits, sizeof digits, "%.*g", precision, number);
         if (strtod(digits, NULL) == number) break;
     }
-    /* What is no digit, sign or exponent is the point of the locale, maybe of several bytes. */
+    /* What is not a digit, sign or exponent is the point of the locale, maybe of several bytes. */
     for (const char *c = digits; *c;) {
         size_t length = strspn(c, "0123456789+-e");
         fwrite(c, 1, length, text);

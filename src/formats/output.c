@@ -117,7 +117,7 @@ static dsmoe_status read_head(const char *path, head *h, bool *busy, dsmoe_error
     if (descriptor >= 0) close(descriptor);
     h->size = size < 0 ? 0 : (size_t)size;
     if (size >= 0) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "%s: is there already and cannot be read: %s", path,
+    return status_fail(error, DSMOE_ERROR_IO, "%s: already exists and cannot be read: %s", path,
                        strerror(reason));
 }
 
@@ -144,20 +144,20 @@ static dsmoe_status check_present(const dsmoe_output *o, const struct stat *info
     head h;
     if (!S_ISREG(info->st_mode))
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is there already and is not a regular file; choose another name",
+                           "%s: already exists and is not a regular file; choose another name",
                            o->path);
     if (info->st_size == 0) return DSMOE_OK;
     STATUS_TRY(read_head(o->path, &h, NULL, error));
     if (!kinds[o->kind].is(&h))
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is there already and is not %s; choose another name, or remove it",
+                           "%s: already exists and is not %s; choose another name, or remove it",
                            o->path, kinds[o->kind].name);
     if (o->replace) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO, "%s: is there already; --force replaces it", o->path);
+    return status_fail(error, DSMOE_ERROR_IO, "%s: already exists; --force replaces it", o->path);
 }
 
 /* The same of what is there under the name that the file has until it is whole: a rest of an interrupted
- * process, or somebody's download. One that is being written is told when the work begins. */
+ * process, or someone's download. One that is being written is reported when the work begins. */
 static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, dsmoe_error *error)
 {
     head h;
@@ -170,10 +170,10 @@ static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, ds
     if (busy || (o->replace && kinds[o->kind].is(&h))) return DSMOE_OK;
     if (kinds[o->kind].is(&h))
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is there already and would be written over; --force does so",
+                           "%s: already exists and would be overwritten; --force allows it",
                            partial);
     return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: is there already and would be written over; choose another name than "
+                       "%s: already exists and would be overwritten; choose another name than "
                        "%s, or remove it",
                        partial, o->path);
 }

@@ -185,7 +185,7 @@ INLINE void finish_parts(const int m, const block_x *x, int64_t b, const octet_s
 }
 
 /* Two parts of Q4_K, whose codes are in the lower and the upper halves of q: at once for as few rows as
- * have registers for both, else one after the other. */
+ * have registers for both, otherwise one after the other. */
 INLINE void add_q4_k_pair(const shape of, const block_x *x, int64_t at,
                           const octet_q4_k *const w[STREAMS], int pair,
                           const __m256i scale[STREAMS][PARTS], __m256 parts[STREAMS][ROWS])

@@ -35,7 +35,7 @@ typedef struct gemm {
     char *octet; /* one that is not kept */
     rows source; /* what gemm_nt_load took, */
     int64_t m, k;
-    const x_home *home; /* where somebody else has it in integers, or NULL, */
+    const x_home *home; /* where someone else has it in integers, or NULL, */
     int64_t home_row;   /* after so many rows */
     gemm_form form;
     bool
@@ -52,7 +52,7 @@ gemm gemm_init(const kernels *kernels, int64_t max_k, void *scratch);
 /* Takes m ≤ GEMM_ROWS rows of k columns as the left operand of the next calls of gemm_nt; x must stay
  * as it is until then. */
 void gemm_nt_load(gemm *g, rows x, int64_t m, int64_t k);
-/* The same for rows that somebody has brought into integers for all tasks of a product: row i is the one
+/* The same for rows that someone has brought into integers for all tasks of a product: row i is the one
  * numbered index[i] there, or home_row + i where x has no index. */
 void gemm_nt_load_made(gemm *g, rows x, const x_home *home, int64_t home_row, int64_t m, int64_t k);
 /* y[i·ldy + j] = x_i · w_j for n rows of w. */

@@ -1,8 +1,8 @@
 /* gemm_blocks.c - y = x·wᵀ for weights in blocks. As in gemm.c no instruction set is named here.
  *
- * x is brought into integers row by row: once for all tasks of a product where somebody has made room for
- * that (x_home), else here. Then some rows of it at a time meet octets of w (kernels.h): best made once
- * and kept, else made here. With more rows than go together a few octets meet all of them, group by
+ * x is brought into integers row by row: once for all tasks of a product where someone has made room for
+ * that (x_home), otherwise here. Then some rows of it at a time meet octets of w (kernels.h): best made once
+ * and kept, otherwise made here. With more rows than go together a few octets meet all of them, group by
  * group, while they are near. */
 #include "kernels/gemm_blocks.h"
 
@@ -80,7 +80,7 @@ static void take_rows(const gemm *g, block_form form, int64_t first, int64_t m, 
 
 /* ---- octets -------------------------------------------------------------------------------------- */
 
-/* The octets of w that somebody keeps, or NULL. */
+/* The octets of w that someone keeps, or NULL. */
 static const unsigned char *kept_octets(matrix w)
 {
     if (!w.home || w.home_row % BLOCK_OCTET != 0) return NULL;

@@ -12,7 +12,7 @@ typedef struct matrix {
     const void *data;
     int64_t stride;
     dsmoe_dtype type;
-    /* Block types: where the same rows are as octets (see block_kernels), if somebody has made them; and
+    /* Block types: where the same rows are as octets (see block_kernels), if someone has made them; and
      * how many rows lie there before these. May be NULL. Rows of whole octets may then lie nowhere else. */
     const struct octet_home *home;
     int64_t home_row;

@@ -58,7 +58,7 @@ static void improve(const parts *p, float top, float least_min, lines *at, lanes
     line_sums s;
     lines_sum(p, top, at, &s);
     lanes determinant = s.w * s.qq - s.q * s.q;
-    lanes_mask regular = determinant > 1e-5f * (s.w * s.qq); /* else all codes are the same */
+    lanes_mask regular = determinant > 1e-5f * (s.w * s.qq); /* otherwise all codes are the same */
     lanes inverse = (lanes)((lanes_mask)lanes_inverse(determinant) & regular);
     lanes a = (s.w * s.qr - s.q * s.r) * inverse, b = (s.q * s.qr - s.qq * s.r) * inverse;
     b = lanes_select(regular, b, -s.r * lanes_inverse(s.w));

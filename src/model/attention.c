@@ -163,7 +163,7 @@ static void cut_runs(attention_job *job)
 
 /* Query heads of a group are cut where there are more than one task takes, and where threads would be
  * left without a task: the second part finds keys and values in a cache that threads share. With more
- * threads than query heads of all sequences some stay idle all the same: a sequence's keys are not
+ * threads than query heads of all sequences some stay idle nevertheless: a sequence's keys are not
  * divided among threads. */
 static int64_t parts_of_group(const attention_job *job)
 {
@@ -355,7 +355,8 @@ static void plain_forward(pass *p, int64_t layer)
     rows x = {p->normed, hidden, NULL}, answers = {s->q, hidden, NULL};
     scratch_same_bits(s->products, p->n_threads, p->same_bits);
     scratch_adapt(s->products, p->n_threads, pass_adapters(p));
-    bool all = !pass_may_narrow(p, layer); /* else only keys and values are wanted of all rows */
+    bool all =
+        !pass_may_narrow(p, layer); /* otherwise only keys and values are wanted of all rows */
 
     product in[] = {
         {x, p->n_rows, hidden, w->k_proj.weight, w->k_proj.bias, kv_size, s->k},

@@ -105,8 +105,8 @@ static dsmoe_status check_flag(const json_node *root, const char *key, bool want
 static dsmoe_status check_absent(const json_node *root, dsmoe_error *error)
 {
     static const char *const keys[][2] = {
-        {"quantization_config", "take weights in bf16, or a GGUF file"},
-        {"compression_config", "take weights in bf16, or a GGUF file"},
+        {"quantization_config", "use weights in bf16, or a GGUF file"},
+        {"compression_config", "use weights in bf16, or a GGUF file"},
         {"index_topk", "attention here is to all tokens before"},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

@@ -141,7 +141,7 @@ static dsmoe_status open_sender(sender *s, dsmoe_error *error)
     STATUS_TRY(division_open(&s->division, error));
     for (int i = 0; i < 2; i++)
         if (!(s->buffers[i] = malloc(DIVISION_PIECE)))
-            return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to send experts from");
+            return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to send experts from");
     return DSMOE_OK;
 }
 

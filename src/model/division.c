@@ -20,8 +20,8 @@ dsmoe_status division_open(division *d, dsmoe_error *error)
     d->send = calloc(n_ranks, sizeof *d->send);
     d->receive = calloc(n_ranks, sizeof *d->receive);
     if (d->types && d->claims && d->send && d->receive) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to divide a model over %zu ranks",
-                       n_ranks);
+    return status_fail(error, DSMOE_ERROR_MEMORY,
+                       "not enough memory to divide a model over %zu ranks", n_ranks);
 }
 
 void division_close(division *d)
@@ -118,7 +118,7 @@ static dsmoe_status judge(const division_claim *claims, int n, int rank, dsmoe_e
                  n_beside > 1 ? "s" : "", together / 1e9);
     return status_fail(error, DSMOE_ERROR_MEMORY,
                        "rank %d on %s: its experts take %.1f GB and running them %.1f GB%s, and "
-                       "%.1f GB is available: take more machines, or a model of fewer bits",
+                       "%.1f GB is available: use more machines, or a model with fewer bits",
                        rank, own->host, (double)own->experts / 1e9, (double)own->workspace / 1e9,
                        beside, (double)own->available / 1e9);
 }

@@ -2,9 +2,9 @@
  * others (follow.c) nothing; what both do is here. In this order:
  *
  *   greeting   whether they compute alike
- *   terms      rank 0 tells which model it is, or that there is none
+ *   terms      rank 0 says which model it is, or that there is none
  *   types      and the type of each matrix: from now on all know the size of everything and who holds it
- *   claims     each tells what memory it takes and what it could have: all come to the same judgement
+ *   claims     each says what memory it takes and what is available: all come to the same judgement
  *   cargo      matrix after matrix to its holder, in pieces; now and then all agree that all is well
  *
  * Then the others run what they hold (serve_experts.h). */
@@ -61,8 +61,8 @@ dsmoe_status division_each(const division *d, cargo_fn *visit, void *context, ds
 /* The types of the matrices of rank 0 become those of all. */
 dsmoe_status division_share_types(division *d, dsmoe_error *error);
 
-/* Fills in the claims, to which this rank adds its own, and judges them: a machine that cannot hold what its ranks take is
- * everybody's error. */
+/* Fills in the claims, to which this rank adds its own, and judges them: a machine that cannot hold what its ranks
+ * take is an error of all ranks. */
 dsmoe_status division_share_claims(division *d, division_claim mine, dsmoe_error *error);
 
 /* Whether, now that so many more bytes have travelled, it is time for all to agree. The same on all ranks. */

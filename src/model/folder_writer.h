@@ -44,7 +44,7 @@ dsmoe_status folder_writer_write(folder_writer *writer, const void *bytes, size_
 typedef struct folder_writer_words {
     const dsmoe_config *config;
     dsmoe_dtype dtype;      /* that config.json names as the weights' type */
-    const char *generation; /* the text of generation_config.json; NULL: what `config` tells */
+    const char *generation; /* the text of generation_config.json; NULL: made from `config` */
     size_t generation_length;
 } folder_writer_words;
 /* Completes the folder when every declared byte has been written. Frees; after a failure what was

@@ -1,8 +1,9 @@
-/* follow.c - the other ranks of a model whose experts are divided: each takes in those it holds, and runs them for rank 0.
+/* follow.c - the other ranks of a model whose experts are divided: each takes in those it holds, and runs them for
+ * rank 0.
  *
  * They lie in memory of their own, matrices of block types in the order that kernels read: octets take the bytes of
- * their rows, so they stand where these would, and rows that fill no octet behind them as ever. Nobody reads single rows
- * of an octet (products are cut at octets, see cut.h), so nothing has to be kept twice. */
+ * their rows, so they stand where these would, and rows that fill no octet after them. No code reads single rows of an
+ * octet (products are cut at octets, see cut.h), so nothing has to be kept twice. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ static dsmoe_status place_visit(void *context, const cargo *c, dsmoe_error *erro
     octet_store *store = f->stores ? &f->stores[walk->n_stores] : NULL;
     walk->n_stores++;
     if (!store) return DSMOE_OK;
-    /* Those of a matrix that has been used already: nobody will want to make them. */
+    /* Those of a matrix that has been used already: they need not be made again. */
     *store = (octet_store){.home = {at}, .n_uses = 2, .memory = at, .size = size};
     c->matrix->home = &store->home;
     return DSMOE_OK;
@@ -78,11 +79,12 @@ static void place(place_walk *walk)
 
 static dsmoe_status out_of_memory(size_t size, dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory: %.1f GB for experts",
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory: %.1f GB for experts",
                        (double)size / 1e9);
 }
 
-/* Address space, that is: pages become real when the experts come, by which time it is known that they can be had. */
+/* Address space, that is: pages become real when the experts come, by which time it is known that there is memory for
+ * them. */
 static dsmoe_status reserve_experts(follower *f, dsmoe_error *error)
 {
     place_walk measure = {.follower = f, .arena = arena_over(NULL)};
@@ -113,8 +115,8 @@ static dsmoe_status make_model(follower *f, dsmoe_error *error)
 static dsmoe_status open_follower(follower *f, dsmoe_error *error)
 {
     if (f->n_threads < 1 || f->n_threads > THREADS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
-                           f->n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be 1 to %d, not %d",
+                           THREADS_MAX, f->n_threads);
     STATUS_TRY(division_open(&f->division, error));
     f->division.weights = weights_create(&f->division.terms.config);
     return f->division.weights ? DSMOE_OK : out_of_memory(0, error);

@@ -126,7 +126,7 @@ static dsmoe_status check_fixed(const gguf_reader *r, const dsmoe_config *config
     return DSMOE_OK;
 }
 
-/* What the tensors tell. */
+/* What follows from the tensors. */
 static void look_at_tensors(const gguf_reader *r, dsmoe_config *config)
 {
     gguf_place place;

@@ -4,12 +4,11 @@
 
 #include "formats/gguf.h"
 
-/* Reads and checks the keys of the architectures deepseek and deepseek2. Whether attention has biases is told by
- * the tensors; embeddings are tied where there is no output.weight. What the keys do not say has
- * the public defaults. Keys that only this project writes hold what the public ones cannot say:
- * dsmoe.aux_loss_alpha, dsmoe.seq_aux, dsmoe.initializer_range, dsmoe.routed_scaling_factor, and
- * dsmoe.tie_word_embeddings, which tells that the output.weight in the file is but a copy. Messages name the file and the
- * key. */
+/* Reads and checks the keys of the architectures deepseek and deepseek2. Whether attention has biases follows from the
+ * tensors; embeddings are tied where there is no output.weight. What the keys do not say has the public defaults. Keys
+ * that only this project writes hold what the public ones cannot say: dsmoe.aux_loss_alpha, dsmoe.seq_aux,
+ * dsmoe.initializer_range, dsmoe.routed_scaling_factor, and dsmoe.tie_word_embeddings, which says that the
+ * output.weight in the file is only a copy. Messages name the file and the key. */
 dsmoe_status gguf_config_read(const gguf *file, dsmoe_config *config, dsmoe_error *error);
 /* The same for a file that is opened for this alone. */
 dsmoe_status gguf_config_open(const char *path, dsmoe_config *config, dsmoe_error *error);

@@ -19,7 +19,7 @@ typedef struct gguf_field {
 typedef struct gguf_fields {
     const gguf_field *at;
     int n;
-    bool are_numbers; /* else integers */
+    bool are_numbers; /* otherwise integers */
 } gguf_fields;
 
 typedef struct gguf_reader {

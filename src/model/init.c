@@ -133,7 +133,8 @@ dsmoe_status dsmoe_model_init(const char *path, const dsmoe_config *config, dsmo
     if (dtype != DSMOE_F32 && dtype != DSMOE_F16 && dtype != DSMOE_BF16)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "there is no type %d", (int)dtype);
     if (n_threads < 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work", n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be at least 1, not %d",
+                           n_threads);
     STATUS_TRY(config_check(config, error));
     init_options options = {
         dtype,    seed,   n_threads ? n_threads : threads_available(), FOLDER_WRITER_SHARD_SIZE,

@@ -2,7 +2,7 @@
  *
  * A token's row in the cache is (normed latent | turned rope part of its key), one for all heads. Head h makes a key and a
  * value from it, (k | v) = (W_k | W_v) · latent, both parts of kv_b_proj. Two forms compute the same:
- *   expanded   k and v are made for every row, then attention is as ever: latent_expanded.c
+ *   expanded   k and v are made for every row, then attention is as usual: latent_expanded.c
  *   absorbed   q·(W_k c) = (W_kᵀ q)·c and Σ a·(W_v c) = W_v (Σ a·c), so that rows themselves are keys and values of all
  *              heads: latent_absorbed.c */
 #ifndef DSMOE_MODEL_LATENT_H

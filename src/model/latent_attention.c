@@ -75,11 +75,11 @@ size_t latent_attention_size(const dsmoe_model *model, int64_t n_rows, int n_thr
 
 /* ---- the choice ---------------------------------------------------------------------------- */
 
-/* By multiplications of the whole span. Both forms multiply with kv_b_proj: the expanded one all rows that are seen, the
- * absorbed one those of the span, and then its keys and values are wider. So the first tokens of a text are expanded, a
- * token alone is absorbed, and a piece of a prompt is expanded if it is long enough to pay for what came before it: 171
- * tokens for the shape of V2-Lite. The two do not add up in the same order, and tokens may come in any pieces: same_bits
- * leaves one form. */
+/* By multiplications of the whole span. Both forms multiply with kv_b_proj: the expanded one all rows that are seen,
+ * the absorbed one those of the span, and then its keys and values are wider. So the first tokens of a text are
+ * expanded, a token alone is absorbed, and a piece of a prompt is expanded if it is long enough to pay for what came
+ * before it: 171 tokens for the shape of V2-Lite. The two do not add up in the same order, and tokens may come in any
+ * pieces: same_bits leaves one form. */
 bool latent_is_expanded(const latent_job *job, const span *s)
 {
     latent_shape shape = job->shape;
@@ -204,7 +204,7 @@ void latent_attention_forward(pass *p, int64_t layer)
     row_job r = {&job, w, &s};
     scratch_same_bits(s.products, p->n_threads, p->same_bits);
     scratch_adapt(s.products, p->n_threads, pass_adapters(p));
-    bool all = !pass_may_narrow(p, layer); /* else only rows of the cache are wanted of all */
+    bool all = !pass_may_narrow(p, layer); /* otherwise only rows of the cache are wanted of all */
 
     rows x = {p->normed, c->hidden_size, NULL};
     product in[] = {

@@ -24,7 +24,7 @@ int64_t linear_cut(const product *products, int n_products, int n_threads, cut_p
  * In the scratch there is room for their x in integers (see ints.h). */
 void linear_run(const product *products, int n_products, thread_scratch *threads, int n_threads);
 
-/* Shows what goes into them, if somebody watches (`watch` is not NULL). */
+/* Shows what goes into them, if someone watches (`watch` is not NULL). */
 void linear_show(const product *products, int n_products, const input_watch *watch);
 
 #endif

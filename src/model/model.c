@@ -1,4 +1,4 @@
-/* model.c - from a folder or a file to a model, and what it tells of itself. */
+/* model.c - from a folder or a file to a model, and what it says about itself. */
 #include "model/model.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@ struct dsmoe_model {
     dsmoe_generation_config generation;
     const kernels *kernels;
     shards *files;             /* of a folder; or */
-    gguf *gguf;                /* a GGUF file; both NULL if the weights are somebody else's */
+    gguf *gguf;                /* a GGUF file; both NULL if the weights are someone else's */
     const dsmoe_model *lender; /* the model that they are then from, if it is one */
     model_weights *weights;    /* matrices lie in the mapped files */
     float *vectors;            /* norms and biases as float32 */
@@ -33,7 +33,7 @@ dsmoe_status model_intact(const dsmoe_model *model, dsmoe_error *error);
 /* The MoE layers over the weights, which are numbered first. */
 dsmoe_status model_create_layers(dsmoe_model *model, dsmoe_error *error);
 
-/* A model of a (checked) configuration over weights that somebody else owns and keeps: a trainer, or
+/* A model of a (checked) configuration over weights that someone else owns and keeps: a trainer, or
  * another model. With the kernels that their owner uses: octets of the weights lie in the order of one
  * set. Free with dsmoe_model_free. */
 dsmoe_status model_over(const dsmoe_config *config, const dsmoe_generation_config *generation,

@@ -1,4 +1,4 @@
-/* over.c - a model over weights that somebody else owns. */
+/* over.c - a model over weights that someone else owns. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 static dsmoe_status out_of_memory(dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the layers of a model");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the layers of a model");
 }
 
 dsmoe_status model_create_layers(dsmoe_model *m, dsmoe_error *error)

@@ -270,7 +270,7 @@ static dsmoe_status moe_forward(pass *p, int64_t layer, dsmoe_error *error)
     return status_fail(error, status, "layer %lld: %s", (long long)layer, reason.message);
 }
 
-/* Rows of a span that somebody needs to the end: its last ones. */
+/* Rows of a span that someone needs to the end: its last ones. */
 static int64_t rows_needed(const span *s) { return s->watch ? s->n_rows : s->n_wanted; }
 
 bool pass_may_narrow(const pass *p, int64_t layer)

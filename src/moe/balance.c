@@ -18,7 +18,7 @@ static double share_factor(const dsmoe_layer_config *c, const float *scores)
     return 1.0 / sum;
 }
 
-/* Tokens [first, end), of which n are no padding. */
+/* Tokens [first, end), of which n are not padding. */
 typedef struct stretch {
     int64_t first, end, n;
 } stretch;
@@ -161,7 +161,7 @@ dsmoe_status dsmoe_device_loss(const dsmoe_layer_config *config, dsmoe_routing r
                            "%lld device groups do not divide %lld experts over %lld tokens",
                            (long long)n_device_groups, (long long)n_experts, (long long)n_tokens);
     double *f = malloc(2 * (size_t)n_experts * sizeof *f);
-    if (!f) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a balance loss");
+    if (!f) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a balance loss");
     double *p = f + n_experts;
     balance_batch batch = {config, routing, {1, n_tokens, NULL, 0}};
     measure(&batch, (stretch){0, n_tokens, n_tokens}, f, p);

@@ -1,6 +1,6 @@
 /* cut.h - how products are cut into tasks: pure arithmetic, which tests can count.
  *
- * A task is (some rows of x, some columns of y). Tasks are handed out one after the other to whoever is
+ * A task is (some rows of x, some columns of y). Tasks are handed out one after the other to the thread that is
  * free, so threads wait at the end for at most one task: with CUT_PER_THREAD of them for each thread, all
  * about as long, that is less than a tenth of the time. Results do not depend on it. */
 #ifndef DSMOE_MOE_CUT_H

@@ -2,7 +2,7 @@
  *
  * A row is one (token, slot) pair. Rows are sorted by expert, so that each expert's rows are one
  * contiguous range: what a grouped product wants, and what several machines would exchange. No
- * token is dropped, and an expert that nobody chose has an empty range. */
+ * token is dropped, and an expert that no token chose has an empty range. */
 #ifndef DSMOE_MOE_DISPATCH_H
 #define DSMOE_MOE_DISPATCH_H
 

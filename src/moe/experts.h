@@ -36,7 +36,7 @@ typedef struct token_source {
 /* One expert's share of all that. */
 typedef struct group {
     moe_expert weights;
-    dsmoe_expert_weights gradients; /* NULL: nobody wants them */
+    dsmoe_expert_weights gradients; /* NULL: not wanted */
     int64_t width, n_rows;
     token_source *from;       /* NULL: the tokens that the pass is called with */
     const int32_t *token;     /* whose row it is; NULL: row r is token r */
@@ -65,7 +65,7 @@ typedef struct experts {
     group *first_term;            /* of those that the last group adds up with */
     thread_scratch *threads;
     int n_threads;
-    const input_watch *watch; /* of forward; NULL: nobody */
+    const input_watch *watch; /* of forward; NULL: none */
     float *fold; /* [n_threads, experts_fold_size]: see experts_backward_weights; may be NULL */
     const low_rank_training *low_rank; /* of backward; NULL: nothing is adapted */
     low_rank_back *backs;              /* [3·n_groups], with that, */

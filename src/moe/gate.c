@@ -151,7 +151,7 @@ static void mask_first(float *keys, int64_t n, int64_t n_masked)
 }
 
 /* Scores as if the masked experts had not been there when softmax made them. The same 1e-20 as in normalising
- * keeps a token from dividing by nothing whose masked experts have it all. */
+ * prevents a division by zero where the masked experts have all of the softmax. */
 static void forget_masked(const float *keys, int64_t n, float *scores)
 {
     float sum = 0.0f;

@@ -13,7 +13,7 @@
 
 #include "moe/low_rank.h"
 
-/* Whether the piece can go on. Somebody looks after tokens that are spoilt, or they are an error. */
+/* Whether the piece can continue. Spoilt tokens are an error unless the caller looks after them. */
 static dsmoe_status check_piece(const dsmoe_layer *layer, int64_t n_tokens, int64_t first,
                                 dsmoe_routing routing, const layer_manner *manner,
                                 dsmoe_error *error);

@@ -46,7 +46,7 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
     if (!made || !table) {
         free(made);
         free(table);
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a layer");
     }
     memcpy(table, weights->experts, size);
     *made = (dsmoe_layer){.config = moe_config_own(config),
@@ -75,7 +75,7 @@ dsmoe_status dsmoe_layer_create(const dsmoe_layer_config *config,
     STATUS_TRY(check_weights(config, weights, error));
     int64_t n = config->n_routed_experts;
     moe_expert *table = malloc((size_t)n * sizeof *table);
-    if (!table) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer");
+    if (!table) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a layer");
     for (int64_t i = 0; i < n; i++)
         table[i] =
             expert_f32(&weights->experts[i], config->hidden_size, config->moe_intermediate_size);

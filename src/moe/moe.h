@@ -12,7 +12,7 @@ typedef struct moe_expert {
 
 typedef struct moe_weights {
     matrix gate;
-    float *e_score_correction_bias; /* of the gate noaux_tc; else NULL */
+    float *e_score_correction_bias; /* of the gate noaux_tc; otherwise NULL */
     moe_expert *experts;
     moe_expert shared_experts;
 } moe_weights;
@@ -55,7 +55,7 @@ dsmoe_status layer_create(const dsmoe_layer_config *config, const moe_weights *w
  * give, to the bit. Of the gradients, the router's and the shared experts' are then written for the own tokens,
  * whatever `accumulate` says; those of the held experts are the sum over the ranks in their order, each rank's
  * made from zero and then added, beginning with what is there if `accumulate`. A router score on one rank that is
- * not finite is everybody's error; wrong arguments are not, so all ranks must be called rightly. */
+ * not finite is an error of all ranks; wrong arguments are not, so all ranks must be called correctly. */
 void layer_join(dsmoe_layer *layer, const dsmoe_peers *peers, int64_t most_tokens);
 
 typedef struct adapter_ranges adapter_ranges; /* low_rank.h */
@@ -71,7 +71,7 @@ typedef struct input_watch {
 typedef struct layer_manner {
     /* Sees the routing of each piece of tokens, with the number of its first token. */
     void (*routing)(void *context, int64_t first, int64_t n_tokens, const dsmoe_routing *routing);
-    /* Is told of each token whose scores are not finite numbers: with that, such a token is no error,
+    /* Called for each token whose scores are not finite numbers: with that, such a token is not an error,
      * but gets the first experts with gate values that are not numbers. */
     void (*spoilt)(void *context, int64_t token);
     void *context;
@@ -82,7 +82,7 @@ typedef struct layer_manner {
         is_stopped; /* this rank asks to stop: DSMOE_ERROR_STOPPED for all that share the experts */
 } layer_manner;
 
-/* dsmoe_layer_forward in that manner; NULL: nobody watches. */
+/* dsmoe_layer_forward in that manner; NULL: not watched. */
 dsmoe_status layer_forward(const dsmoe_layer *layer, const float *x, int64_t n_tokens, float *y,
                            const dsmoe_workspace *workspace, const layer_manner *manner,
                            dsmoe_error *error);

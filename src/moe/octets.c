@@ -42,7 +42,7 @@ static bool is_room_for_all(const octet_budget *b)
     return (double)b->total <= largest_share * ((double)b->available() + (double)b->kept);
 }
 
-/* Sessions that come here at the same time may both ask, which is no harm. */
+/* Sessions that come here at the same time may both ask, which does no harm. */
 static bool take(octet_budget *b, size_t size)
 {
     if (atomic_fetch_sub(&b->holds_for, (int64_t)size) < (int64_t)size) {

@@ -11,7 +11,7 @@ typedef struct adapter_ranges adapter_ranges; /* low_rank.h */
 /* One thread's scratch. */
 typedef struct thread_scratch {
     gemm gemm;
-    float *gate, *up; /* [GEMM_ROWS, CUT_WIDEST] pre-activations that nobody keeps */
+    float *gate, *up; /* [GEMM_ROWS, CUT_WIDEST] pre-activations that are not kept */
     char *ints;       /* the same for all threads: room for x in integers, see ints.h */
     size_t ints_size;
     const adapter_ranges *adapters; /* that products meet, of all threads the same; NULL: none */
@@ -21,7 +21,7 @@ typedef struct thread_scratch {
 thread_scratch *scratch_place(arena *a, const kernels *kernels, int64_t longest, size_t ints_size,
                               int n_threads);
 
-/* Products of these threads keep a row's bits whoever comes with it: see gemm.same_order. */
+/* Products of these threads keep a row's bits whichever rows come with it: see gemm.same_order. */
 static inline void scratch_same_bits(thread_scratch *threads, int n_threads, bool same_bits)
 {
     for (int i = 0; i < n_threads; i++) threads[i].gemm.same_order = same_bits;

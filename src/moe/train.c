@@ -208,7 +208,7 @@ typedef struct router_job {
     const dsmoe_layer *layer;
     const float *x, *d_logits;
     int64_t n_tokens;
-    float *d_gate, *dx; /* d_gate NULL: nobody wants it */
+    float *d_gate, *dx; /* d_gate NULL: not wanted */
     bool accumulate;
     thread_scratch *threads;
 } router_job;

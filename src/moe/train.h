@@ -16,7 +16,7 @@ typedef struct layer_batch {
     int64_t n_sequences, sequence_length;
     /* As dsmoe_batch has them, to stay until backward; NULL: each sequence is one conversation. */
     const int32_t *positions;
-    /* With positions: what sums over tokens are divided by; 0: the number that is no padding. */
+    /* With positions: what sums over tokens are divided by; 0: the number of tokens without padding. */
     double n_tokens;
 } layer_batch;
 

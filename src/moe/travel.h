@@ -77,7 +77,7 @@ typedef struct unit_pass {
     bool again; /* forward has been here before: what is kept is enough, if the layer is alone */
 } unit_pass;
 
-/* Before forward: the ranks tell each other what comes, and how they are. */
+/* Before forward: the ranks exchange what comes, and their status. */
 dsmoe_status travel_agree(travel *t, const dsmoe_layer *layer, const dispatch *d, int64_t n_tokens,
                           bool has_more, dsmoe_status mine, dsmoe_error *error);
 

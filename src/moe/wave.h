@@ -1,7 +1,7 @@
 /* wave.h - what ranks that share the experts of a layer know of each other before rows travel.
  *
  * Each rank holds a range of the routed experts and brings a unit of tokens of its own, or none; the units of all
- * ranks are a wave, in the order of the ranks. In one gathering every rank tells how many rows its unit has for
+ * ranks are a wave, in the order of the ranks. In one gathering every rank says how many rows its unit has for
  * each expert, and whether it is well. From then on all know the size of every message, and come by the same
  * arithmetic to the same rounds: units whose rows travel together, so many that no rank has more to take in than
  * it has room for. */
@@ -21,7 +21,7 @@ typedef struct wave {
     int64_t *load;               /* [n_ranks] of scratch */
 } wave;
 
-/* Bytes that each rank tells. */
+/* Bytes that each rank sends about itself. */
 size_t wave_said_size(int n_ranks, int64_t n_routed_experts);
 
 /* `said` apart, as training keeps it for backward. Nothing at all if the layer is alone. */
@@ -31,7 +31,7 @@ wave wave_place(arena *a, const dsmoe_layer *layer, int64_t capacity);
 /* This rank's own words: what dispatch sorted, and how many different tokens of it each rank gets. */
 void wave_say(const wave *w, dsmoe_status status, int64_t n_tokens, bool has_more,
               const int32_t *offsets, const int64_t *n_sent);
-/* Everybody's. If a rank is not well, what it says is everybody's error. */
+/* Of all ranks. If a rank has failed, its error is that of all. */
 dsmoe_status wave_gather(const wave *w, dsmoe_status mine, dsmoe_error *error);
 
 int64_t wave_tokens(const wave *w, int unit);

@@ -52,8 +52,8 @@ dsmoe_status dsmoe_layer_weights_create(const dsmoe_layer_config *config,
     size_t size = arena_size(&measure);
     void *memory = size ? memory_alloc(size) : NULL;
     if (!memory)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a layer's weights (%.1f GB)",
-                           (double)size / 1e9);
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "not enough memory for a layer's weights (%.1f GB)", (double)size / 1e9);
     arena place = arena_over(memory);
     *weights = place_weights(&place, config);
     return DSMOE_OK;

@@ -178,7 +178,8 @@ dsmoe_status handshake_compare(const dsmoe_peers *p, const handshake_card *mine,
     dsmoe_bytes *parts = calloc((size_t)p->size, sizeof *parts);
     dsmoe_status status = DSMOE_OK;
     if (!cards || !parts)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory for what %d ranks say", p->size);
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for what %d ranks say",
+                             p->size);
     status = peers_agree(p, status, error);
     if (status != DSMOE_OK) goto end;
     cards[p->rank] = *mine;

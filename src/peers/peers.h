@@ -1,5 +1,5 @@
 /* peers.h - what the library makes of the table of functions that joins several ranks (dsmoe_peers): NULL is a
- * rank alone, for whom all of this does nothing. */
+ * rank alone, for which all of this does nothing. */
 #ifndef DSMOE_PEERS_PEERS_H
 #define DSMOE_PEERS_PEERS_H
 
@@ -9,7 +9,7 @@ static inline int peers_rank(const dsmoe_peers *p) { return p ? p->rank : 0; }
 static inline int peers_size(const dsmoe_peers *p) { return p ? p->size : 1; }
 
 /* Whether all ranks are well. What the lowest rank that is not says, with its name and machine before it, is then
- * everybody's error; `error` holds this rank's own before. */
+ * the error of all; `error` holds this rank's own before. */
 dsmoe_status peers_agree(const dsmoe_peers *p, dsmoe_status mine, dsmoe_error *error);
 
 /* Whether any rank says so. */

@@ -1,5 +1,5 @@
-/* processors.c - ranks that share a machine share its processors. mpirun binds each of two ranks to one core unless it is
- * told not to, which leaves a rank one thread and the machine idle: nobody sees it but by a warning. */
+/* processors.c - ranks that share a machine share its processors. mpirun binds each of two ranks to one core unless it
+ * is told not to, which leaves a rank one thread and the machine idle: without a warning no one would see it. */
 #include "peers/processors.h"
 
 #include <sched.h>
@@ -24,7 +24,7 @@ processors_here processors_look(void)
     return here;
 }
 
-/* What each rank tells the others. */
+/* What each rank sends the others. */
 typedef struct place {
     char host[256];
     int32_t may_use, could_use;
@@ -69,7 +69,7 @@ dsmoe_status processors_divide(const dsmoe_peers *p, processors_here here, proce
     dsmoe_bytes *parts = calloc(n, sizeof *parts);
     dsmoe_status status = DSMOE_OK;
     if (!places || !parts)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", p->size);
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", p->size);
     status = peers_agree(p, status, error);
     if (status != DSMOE_OK) goto end;
     place *own = &places[p->rank];

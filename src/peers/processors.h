@@ -6,7 +6,7 @@
 
 typedef struct processors_here {
     int may_use;   /* processors this process may use now */
-    int could_use; /* and if whoever started it had not bound it to some of them */
+    int could_use; /* and if its start had not bound it to some of them */
 } processors_here;
 
 processors_here processors_look(void);

@@ -1,7 +1,8 @@
-/* watch.c - two clocks: the machine's for signs that are due, and one for patience that runs only while this rank does. */
+/* watch.c - two clocks: the machine's for signs that are due, and one for patience that runs only while this rank
+ * does. */
 #include "peers/watch.h"
 
-/* Ten signs may be lost or late before anybody worries. */
+/* Ten signs may be lost or late before anyone worries. */
 static double interval_of(const watch *w)
 {
     const double most = 10;
@@ -33,7 +34,8 @@ void watch_begin_wait(watch *w, double clock)
 
 void watch_hear(watch *w, int rank) { w->heard[rank] = w->awake; }
 
-/* Looking goes on all the time, so gaps are short; a long one means that this rank was stopped too, maybe with all others. */
+/* Looking goes on all the time, so gaps are short; a long one means that this rank was stopped too, maybe with all
+ * others. */
 void watch_look(watch *w, double clock)
 {
     double most = interval_of(w), gap = clock - w->looked;

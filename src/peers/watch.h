@@ -1,8 +1,8 @@
-/* watch.h - how long a rank waits for one of which it hears nothing.
+/* watch.h - how long a rank waits for one that is silent.
  *
- * A rank that dies is missed at once, but one that is stopped, or waits for a disk that does not answer, only keeps silent.
- * So ranks that work or wait send each other signs of life, however long they take: who writes a checkpoint does it from
- * block to block. A rank that is waited for and gives none for too long is stuck. */
+ * A rank that dies is missed at once, but one that is stopped, or waits for a disk that does not answer, only keeps
+ * silent. So ranks that work or wait send each other signs of life, however long they take: who writes a checkpoint
+ * does it from block to block. A rank that is waited for and gives none for too long is stuck. */
 #ifndef DSMOE_PEERS_WATCH_H
 #define DSMOE_PEERS_WATCH_H
 

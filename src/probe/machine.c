@@ -79,7 +79,8 @@ dsmoe_status dsmoe_machine_measure(int n_threads, double seconds, const void *me
     free(done);
     free(sink);
     if (!ready)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to measure the machine with");
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "not enough memory to measure the machine with");
     return DSMOE_OK;
 }
 

@@ -153,12 +153,11 @@ static void put_mask_top(FILE *html, const ablation *a, const ablation_probe *pr
         chart_make("Loss when the best experts of each token are masked",
                    "share of each token’s best experts that it may not use", "nats per token");
     c.x_percent = true;
-    page_card_open(html,
-                   is_first ? "Without the best experts, gone before the softmax"
-                            : "Without the best experts",
-                   "Each token’s highest-scoring routed experts are masked, and it takes the next"
-                   " best instead. The faster the loss rises, the less can one expert stand in for"
-                   " another. Bars: 95 % interval of the mean over the seeds.");
+    page_card_open(
+        html,
+        is_first ? "Without the best experts, gone before the softmax" : "Without the best experts",
+        "Each token’s highest-scoring routed experts are masked, and it takes the next"
+        " best instead. The faster the loss rises, the less one expert can stand in for another. Bars: 95 % interval of the mean over the seeds.");
     put_probe_lines(html, a, probes, n, c);
     page_card_close(html);
 }

@@ -14,7 +14,7 @@ typedef struct axis {
     int decimals; /* that tell the ticks of a linear axis apart */
 } axis;
 
-/* About n_ticks ticks over [low, high]. `widen`: the ends become ticks; else they stay where they are.
+/* About n_ticks ticks over [low, high]. `widen`: the ends become ticks; otherwise they stay where they are.
  * `whole`: ticks are whole numbers. Finite numbers of at most 1e30. */
 axis axis_linear(double low, double high, int n_ticks, bool widen, bool whole);
 /* 0 < low <= high */

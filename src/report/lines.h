@@ -10,17 +10,18 @@
 
 typedef struct line_reader {
     FILE *file;
-    size_t left;       /* bytes of it as it was opened, whatever is written after them meanwhile */
-    size_t number;     /* of the line below, from 1 */
-    char *text;        /* with its newline, if it has one */
-    size_t length;     /* its bytes without that */
-    size_t capacity;   /* of text */
-    bool whole;        /* a newline ended it */
-    json_node *object; /* what it says; NULL if that is no object, or the line is far too long */
+    size_t left;     /* bytes of it as it was opened, whatever is written after them meanwhile */
+    size_t number;   /* of the line below, from 1 */
+    char *text;      /* with its newline, if it has one */
+    size_t length;   /* its bytes without that */
+    size_t capacity; /* of text */
+    bool whole;      /* a newline ended it */
+    json_node
+        *object; /* what it says; NULL if that is not an object, or the line is far too long */
     dsmoe_status status;
 } line_reader;
 
-/* Reads as it goes: a log may be long, and somebody may be writing to it. */
+/* Reads as it goes: a log may be long, and someone may be writing to it. */
 dsmoe_status line_reader_open(line_reader *reader, const char *path, dsmoe_error *error);
 /* The next `size` bytes of a file that is open; line_reader_close closes it. */
 line_reader line_reader_of(FILE *file, size_t size);

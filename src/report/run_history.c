@@ -247,7 +247,7 @@ static void read_routing(reading *r, const json_node *line)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* False if it is no line of a run. */
+/* False if it is not a line of a run. */
 static bool read_line(reading *r)
 {
     static const struct {
@@ -297,9 +297,7 @@ dsmoe_status run_history_parse(run_history *run, line_reader lines, const char *
         status = status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", name);
     else if (status == DSMOE_OK && !run->start && isnan(run->step))
         status = status_fail(error, DSMOE_ERROR_FORMAT,
-                             "%s: not the metrics of a run: no line that tells of its start or of"
-                             " a step",
-                             name);
+                             "%s: not the metrics of a run: no line has its start or a step", name);
     if (status != DSMOE_OK) run_history_free(run);
     return status;
 }

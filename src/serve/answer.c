@@ -156,7 +156,8 @@ double answer_logprob(double logprob)
     return isfinite(logprob) ? logprob : -9999.0; /* what OpenAI's interface has for "never" */
 }
 
-void answer_put_logprob(FILE *out, const job *j, const dsmoe_logprob *l)
+/* {"token", "logprob", "bytes"} without the brace at the end. */
+static void put_logprob(FILE *out, const job *j, const dsmoe_logprob *l)
 {
     size_t length;
     const char *piece = answer_piece(j, l->id, &length);
@@ -167,6 +168,22 @@ void answer_put_logprob(FILE *out, const job *j, const dsmoe_logprob *l)
     fputs(", \"bytes\": [", out);
     for (size_t i = 0; i < length; i++) fprintf(out, i ? ",%d" : "%d", (unsigned char)piece[i]);
     fputc(']', out);
+}
+
+void answer_put_logprobs(FILE *out, const text *t, size_t first, size_t n)
+{
+    for (size_t i = first; i < first + n; i++) {
+        const dsmoe_logprobs *l = &t->logprobs[i];
+        if (i > first) fputs(", ", out);
+        put_logprob(out, t->job, &l->token);
+        fputs(", \"top_logprobs\": [", out);
+        for (int k = 0; k < l->n_top; k++) {
+            if (k) fputs(", ", out);
+            put_logprob(out, t->job, &l->top[k]);
+            fputc('}', out);
+        }
+        fputs("]}", out);
+    }
 }
 
 /* ---- routing ----------------------------------------------------------------------------------- */

@@ -40,8 +40,8 @@ void answer_put_timings(FILE *out, const text *t);
 void answer_put_routing(FILE *out, text *t); /* forgets what it has told */
 /* The same for an answer that is not a stream: it is kept until the end. */
 void answer_keep_routing(job *j, text *t);
-/* {"token", "logprob", "bytes"} without the brace at the end. */
-void answer_put_logprob(FILE *out, const job *j, const dsmoe_logprob *l);
+/* {"token", "logprob", "bytes", "top_logprobs"} of n tokens, with commas between them. */
+void answer_put_logprobs(FILE *out, const text *t, size_t first, size_t n);
 double answer_logprob(double logprob);
 /* The bytes of a token: "" for special ones. */
 const char *answer_piece(const job *j, int32_t id, size_t *length);

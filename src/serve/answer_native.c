@@ -17,18 +17,7 @@ static void put_probabilities(FILE *out, const text *t, size_t first, size_t n)
 {
     if (!t->job->request.logprobs) return;
     fputs(", \"completion_probabilities\": [", out);
-    for (size_t i = first; i < first + n; i++) {
-        const dsmoe_logprobs *l = &t->logprobs[i];
-        if (i > first) fputs(", ", out);
-        answer_put_logprob(out, t->job, &l->token);
-        fputs(", \"top_logprobs\": [", out);
-        for (int k = 0; k < l->n_top; k++) {
-            if (k) fputs(", ", out);
-            answer_put_logprob(out, t->job, &l->top[k]);
-            fputc('}', out);
-        }
-        fputs("]}", out);
-    }
+    answer_put_logprobs(out, t, first, n);
     fputc(']', out);
 }
 

@@ -30,22 +30,11 @@ static const char *finish_reason(const text *t)
 static void put_chat_logprobs(FILE *out, const text *t, size_t first, size_t n)
 {
     fputs(", \"logprobs\": {\"content\": [", out);
-    for (size_t i = first; i < first + n; i++) {
-        const dsmoe_logprobs *l = &t->logprobs[i];
-        if (i > first) fputs(", ", out);
-        answer_put_logprob(out, t->job, &l->token);
-        fputs(", \"top_logprobs\": [", out);
-        for (int k = 0; k < l->n_top; k++) {
-            if (k) fputs(", ", out);
-            answer_put_logprob(out, t->job, &l->top[k]);
-            fputc('}', out);
-        }
-        fputs("]}", out);
-    }
+    answer_put_logprobs(out, t, first, n);
     fputs("]}", out);
 }
 
-/* A token as the key of an object: the names of two tokens must differ, so what is no text by itself is spelt out. */
+/* A token as the key of an object: the names of two tokens must differ, so what is not text by itself is spelt out. */
 static void put_key(FILE *out, const job *j, int32_t id)
 {
     size_t length = 0, valid = 0, size = 1;
@@ -82,7 +71,7 @@ static void put_offsets(FILE *out, const text *t, size_t first, size_t n)
         size_t begin = i ? t->tokens[i - 1].end : 0;
         for (size_t size; at < begin; at += size, n_characters++) {
             size = utf8_character(t->bytes.bytes + at, t->bytes.length - at);
-            if (size == 0) size = 1; /* what is no character is shown as one */
+            if (size == 0) size = 1; /* what is not a character is shown as one */
             if (at + size > begin) break;
         }
         fprintf(out, "%s%zu", i > first ? ", " : "", n_characters);

@@ -1,6 +1,6 @@
 /* budget.h - how many tokens of prompts a pass takes along while other texts are being written: as many as make it
  * last about twice as long as it would without them, by what earlier passes took. So nobody who is being
- * answered waits for somebody else's long prompt, on any machine and with any model. */
+ * answered waits for someone else's long prompt, on any machine and with any model. */
 #ifndef DSMOE_SERVE_BUDGET_H
 #define DSMOE_SERVE_BUDGET_H
 

@@ -43,7 +43,7 @@ typedef struct client_events {
 } client_events;
 
 void client_events_begin(client_events *e);
-/* The next bytes of the answer, until it is done or stopped. Fails on what is no chunk, on an event without end, and
+/* The next bytes of the answer, until it is done or stopped. Fails on what is not a chunk, on an event without end, and
  * if the server tells of an error; the message says what is wrong with the answer, not whose answer it is. */
 dsmoe_status client_events_put(client_events *e, const char *bytes, size_t length,
                                dsmoe_error *error);

@@ -32,7 +32,7 @@ void crowd_free(crowd *c)
 void crowd_refuse_watcher(http_exchange *exchange)
 {
     request_error error = {0};
-    request_refuse(&error, 503, "", "%d others watch already", CROWD_MAX_WATCHERS);
+    request_refuse(&error, 503, "", "%d clients are watching already", CROWD_MAX_WATCHERS);
     answer_refuse(exchange, &error);
 }
 
@@ -96,7 +96,7 @@ static void send_to_all(crowd *c, const char *bytes, size_t length)
 {
     drop_lost(c);
     for (int i = 0; i < c->n_watchers; i++)
-        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* else it misses some */
+        if (http_unsent(c->watchers[i]) < MAX_UNSENT) /* otherwise it misses some */
             http_send(c->watchers[i], bytes, length);
 }
 

@@ -33,7 +33,7 @@ static const json_node *member(const json_node *body, const char *name)
     return node && json_node_kind(node) != JSON_KIND_NULL ? node : NULL;
 }
 
-/* True or false as the body says, else `otherwise`. */
+/* True or false as the body says, `otherwise` if it does not say. */
 static bool read_flag(const json_node *body, const char *name, bool otherwise, request_error *error)
 {
     const json_node *node = member(body, name);

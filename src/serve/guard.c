@@ -242,7 +242,7 @@ const char *guard_allowed_origin(const guard *g, const guard_request *r)
 const char *guard_check(const guard *g, const guard_request *r, int *status)
 {
     *status = 403;
-    if (!host_passes(g, r)) return "this server does not go by the name in the header Host";
+    if (!host_passes(g, r)) return "the header Host does not name this server";
     if (r->origin && !guard_allowed_origin(g, r))
         return "pages of this origin may not use the server";
     *status = 401;

@@ -30,7 +30,7 @@ typedef struct guard_request {
     bool local; /* it came by a Unix socket, where Host means nothing */
 } guard_request;
 
-/* NULL if it may pass, else what is wrong, with *status 401 or 403. */
+/* NULL if it may pass, otherwise what is wrong, with *status 401 or 403. */
 const char *guard_check(const guard *g, const guard_request *r, int *status);
 /* The value of Access-Control-Allow-Origin for it; NULL: none. */
 const char *guard_allowed_origin(const guard *g, const guard_request *r);

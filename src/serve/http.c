@@ -1,10 +1,10 @@
 /* http.c - HTTP by GNU libmicrohttpd (MHD), which no other file knows.
  *
- * MHD's threads read requests and write answers; answers come from another thread, at any time, while
- * the client may leave at any time. So an exchange has two owners, MHD's connection and the answering side, and lives until
- * both have let go of it. What they share lies under its lock: bytes that wait to be sent, and whether the connection
- * is suspended, which it is while nothing waits. MHD suspends in its own callbacks only, and only one that is suspended is
- * resumed; both happen under the lock, so neither can miss the other.
+ * MHD's threads read requests and write answers; answers come from another thread, at any time, while the client may
+ * leave at any time. So an exchange has two owners, MHD's connection and the answering side, and lives until both have
+ * let go of it. What they share lies under its lock: bytes that wait to be sent, and whether the connection is
+ * suspended, which it is while nothing waits. MHD suspends in its own callbacks only, and only one that is suspended
+ * is resumed; both happen under the lock, so neither can miss the other.
  *
  * Order of locks: the server's, an exchange's, MHD's own. */
 #include "serve/http.h"
@@ -57,7 +57,7 @@ struct http_exchange {
     /* The request: the work of one of MHD's threads until it is handed over, and fixed from then on. */
     http_request request;
     double began;
-    bool handed;      /* somebody answers, and will end the answer */
+    bool handed;      /* someone answers, and will end the answer */
     bool counted;     /* among those that are answered */
     size_t swallowed; /* bytes of a body that are not wanted */
 
@@ -297,7 +297,7 @@ static enum MHD_Result queue(http_exchange *x, struct MHD_Connection *connection
     if (!response) return MHD_NO;
     bool made = MHD_add_response_header(response, "X-Request-Id", x->request.id) &&
                 MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (atomic_load(&x->server->quiet)) /* the client had better come back to somebody else */
+    if (atomic_load(&x->server->quiet)) /* the client had better come back to someone else */
         made = made && MHD_add_response_header(response, "Connection", "close");
     for (http_field *field = x->answer_headers.first; field && made; field = field->next)
         made = MHD_add_response_header(response, field->name, field->value);
@@ -347,7 +347,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     pthread_mutex_unlock(&x->lock);
     if (x->counted) atomic_fetch_sub(&server->n_answers, 1);
     if (server->options.finished) server->options.finished(server->options.context, x);
-    if (!x->handed) exchange_release(x); /* no handler was told of it */
+    if (!x->handed) exchange_release(x); /* no handler knows of it */
     exchange_release(x);
 }
 

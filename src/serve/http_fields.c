@@ -50,7 +50,7 @@ const char *http_fields_fault(const http_fields *headers, const char *version)
 {
     int n_lengths = 0, n_encodings = 0, n_hosts = 0;
     for (const http_field *field = headers->first; field; field = field->next) {
-        if (!is_token(field->name)) return "a header has a name that none may have";
+        if (!is_token(field->name)) return "a header has an invalid name";
         n_hosts += !strcasecmp(field->name, "Host");
         if (!strcasecmp(field->name, "Content-Length")) {
             n_lengths++;
@@ -59,8 +59,7 @@ const char *http_fields_fault(const http_fields *headers, const char *version)
         }
         if (!strcasecmp(field->name, "Transfer-Encoding")) {
             n_encodings++;
-            if (strcasecmp(field->value, "chunked"))
-                return "Transfer-Encoding is something else than chunked";
+            if (strcasecmp(field->value, "chunked")) return "Transfer-Encoding is not chunked";
         }
     }
     if (n_hosts > 1) return "Host is there more than once";

@@ -26,7 +26,7 @@ struct http_links {
 
 /* ---- those that are late ------------------------------------------------------------------------ */
 
-/* Whoever reads them sees their end. */
+/* Their readers see their end. */
 static void end_late(const http_links *links, double now)
 {
     for (const http_link *link = links->first; link; link = link->next)

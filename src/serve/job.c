@@ -1,4 +1,4 @@
-/* job.c - a request at work. */
+/* job.c - a running request. */
 #include "serve/job.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* job.h - a request at work: its texts, and how its answer is written. */
+/* job.h - a running request: its texts, and how its answer is written. */
 #ifndef DSMOE_SERVE_JOB_H
 #define DSMOE_SERVE_JOB_H
 

@@ -17,7 +17,7 @@ static request defaults(request_kind kind, const request_limits *limits)
     };
 }
 
-/* Integers beyond int64 are no damage to the text: they become reals, and the field that they stand in refuses them
+/* Integers beyond int64 do not spoil the text: they become reals, and the field that they stand in refuses them
  * by its name, or not looked at. Only a text that needs it is parsed like that, as it takes digits away. */
 static bool parse(const char *body, size_t length, json_node **root, request_error *error)
 {

@@ -14,7 +14,7 @@ enum {
     REQUEST_MAX_STOPS = 16,
     REQUEST_MAX_STOP = 256, /* bytes of one */
     REQUEST_MAX_MESSAGES = 4096,
-    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is no stream */
+    REQUEST_MAX_LOGPROBS = 1 << 18, /* of an answer that is not a stream */
     REQUEST_MAX_SCALE = 1000,       /* of an adapter, either way */
 };
 
@@ -49,7 +49,7 @@ typedef struct request {
     int64_t max_tokens; /* -1: as many as fit */
     dsmoe_sampler_options sampling;
     dsmoe_logit_bias *biases; /* that `sampling` points to, if the request has any */
-    bool has_seed;            /* else the server chooses one */
+    bool has_seed;            /* otherwise the server chooses one */
     char **stops;
     size_t n_stops;
     bool stream, include_usage, timings_per_token;
@@ -60,7 +60,7 @@ typedef struct request {
     bool return_tokens; /* /completion: ids beside the text */
     bool routing;       /* each token with the experts that it met */
     bool base64;        /* embeddings: encoding_format */
-    bool has_scales;    /* else adapters have the server's */
+    bool has_scales;    /* otherwise adapters have the server's */
     double scales[DSMOE_ADAPTERS_MAX];
 } request;
 

@@ -208,7 +208,7 @@ static bool read_prompt(const request_reader *q, const char *name, const json_no
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* An array with a number is one prompt; else each of its items is one. */
+/* An array with a number is one prompt; otherwise each of its items is one. */
 static bool is_one_prompt(const json_node *node)
 {
     double number;

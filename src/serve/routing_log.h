@@ -1,4 +1,4 @@
-/* routing_log.h - which experts tokens met: of one text, token by token, for whoever asked for it; and of all
+/* routing_log.h - which experts tokens met: of one text, token by token, for the client that asked for it; and of all
  * texts together, as sums, for those who watch the crowd. */
 #ifndef DSMOE_SERVE_ROUTING_LOG_H
 #define DSMOE_SERVE_ROUTING_LOG_H
@@ -8,7 +8,7 @@
 
 #include "dsmoe.h"
 
-enum { ROUTING_LOG_ROWS = 256 }; /* tokens that wait to be told of; of a prompt the last ones */
+enum { ROUTING_LOG_ROWS = 256 }; /* tokens that wait to be sent; of a prompt the last ones */
 
 /* Where the experts of a model are. */
 typedef struct routing_shape {

@@ -1,4 +1,4 @@
-/* scheduler.c - who goes through the model when. */
+/* scheduler.c - which text goes through the model when. */
 #include "serve/scheduler.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ struct scheduler {
 
     pthread_mutex_t lock;
     pthread_cond_t wake; /* the thread: something came */
-    pthread_cond_t idle; /* whoever drains: all jobs have ended */
+    pthread_cond_t idle; /* for draining: all jobs have ended */
     /* under the lock */
     job *arrived, **arrived_end;
     http_exchange *watchers_arrived[CROWD_MAX_WATCHERS];
@@ -40,7 +40,7 @@ struct scheduler {
 
     /* the thread's own */
     job *jobs;    /* in the order in which they came */
-    text **slots; /* [n_slots] texts at work; NULL: free */
+    text **slots; /* [n_slots] running texts; NULL: free */
     int64_t n_slots;
     dsmoe_turn *turns; /* [n_slots] of the pass at hand */
     int64_t n_turns, n_writing, n_prompt;
@@ -146,7 +146,7 @@ static bool receive(scheduler *s)
     pthread_mutex_lock(&s->lock);
     while (!s->stopped && !has_work(s) && s->crowd.n_watchers == 0)
         pthread_cond_wait(&s->wake, &s->lock);
-    if (!s->stopped && !has_work(s)) wait_until(s, 1.0); /* somebody watches a quiet server */
+    if (!s->stopped && !has_work(s)) wait_until(s, 1.0); /* someone watches a quiet server */
     job **end = &s->jobs;
     while (*end) end = &(*end)->next;
     *end = s->arrived;

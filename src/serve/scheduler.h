@@ -1,4 +1,4 @@
-/* scheduler.h - who goes through the model when. One thread owns the engine; all others hand it jobs.
+/* scheduler.h - which text goes through the model when. One thread owns the engine; all others hand it jobs.
  *
  * Every text that is being written gets a token in every pass. Prompts fill what is left of the pass's budget
  * (budget.h), those with the least left to read first, so that a long prompt cannot hold up a short one; but half of

@@ -1,4 +1,4 @@
-/* server.c - the server as a whole: paths and who answers them, from the first connection to the last. */
+/* server.c - the server as a whole: paths and what answers them, from the first connection to the last. */
 #include "serve/server.h"
 
 #include <errno.h>

@@ -44,11 +44,11 @@ typedef struct server_model {
 } server_model;
 dsmoe_status server_give_model(server *s, const server_model *model, dsmoe_error *error);
 const char *server_url(const server *s);
-bool server_is_open(const server *s); /* beyond this machine, to anybody */
+bool server_is_open(const server *s); /* beyond this machine, to anyone */
 /* What the engine has; only after server_give_model. */
 dsmoe_engine_info server_engine(server *s);
 
-/* Takes no new requests, waits until the clients of those at work have their answers; whether all ended in time. */
+/* Takes no new requests, waits until the clients of running ones have their answers; true if all ended in time. */
 bool server_drain(server *s, double seconds);
 /* Whatever still runs is ended. May be NULL. */
 void server_free(server *s);

@@ -27,7 +27,7 @@ struct server {
     int64_t created; /* seconds since 1970 */
 };
 
-/* Answers a request in full, or hands it on to somebody who will. */
+/* Answers a request in full, or hands it on to someone who will. */
 typedef void endpoint_fn(server *s, http_exchange *exchange);
 
 typedef struct endpoint {

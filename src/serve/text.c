@@ -1,4 +1,4 @@
-/* text.c - a text at work.
+/* text.c - a running text.
  *
  * A token is picked while its logits are shown, and becomes part of the text when the pass is over: a turn that
  * fails afterwards leaves no trace. */
@@ -11,7 +11,7 @@
 
 /* ---- beginning --------------------------------------------------------------------------------- */
 
-/* The same sampler for the same seed, whoever else is there; another one for each choice. */
+/* The same sampler for the same seed, whatever else is there; another one for each choice. */
 static dsmoe_status make_sampler(text *t, const text_setting *setting, dsmoe_error *error)
 {
     const request *r = &t->job->request;
@@ -151,7 +151,7 @@ static dsmoe_status keep_token(text *t, const text_setting *setting, dsmoe_error
 {
     size_t length = 0;
     const char *piece = "";
-    /* Special tokens are no text. */
+    /* Special tokens are not text. */
     if (setting->tokenizer && !dsmoe_tokenizer_is_special(setting->tokenizer, t->picked))
         piece = dsmoe_tokenizer_piece(setting->tokenizer, t->picked, &length);
     STATUS_TRY(byte_buffer_append(&t->bytes, piece, length, error));

@@ -1,4 +1,4 @@
-/* text.h - a text at work: a prompt on its way into a sequence, then tokens that are picked one by one, and what of
+/* text.h - a running text: a prompt on its way into a sequence, then tokens that are picked one by one, and what of
  * them can be shown. */
 #ifndef DSMOE_SERVE_TEXT_H
 #define DSMOE_SERVE_TEXT_H
@@ -60,8 +60,8 @@ typedef struct text {
     bool is_told;               /* the answer has begun with it */
     size_t told, n_tokens_told; /* bytes and tokens that the answer has already */
     routing_log routing;        /* if it was asked for */
-    byte_buffer routed;         /* what a whole answer will tell of it, as JSON */
-    routing_crowd *crowd;       /* if somebody watches all */
+    byte_buffer routed;         /* what a whole answer will have of it, as JSON */
+    routing_crowd *crowd;       /* if someone watches all */
     double *embedding;          /* [hidden_size] sums, if that is what was asked for */
     int64_t n_embedded;
 

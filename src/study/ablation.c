@@ -34,7 +34,7 @@ static dsmoe_status stopped(dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
-/* Something that is being done, for functions that tell how far they are. */
+/* Something that is being done, for functions that report how far they are. */
 typedef struct work {
     const ablation *a;
     const char *label, *unit;

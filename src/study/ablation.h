@@ -94,13 +94,13 @@ typedef struct ablation {
     int n_seeds; /* of which something is to be shown */
     ablation_entry entries[N_ARCHITECTURES];
     /* The work of this call. */
-    int n_runs, run; /* runs that are left at its start, and the one at work, from 1 */
+    int n_runs, run; /* runs that are left at its start, and the current one, from 1 */
     double gflop_done, gflop_total;
 } ablation;
 
 /* Opens a comparison with all it needs: the folder, which must be new, empty or of the same settings, the
  * tokenizer, the tokens, the models' configurations, and what is known of their runs. A failure leaves no
- * folder behind in which nothing was trained. `a` may be large for a stack; close it in any case. */
+ * folder in which nothing was trained. `a` may be large for a stack; close it in any case. */
 dsmoe_status ablation_open(ablation *a, const ablation_options *options, dsmoe_error *error);
 /* Trains and measures what is missing, all models of a seed before the next seed. */
 dsmoe_status ablation_train(ablation *a, dsmoe_error *error);

@@ -206,14 +206,14 @@ static bool is_settings(const char *path)
     return is_ours;
 }
 
-/* Nothing of somebody else's is touched. */
+/* Nothing of someone else's is touched. */
 static dsmoe_status check_folder(const ablation *a, dsmoe_error *error)
 {
     char path[ABLATION_PATH];
     STATUS_TRY(check_outside(a, error));
     if (has_file(a, "settings.json"))
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: holds a training run; take another folder", a->out);
+                           "%s: holds a training run; choose another folder", a->out);
     if (is_settings(ablation_path(a, path, "settings.txt"))) return DSMOE_OK;
     return dsmoe_output_folder_check(a->out, NULL, 0, error);
 }

@@ -50,14 +50,14 @@ typedef struct architecture_common {
     int64_t vocab_size, bos_token_id, eos_token_id, seq;
 } architecture_common;
 
-/* What it may give each its own, so that each is at its best. */
+/* What each may have of its own, so that each is at its best. */
 typedef struct study_choice {
     double lr;
     double aux_loss_alpha;        /* of the balance loss */
     double routed_scaling_factor; /* 0: none */
     double initializer_range;
     bool norm_topk_prob;
-    bool seq_aux; /* balance over each sequence, else over the batch */
+    bool seq_aux; /* balance over each sequence, otherwise over the batch */
 } study_choice;
 
 dsmoe_config architecture_config(const architecture *a, const study_scale *scale,

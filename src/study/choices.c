@@ -10,7 +10,7 @@
 typedef struct choice_row {
     size_t offset;
     bool is_routed;            /* of routed experts: nothing to a dense model */
-    const char *words[2];      /* of a flag: false, true; else NULL */
+    const char *words[2];      /* of a flag: false, true; otherwise NULL */
     double min, max, standard; /* of a number */
 } choice_row;
 

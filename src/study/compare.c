@@ -196,8 +196,8 @@ static dsmoe_status open_side(side *s, const comparing *c, const dsmoe_model *mo
     s->n_vocab = c->n_vocab;
     s->logits = malloc((size_t)(c->n_rows * c->n_vocab) * sizeof *s->logits);
     if (!s->logits)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the scores of %lld tokens",
-                           (long long)c->n_rows);
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "not enough memory for the scores of %lld tokens", (long long)c->n_rows);
     STATUS_TRY(dsmoe_engine_create(model, options, &s->engine, error));
     return dsmoe_sequence_create(s->engine, &s->sequence, error);
 }
@@ -216,7 +216,7 @@ static dsmoe_status prepare(comparing *c, const dsmoe_model *model, const dsmoe_
     c->n_rows = moe_min(MOST_ROWS, moe_min(n_ctx, 1 + LOGITS / c->n_vocab));
     if (checked_mul_size((size_t)n_tokens, sizeof *c->results, &size)) c->results = malloc(size);
     if (!c->results)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to compare %lld tokens",
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to compare %lld tokens",
                            (long long)n_tokens);
     const dsmoe_engine_options options = {
         .n_ctx = n_ctx, .n_batch = c->n_rows, .n_threads = n_threads};

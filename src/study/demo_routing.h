@@ -34,13 +34,13 @@ void demo_routing_free(demo_routing *r);
 /* A kind's choices of an expert in the layer at `place`, over those of an expert that is used like
  * all others. */
 double demo_relative_load(const demo_routing *r, int64_t place, int kind, int64_t expert);
-/* How often one is right who is told one expert that a token chose and guesses the kind that sends
+/* How often a guess is right that knows one expert which a token chose and takes the kind that sends
  * most to it, all kinds being equally frequent: 1 / DEMO_N_KINDS by chance, 1 at best. */
 double demo_guess_rate(const demo_routing *r, int64_t place);
-/* The same for tokens that several kinds have in common (digits, commas, names), by one who is told
- * the token as well: an expert tells more than the token does only if the gate sees the kind. The
+/* The same for tokens that several kinds have in common (digits, commas, names), by one that knows
+ * the token as well: an expert says more than the token does only if the gate sees the kind. The
  * kinds that have a token count alike, a token as often as it occurs. `chance` is the rate of one
- * who is told the token alone. */
+ * that knows the token alone. */
 double demo_shared_guess_rate(const demo_routing *r, int64_t place, double *chance);
 /* Share of a kind's choices that go to the k experts it uses most, the mean over the kinds. */
 double demo_concentration(const demo_routing *r, int64_t place);

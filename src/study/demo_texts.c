@@ -131,8 +131,8 @@ static bool record_has(const char *record, const char *key, const char *value)
     snprintf(field, sizeof field, "%.24s %.24s", key, value);
     const char *found = strstr(record, field);
     if (!found || (found != record && found[-1] != ' ')) return false;
-    const char *behind = found + strlen(field);
-    return *behind == ',' || !strncmp(behind, " |", 2);
+    const char *after = found + strlen(field);
+    return *after == ',' || !strncmp(after, " |", 2);
 }
 
 /* Every field once, each with its value. */
@@ -160,7 +160,7 @@ bool demo_grade_record(const char *prompt, const char *answer)
 static const char *const places[] = {"park", "cave", "market", "school", "forest", "garden"};
 static const char *const things[] = {"kite", "drum", "lamp", "map", "book", "coin"};
 
-/* %N is somebody, %O a thing, %P a place; the prompt goes to the bar. */
+/* %N is someone, %O a thing, %P a place; the prompt goes to the bar. */
 static const char *const templates[] = {
     "%N took a %O to the %P.| In the %P %N lost the %O. All day %N looked for the %O. Then %N left "
     "the %P without the %O.",

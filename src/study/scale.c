@@ -18,7 +18,7 @@
 /* Of what a cable carries, so much is content where ranks send both ways over Open MPI's TCP: what makes real
  * runs of 2 and 4 ranks and simulated ones agree, see bench/scale. */
 static const double PAYLOAD = 0.75;
-/* What mpi.c tells before it sends more than fits: a head; and MPI then asks whether the receiver is ready. */
+/* What mpi.c sends before it sends more than fits: a head; and MPI then asks whether the receiver is ready. */
 enum { SMALL_MESSAGE = 2024, SMALL_HOPS = 1, LARGE_HOPS = 4 };
 static const double MESSAGE = 5e-6; /* seconds of a processor for each, on either side */
 
@@ -59,7 +59,7 @@ static dsmoe_status note_moment(prediction *p, moment m, dsmoe_error *error)
     if (p->n_moments == p->capacity) {
         int64_t capacity = 2 * p->capacity + 64;
         moment *larger = realloc(p->moments, (size_t)capacity * sizeof *larger);
-        if (!larger) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a plan");
+        if (!larger) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a plan");
         p->moments = larger;
         p->capacity = capacity;
     }
@@ -211,7 +211,8 @@ static dsmoe_status predict_time(const outline *o, const dsmoe_scale_options *op
     prediction *ranks = calloc(n, sizeof *ranks);
     double *now = calloc(n, sizeof *now);
     dsmoe_status status = DSMOE_OK;
-    if (!ranks || !now) status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a plan");
+    if (!ranks || !now)
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a plan");
     for (size_t r = 0; r < n && status == DSMOE_OK; r++)
         ranks[r] = (prediction){.options = options, .rank = (int)r};
     if (status == DSMOE_OK) status = walk_ranks(o, ranks, error);
@@ -244,9 +245,10 @@ static dsmoe_status measure_memory(const dsmoe_config *config, const dsmoe_scale
         dsmoe_trainer_memory m = dsmoe_trainer_memory_size(config, &trainer);
         size_t all = total(&m);
         if (all == 0)
-            return status_fail(error, DSMOE_ERROR_MEMORY,
-                               "a batch of %lld x %lld tokens of this model fits no memory",
-                               (long long)trainer.n_sequences, (long long)trainer.sequence_length);
+            return status_fail(
+                error, DSMOE_ERROR_MEMORY,
+                "a batch of %lld x %lld tokens of this model does not fit into any memory",
+                (long long)trainer.n_sequences, (long long)trainer.sequence_length);
         if (all > scale->most_memory) {
             scale->most_memory = all;
             scale->memory = m;
@@ -330,7 +332,7 @@ static dsmoe_status predict(const dsmoe_config *config, const dsmoe_scale_option
 {
     outline *of;
     double *made = calloc((size_t)config->n_routed_experts + 1, sizeof *made);
-    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a plan");
+    if (!made) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a plan");
     fill_loads(o, made, config->n_routed_experts);
     outline_loads loads = {made, 1};
     if (o->loads) loads = (outline_loads){o->loads, o->n_load_layers};

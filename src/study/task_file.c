@@ -15,7 +15,7 @@ enum { MOST_BYTES = 1 << 30, DEFAULT_TOKENS = 256, MOST_TOKENS = 65536 };
 
 static dsmoe_status no_memory(dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the questions");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the questions");
 }
 
 /* ---- members of a line ------------------------------------------------------------------------ */

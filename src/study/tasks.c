@@ -1,6 +1,6 @@
 /* tasks.c - asks a model questions whose answers are known.
  *
- * Many questions are at work at a time. What they begin with alike, such as examples before every question, is
+ * Many questions run at the same time. Their common beginning, such as examples before every question, is
  * computed once: a question that shares a page with another one that is just beginning waits until that page is there.
  * A question with choices is a sequence with what they share, and a fork of it for each; one whose answer is written is
  * a sequence that grows by the likeliest token until a stop text, EOS or max_tokens. */
@@ -23,10 +23,10 @@ typedef struct tally {
     int64_t n, n_right;
 } tally;
 
-/* A question at work. */
+/* A running question. */
 typedef struct asked {
     const task *task;
-    dsmoe_sequence *sequence; /* NULL: nobody is here */
+    dsmoe_sequence *sequence; /* NULL: the place is free */
     int64_t n_reused;
     /* choices */
     dsmoe_sequence *forks[TASK_MOST_CHOICES];
@@ -67,7 +67,7 @@ static int64_t pages_of_task(const task *t)
     return t->n_choices ? pages_of_choices(t) : engine_pages(t->n_ids + t->max_tokens);
 }
 
-/* Pages that the questions at work will still take. */
+/* Pages that the running questions will still take. */
 static int64_t pages_promised(const asking *a)
 {
     int64_t n = 0;
@@ -161,7 +161,7 @@ static void tell(const asking *a, const dsmoe_task_result *result)
     if (a->options->visit) a->options->visit(a->options->context, result);
 }
 
-/* A question leaves; whoever is last takes its place. */
+/* A question leaves; the last one takes its place. */
 static void leave(asking *a, asked *q)
 {
     for (int64_t i = 0; i < q->task->n_choices; i++) {
@@ -238,7 +238,8 @@ static dsmoe_status fork_choice(asked *q, int64_t c, dsmoe_turn *turn, dsmoe_err
 {
     const task_choice *choice = &q->task->choices[c];
     q->loss[c] = malloc((size_t)choice->n_scored * sizeof *q->loss[c]);
-    if (!q->loss[c]) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the choices");
+    if (!q->loss[c])
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the choices");
     STATUS_TRY(dsmoe_sequence_fork(q->sequence, q->task->n_ids, &q->forks[c], error));
     *turn = (dsmoe_turn){.sequence = q->forks[c],
                          .tokens = choice->ids,
@@ -313,7 +314,7 @@ static dsmoe_status write_token(const asking *a, asked *q, dsmoe_error *error)
     const char *piece = dsmoe_tokenizer_piece(tokenizer, q->next, &size);
     bool is_end = !piece || q->next == dsmoe_tokenizer_eos(tokenizer);
     if (!text_add(q, is_end ? "" : piece, is_end ? 0 : size))
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for an answer");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for an answer");
     q->shown = dsmoe_stop_find(q->text, q->length, q->shown, (const char *const *)t->stops,
                                t->n_stops, &stopped);
     if (stopped >= 0) q->text[q->shown] = '\0';
@@ -405,7 +406,7 @@ dsmoe_status dsmoe_tasks_run(const dsmoe_tasks *tasks, const dsmoe_model *model,
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "tasks, a model and a place for the scores are needed");
     asking *a = calloc(1, sizeof *a);
-    if (!a) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the questions");
+    if (!a) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for the questions");
     *a = (asking){.tasks = tasks,
                   .options = options ? options : &none,
                   .vocab_size = dsmoe_model_config(model)->vocab_size};

@@ -44,7 +44,8 @@ static dsmoe_status check_options(const dsmoe_tokenizer_train_options *o, const 
                            "held_out is a share of the text, from 0 to less than 1, not %g",
                            o->held_out);
     if (o->n_threads < 0)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "%d threads cannot work", o->n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be at least 1, not %d",
+                           o->n_threads);
     return DSMOE_OK;
 }
 
@@ -174,7 +175,7 @@ static dsmoe_status check_folder(const char *folder, bool replace, dsmoe_error *
     return DSMOE_OK;
 }
 
-/* Before the long work: who cannot write should not have to wait for that news. */
+/* Before the long work: a folder that cannot be written should be reported at once. */
 static dsmoe_status make_folder(const char *folder, dsmoe_error *error)
 {
     dsmoe_status status = folder_make(folder, error);

@@ -147,8 +147,8 @@ dsmoe_status dsmoe_chat_form_find(const dsmoe_tokenizer *tokenizer, const char *
                            "there is no chat form \"%.64s\"; there are %s", name, names);
     if (!*form && tokenizer->has_chat)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                           "%s: the model's chat_template is none of the known ones: name the form"
-                           " of its conversations, which may be %s",
+                           "%s: the model's chat_template is not a known one: name its form of "
+                           "conversations, one of %s",
                            tokenizer->source, names);
     if (!*form) *form = chat_forms;
     dsmoe_status status = check_tokens(tokenizer, *form, error);
@@ -258,7 +258,7 @@ static dsmoe_status check_message(const dsmoe_message *message, size_t number, d
     if (is_system(message) || !strcmp(message->role, "user") || !strcmp(message->role, "assistant"))
         return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_ARGUMENT,
-                       "message %zu: role \"%.64s\" is none of system, user and assistant", number,
+                       "message %zu: role \"%.64s\" is not system, user or assistant", number,
                        message->role);
 }
 

@@ -82,15 +82,15 @@ typedef struct chat_pieces {
     size_t count, capacity;
 } chat_pieces;
 
-/* The pieces of a conversation, with the opening of an answer if asked for; a role that no form has, or a token that the
- * tokenizer lacks, is an error. chat_pieces_free in any case. */
+/* The pieces of a conversation, with the opening of an answer if asked for; a role that no form has, or a token that
+ * the tokenizer lacks, is an error. chat_pieces_free in any case. */
 dsmoe_status chat_form_pieces(const dsmoe_tokenizer *tokenizer, const dsmoe_chat_form *form,
                               const dsmoe_message *messages, size_t n_messages,
                               bool add_generation_prompt, chat_pieces *pieces, dsmoe_error *error);
 void chat_pieces_free(chat_pieces *pieces);
 
-/* Appends the ids of the pieces. With `answers`, an answer is encoded apart, and a byte for each id is appended there: 1 if
- * an assistant has to write it, else 0. */
+/* Appends the ids of the pieces. With `answers`, an answer is encoded apart, and a byte for each id is appended there:
+ * 1 if an assistant has to write it, otherwise 0. */
 dsmoe_status chat_pieces_encode(const dsmoe_tokenizer *tokenizer, const chat_pieces *pieces,
                                 id_buffer *ids, byte_buffer *answers, dsmoe_error *error);
 

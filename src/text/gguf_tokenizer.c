@@ -119,7 +119,7 @@ static dsmoe_status read_metadata(metadata *m, dsmoe_error *error)
     return gguf_get_string(m->file, GGUF_KEY_TEMPLATE, &m->chat_template, &found, error);
 }
 
-/* What begins or ends a text is no text, whatever the types say; and older files call the ids that
+/* What begins or ends a text is not text, whatever the types say; and older files call the ids that
  * a tokenizer lacks user-defined tokens. */
 static gguf_token_type type_of(const metadata *m, size_t id, gguf_string token)
 {
@@ -228,7 +228,7 @@ static dsmoe_status put_json(FILE *text, const metadata *m, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* "KEY": the token of that id, if it is one that is no text. */
+/* "KEY": the token of that id, if it is one that is not text. */
 static dsmoe_status put_token(FILE *text, const metadata *m, const char *key, int64_t id,
                               dsmoe_error *error)
 {

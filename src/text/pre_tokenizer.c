@@ -107,7 +107,7 @@ static dsmoe_status read_byte_level(pre_tokenizer *p, const json_node *node, dsm
     return regex_compile(gpt2, sizeof gpt2 - 1, &stage->pattern.expression, error);
 }
 
-/* Nested Sequences are one. `ended` tells that ByteLevel came: what follows it would see another
+/* Nested Sequences are one. `ended` says that ByteLevel came: what follows it would see another
  * alphabet. Recursion is bounded by the depth that JSON may have. */
 static dsmoe_status read_node(pre_tokenizer *p, const json_node *node, bool *ended,
                               dsmoe_error *error)

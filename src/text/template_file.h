@@ -7,7 +7,8 @@
 #define TEMPLATE_FILE_NAME "chat_template.jinja"
 
 /* The text of a tokenizer_config.json whose chat_template is that of the file at `path`, in memory to free(). It takes
- * the place of one that the text has, as in public tools. NULL: the text is no JSON object, which its reader will tell. */
+ * the place of one that the text has, as in public tools. NULL: the text is not a JSON object, which its reader will
+ * report. */
 dsmoe_status template_file_put(const char *path, const tokenizer_text *config, char **text,
                                size_t *length, dsmoe_error *error);
 

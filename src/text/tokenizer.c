@@ -108,7 +108,7 @@ static dsmoe_status read_template(dsmoe_tokenizer *t, const json_node *config, d
     return chat_form_recognise(text, length, &t->chat_form, error);
 }
 
-/* After the tokens: who says that BOS comes first. */
+/* After the tokens: whether BOS comes first. */
 static dsmoe_status read_adds_bos(dsmoe_tokenizer *t, const json_node *post,
                                   const json_node *config, dsmoe_error *error)
 {

@@ -2,7 +2,7 @@
  *
  * Documents are cut into slices, mostly at line ends, where the pre-tokenizer cuts as well. Slices
  * gather in a batch until there is work for all threads; each thread counts into a table of its own,
- * and the tables are added up at the end. Sums of whole numbers do not depend on who added what. */
+ * and the tables are added up at the end. Sums of whole numbers do not depend on which thread added what. */
 #include "text/train_count.h"
 
 #include <stdlib.h>

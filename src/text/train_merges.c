@@ -6,7 +6,7 @@
  *
  * No two merges make tokens of the same bytes: where these bytes stand between two borders of tokens
  * no merge has ever reached across, so that they are cut alike everywhere, and one merge takes them
- * all. Hence every merge has a token of its own, and encoding a word of the text later takes the very
+ * all. So every merge has a token of its own, and encoding a word of the text later takes the very
  * same steps. */
 #include "text/train_merges.h"
 

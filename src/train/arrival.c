@@ -3,7 +3,7 @@
 
 #include "train/trainer.h"
 
-/* What this rank owns of a section goes to everybody, and what they own comes. */
+/* What this rank owns of a section goes to all, and what they own comes. */
 static dsmoe_status begin(dsmoe_trainer *t, dsmoe_error *error)
 {
     const dsmoe_peers *p = t->options.peers;

@@ -39,14 +39,14 @@ typedef struct checkpoint_state {
     int64_t n_worse, evaluated_step;
     int64_t is_due;     /* 1: the settings ask for it, so it is measured and may become the best;
                            0: it is there because the run was stopped */
-    double logged_loss; /* the mean that was told last */
+    double logged_loss; /* the mean that was logged last */
     /* Steps since the last line of the log that were not skipped, and their means. */
     int64_t interval_n;
     double interval_loss, interval_aux_loss, interval_device_loss;
     double interval_accuracy, interval_margin; /* of preferences */
     char kernels[CHECKPOINT_KERNELS];          /* that computed it: others give other bits */
     uint64_t
-        base_hash; /* of the frozen model, where a part of one is trained (base_hash.h); else 0 */
+        base_hash; /* of the frozen model, where a part of one is trained (base_hash.h); otherwise 0 */
 } checkpoint_state;
 
 typedef struct checkpoint_options {
@@ -63,7 +63,7 @@ typedef struct checkpoint_options {
 dsmoe_status checkpoint_write(const char *run, dsmoe_trainer *trainer,
                               const checkpoint_options *options, const checkpoint_state *state,
                               char path[CHECKPOINT_PATH], dsmoe_error *error);
-/* Bytes that one takes on the disk, but for the small files. */
+/* Bytes that one takes on the disk, without the small files. */
 double checkpoint_size(int64_t n_parameters, dsmoe_dtype dtype);
 
 /* Writes down the held-out loss of a checkpoint; NaN: the model overflows. */
@@ -81,7 +81,7 @@ dsmoe_status checkpoint_prune(const char *run, int64_t keep, int64_t best_step, 
 dsmoe_status checkpoint_newest(const char *run, int64_t below, int64_t *step,
                                char path[CHECKPOINT_PATH], dsmoe_error *error);
 
-/* Reads every byte and compares the hashes: the state if all is well, else a message that names the
+/* Reads every byte and compares the hashes: the state if all is well, otherwise a message that names the
  * file at fault. DSMOE_ERROR_FORMAT means that the checkpoint is damaged; any other failure (no
  * permission, no memory) says nothing about it. */
 dsmoe_status checkpoint_check(const char *path, checkpoint_state *state, dsmoe_error *error);

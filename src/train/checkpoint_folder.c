@@ -74,7 +74,7 @@ static bool see_leftover(void *context, const char *name)
 }
 
 /* One after the other, as removing what is being listed has no defined order. One that cannot go, as
- * somebody's file is in it, ends the sweep: it is the same every time. */
+ * someone's file is in it, ends the sweep: it is the same every time. */
 static dsmoe_status sweep(const char *run, dsmoe_error *error)
 {
     char path[CHECKPOINT_PATH];

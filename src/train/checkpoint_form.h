@@ -18,7 +18,7 @@ bool checkpoint_owns(const char *name);
  * there are several files of them; or the two of an adapter. Number `i`, counted from 0; false beyond the last. */
 bool checkpoint_hashed_file(int i, int n_model_files, char name[FOLDER_WRITER_NAME]);
 
-/* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) tell whether a file is still
+/* Keys of training.safetensors' metadata. The hashes (base/hash.h, seed 0) show whether a file is still
  * the one that was written. Formats 2 and 3, which are still read, have those of base/hash_old.h. */
 #define CHECKPOINT_FORMAT_KEY "format"
 #define CHECKPOINT_FORMAT "dsmoe training state 4"

@@ -189,10 +189,11 @@ static dsmoe_status read_format(value_reader *r, dsmoe_error *error)
     if (r->format) return DSMOE_OK;
     if (strncmp(form, CHECKPOINT_FORMAT, strlen(CHECKPOINT_FORMAT) - 1))
         return fail(r->file, damaged, "", error);
-    return status_fail(error, DSMOE_ERROR_CONFIG,
-                       "%s: was written by another version of dsmoe, which has to go on with this "
-                       "run; or begin a new one from these weights with init",
-                       safetensors_path(r->file));
+    return status_fail(
+        error, DSMOE_ERROR_CONFIG,
+        "%s: was written by another version of dsmoe: continue the run with that version, or "
+        "begin a new one from these weights with init",
+        safetensors_path(r->file));
 }
 
 static dsmoe_status check_step(const opened *o, dsmoe_error *error)

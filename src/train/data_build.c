@@ -371,7 +371,7 @@ static dsmoe_status check_company(builder *b, const document *d, dsmoe_error *er
     char line[32] = "";
     if (d->line) snprintf(line, sizeof line, "line %zu: ", d->line);
     return status_fail(error, DSMOE_ERROR_FORMAT,
-                       "%s: %s%s: preferences can only be learnt by themselves", b->source->path,
+                       "%s: %s%s: preferences cannot be mixed with other data", b->source->path,
                        line, is_pair ? "a preference among other data" : "no preference");
 }
 

@@ -236,7 +236,7 @@ dsmoe_status data_cache_create(data_cache_writer *w, const char *path, int64_t v
     STATUS_TRY(partial_file_create(&w->file, path, error));
     w->waiting = malloc(DATA_CACHE_WAITING * sizeof *w->waiting);
     w->packed = malloc(DATA_CACHE_WAITING * (size_t)w->token_size);
-    /* The header's place; what it says is known at the end. Until then it is no header at all. */
+    /* The header's place; what it says is known at the end. Until then it is not a header. */
     static const unsigned char zeros[TOKEN_SHARD_HEADER_SIZE];
     dsmoe_status status = w->waiting && w->packed
                               ? partial_file_write(&w->file, zeros, sizeof zeros, error)

@@ -4,7 +4,7 @@
  * The file begins as a public shard of tokens does: a reader of as many tokens as its header says
  * finds them all. After the count the header has fields of our own; after the tokens lie the kinds of text and,
  * if there are conversations, where each document ends and which tokens are to be learnt. What the file was made
- * from is one number, the key; hashes of header, tokens and list tell whether it is still the file that was
+ * from is one number, the key; hashes of header, tokens and list show whether it is still the file that was
  * written. */
 #ifndef DSMOE_TRAIN_DATA_CACHE_H
 #define DSMOE_TRAIN_DATA_CACHE_H

@@ -55,7 +55,8 @@ static dsmoe_status check_options(const dsmoe_dataset_options *o, dsmoe_error *e
             error, bad, "held-out text is given: held_out, a share of the text, must be 0, not %g",
             o->held_out);
     if (o->n_threads < 0 || o->n_threads > THREADS_MAX)
-        return status_fail(error, bad, "threads are 1 to %d, not %d", THREADS_MAX, o->n_threads);
+        return status_fail(error, bad, "threads must be 1 to %d, not %d", THREADS_MAX,
+                           o->n_threads);
     int32_t eos = o->tokenizer ? dsmoe_tokenizer_eos(o->tokenizer) : -1;
     if (eos >= o->vocab_size)
         return status_fail(error, bad,
@@ -117,10 +118,11 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
         if (found) return DSMOE_OK;
         data_cache_close(&d->cache);
         if (is_of_run)
-            return status_fail(error, DSMOE_ERROR_FORMAT,
-                               "%s: the text has changed since it was put into %s: bring it back, "
-                               "or move it away to go on with what is there",
-                               o->paths[0], path);
+            return status_fail(
+                error, DSMOE_ERROR_FORMAT,
+                "%s: the text has changed since it was put into %s: restore it, or move it away "
+                "to continue with what is in the cache",
+                o->paths[0], path);
     }
     d->info.cache_built = true;
     if (hashed != HASH_XXH64) STATUS_TRY(data_build_key(build, HASH_XXH64, &key, error));
@@ -129,8 +131,7 @@ static dsmoe_status open_for_text(dsmoe_dataset *d, const dsmoe_dataset_options 
         return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_IO,
-        "%s: the file does not read back as it was written; is something else writing to "
-        "this file, or the disk failing?",
+        "%s: the file reads back differently: another program writes to it, or the disk is failing",
         path);
 }
 
@@ -193,7 +194,7 @@ static dsmoe_status pack(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe
         return DSMOE_OK;
     return status_fail(error, DSMOE_ERROR_ARGUMENT, "no conversation is left %s%s",
                        info->n_train > 0 ? "to be held out" : "to train on",
-                       info->n_dropped > 0 ? ", as they are too long: take longer sequences" : "");
+                       info->n_dropped > 0 ? ": they are too long; use longer sequences" : "");
 }
 
 /* How many sequences there are, and how many of them are held out. */
@@ -216,7 +217,7 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
         return status_fail(
             error, DSMOE_ERROR_FORMAT,
             "%s: the data have changed since this run began, or an older version of dsmoe, which "
-            "held out other text, began it: bring them back",
+            "held out other text, began it: restore them",
             o->n_paths > 0 ? o->paths[0] : d->cache.path);
     if (d->cache.documents) return pack(d, o, error);
     if (info->n_train < 1)
@@ -224,19 +225,19 @@ static dsmoe_status cut(dsmoe_dataset *d, const dsmoe_dataset_options *o, dsmoe_
                            "the text is too short: %" PRId64
                            " tokens are left to train on, but one "
                            "sequence of %" PRId64 " needs %" PRId64
-                           ": give more text, take shorter sequences or hold less out",
+                           ": give more text, use shorter sequences or hold out less",
                            d->cache.n_train, length, length + 1);
     if (d->cache.has_eval && info->n_held_out < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the held-out text is too short: it has %" PRId64
                            " tokens, but one sequence of %" PRId64 " needs %" PRId64
-                           ": give more of it, or take shorter sequences",
+                           ": give more of it, or use shorter sequences",
                            info->n_tokens_held_out, length, length + 1);
     if (o->held_out > 0 && info->n_held_out < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT,
                            "the text is too short: a held_out of %g holds out %" PRId64
                            " tokens, but one sequence of %" PRId64 " needs %" PRId64
-                           ": give more text, take shorter sequences, or hold out more or nothing",
+                           ": give more text, use shorter sequences, or hold out more or nothing",
                            o->held_out, info->n_tokens_held_out, length, length + 1);
     return DSMOE_OK;
 }

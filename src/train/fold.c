@@ -33,7 +33,7 @@ dsmoe_status fold_make(dsmoe_trainer *t, dsmoe_error *error)
     t->fold.under_way = -1;
     if (make_set(t, &t->fold.direct) == DSMOE_OK && make_set(t, &t->fold.apart) == DSMOE_OK)
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to train this model");
 }
 
 static int64_t n_others(const dsmoe_trainer *t) { return n_turns(t) * t->shares.n_most; }
@@ -121,7 +121,8 @@ dsmoe_status fold_allocate(dsmoe_trainer *t, dsmoe_error *error)
     if (n_ranks > 1) f->partials = memory_alloc((size_t)n_partials(t) * sizeof *f->partials);
     f->lists = calloc(2 * (size_t)n_ranks, sizeof *f->lists);
     if (!f->first || !f->others || (n_ranks > 1 && !f->partials) || !f->lists)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for the gradient of a batch");
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "not enough memory for the gradient of a batch");
     if (n_ranks == 1) fill_set(t, &f->direct, true);
     fill_set(t, &f->apart, false);
     return DSMOE_OK;

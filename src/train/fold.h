@@ -3,7 +3,7 @@
  * A unit is one batch that goes through the model at once. Its gradient is computed from zero, and the
  * step's is the fold over all units in their order, ((g0 + g1) + g2) …: whatever rank computed which, every
  * sum is the same. With several ranks a unit is each one's part of a wave. As soon as the gradient of a
- * section is complete, each rank sends it to the owners of its parts, who add up what they get in the order of
+ * section is complete, each rank sends it to the owners of its parts, which add up what they get in the order of
  * the ranks; meanwhile backward goes on with the section before it. */
 #ifndef DSMOE_TRAIN_FOLD_H
 #define DSMOE_TRAIN_FOLD_H

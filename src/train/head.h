@@ -19,7 +19,7 @@ size_t head_size(const head_job *job); /* bytes of workspace */
 
 /* The -log probability of the targets (-1: none), their sum over n_targets, after x [n_tokens, hidden_size]; its gradient by
  * x is written to dx, that by the weight too. NaN if something is not finite; 0 if there
- * is no target. */
+ * is not a target. */
 double head_loss(const head_job *job, const float *x, const int32_t *targets, float *dx,
                  float *d_weight, void *workspace);
 

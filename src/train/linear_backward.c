@@ -10,13 +10,13 @@
 enum {
     MANY_OUT = 1024, /* from so many outputs on */
     MANY_PART = 384, /* a task takes so many rows of the gradient, */
-    FEW_PART = 128,  /* and below so few, so that there is work for everybody */
+    FEW_PART = 128,  /* and below so few, so that there is work for all threads */
     ROWS_ALONE = 64, /* up to so many rows of dx one task takes, */
     DX_PART = 1024,  /* and at most so many columns */
 };
 
-/* Every block of rows packs the weights by itself. So where there are columns enough for everybody rows are cut as little
- * as can be, else into an even number of about equal blocks. */
+/* Every block of rows packs the weights by itself. So where there are enough columns for all threads, rows are cut as
+ * little as possible, otherwise into an even number of about equal blocks. */
 static int64_t row_blocks(const linear_backward_job *j)
 {
     if (j->n_in > DX_PART) return moe_parts(j->n_rows, GEMM_ROWS);

@@ -374,7 +374,8 @@ dsmoe_status outline_walk(const outline *o, int rank, const outline_watch *watch
               .send = sizes,
               .receive = sizes + o->n_ranks,
               .error = error};
-    if (!sizes) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", o->n_ranks);
+    if (!sizes)
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", o->n_ranks);
     dsmoe_status status = DSMOE_OK;
     for (int64_t first = 0; status == DSMOE_OK && first < o->n_units; first += o->n_ranks) {
         k.first = first;

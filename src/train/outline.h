@@ -1,7 +1,7 @@
-/* outline.h - a training step in outline: what each rank computes and what it sends to whom, in the order in which it
- * does, without the numbers themselves. Sizes come from what training itself asks (shares.h, wave.h, travel.h), so a
- * model of any size and any number of ranks can be looked at on one machine. tests/test_outline.c holds it beside
- * what ranks really send. */
+/* outline.h - a training step in outline: what each rank computes and what it sends to which rank, in the order in
+ * which it does, without the numbers themselves. Sizes come from what training itself asks (shares.h, wave.h,
+ * travel.h), so a model of any size and any number of ranks can be looked at on one machine. tests/test_outline.c
+ * holds it beside what ranks really send. */
 #ifndef DSMOE_TRAIN_OUTLINE_H
 #define DSMOE_TRAIN_OUTLINE_H
 
@@ -37,7 +37,7 @@ typedef struct outline_loads {
     int64_t n_layers;
 } outline_loads;
 
-/* What the ranks tell each other of a layer's rows before they travel, and the rounds that follow from it. */
+/* What the ranks say about a layer's rows before they travel, and the rounds that follow from it. */
 typedef struct outline_rows {
     int32_t *said; /* as wave.h has it */
     unit_range *rounds;
@@ -50,10 +50,10 @@ typedef struct outline {
     dsmoe_model_plan plan;
     int n_ranks;
     int64_t n_units; /* batches of a step */
-    /* Set after opening: new weights travel at the end of the step, as with dsmoe_trainer_update. Else those of the step
-     * before travel while this one goes forward, as with dsmoe train. */
+    /* Set after opening: new weights travel at the end of the step, as with dsmoe_trainer_update. Otherwise those of the
+     * step before travel while this one goes forward, as with dsmoe train. */
     bool waits;
-    size_t *norms; /* [n_ranks] bytes of norms that each tells */
+    size_t *norms; /* [n_ranks] bytes of norms that each sends */
     double *n_own; /* [n_ranks] numbers that each owns */
     outline_rows
         *rows[2]; /* [n_tables] of a whole wave; of the last one, in which ranks may have no unit */

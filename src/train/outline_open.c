@@ -1,5 +1,5 @@
-/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, who owns how much, and which rows
- * will travel. */
+/* outline_open.c - what a step in outline knows beforehand: the trainer's sizes, which rank owns how much, and which
+ * rows will travel. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +11,10 @@ enum { RANKS_MAX = 1 << 16 };
 
 static dsmoe_status out_of_memory(int n_ranks, dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for %d ranks", n_ranks);
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for %d ranks", n_ranks);
 }
 
-/* ---- who owns how much --------------------------------------------------------------------------- */
+/* ---- what each rank owns -------------------------------------------------------------------------- */
 
 static void count_shares(outline *o)
 {
@@ -156,7 +156,7 @@ static dsmoe_status check(int n_ranks, int64_t n_units, outline_loads loads, int
                           dsmoe_error *error)
 {
     if (n_ranks < 1 || n_ranks > RANKS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks are 1 to %d, not %d", RANKS_MAX,
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "ranks must be 1 to %d, not %d", RANKS_MAX,
                            n_ranks);
     if (loads.loads && loads.n_layers < 1)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "no loads of layers are given");

@@ -38,8 +38,8 @@ static void add_losses(run *r, const dsmoe_batch_losses *batch)
     }
 }
 
-/* The arrays of a batch, with what the sums over its targets (or preferences) and tokens are divided by: the step's number of them, over
- * its number of batches. All batches of plain text have the same. */
+/* The arrays of a batch, with what the sums over its targets (or preferences) and tokens are divided by: the step's
+ * number of them, over its number of batches. All batches of plain text have the same. */
 static dsmoe_batch describe_batch(const run *r)
 {
     const dsmoe_run_settings *s = &r->settings;
@@ -126,7 +126,7 @@ static bool evaluates(const run *r)
     return r->settings.eval_every > 0 && settings_holds_out(&r->settings);
 }
 
-/* The last checkpoint waits to be measured, as somebody was interrupted there. */
+/* The last checkpoint waits to be measured, as someone was interrupted there. */
 static bool is_pending(const run *r)
 {
     return r->saved_step >= 0 && r->saved_step == r->state.step && evaluates(r) &&
@@ -148,7 +148,7 @@ static bool report_is_due(const run *r)
            since > 30.0 * r->report_seconds;
 }
 
-/* Of no consequence for the run: whoever looks at it sees an older one. */
+/* Of no consequence for the run: the page is an older one. */
 static void refresh_report(run *r)
 {
     dsmoe_error error;
@@ -227,7 +227,8 @@ static dsmoe_status evaluate(run *r, bool of_checkpoint, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Looking at the model changes nothing in it: what fails there is said, and the run goes on, unless ranks are lost. */
+/* Looking at the model changes nothing in it: a failure there is reported, and the run continues, unless ranks are
+ * lost. */
 static dsmoe_status excuse(run *r, dsmoe_status status, const char *what, const dsmoe_error *reason,
                            dsmoe_error *error)
 {
@@ -365,11 +366,11 @@ dsmoe_status dsmoe_run(const dsmoe_run_settings *settings, const dsmoe_run_optio
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "%g seconds cannot be a time limit",
                            options->time_limit);
     const dsmoe_peers *peers = options ? options->peers : NULL;
-    /* All that matters beside how they divide the work rank 0 tells the others. */
+    /* Rank 0 tells the others all that matters, except how they divide the work. */
     if (peers) STATUS_TRY(greet_ranks(peers, (uint64_t)options->parallel, error));
     if (peers_rank(peers) > 0) return run_follow(options, error);
     run *r = calloc(1, sizeof *r);
-    if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a run");
+    if (!r) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a run");
     if (options) r->options = *options;
     if (peers_size(peers) > 1) r->peers = peers;
     r->started = clock_seconds();

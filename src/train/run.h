@@ -9,7 +9,7 @@
  *   run_limits.c   what ends it before its last step
  *   run.c          the loop: steps, when what is due, checkpoints
  *   run_watch.c    held-out loss, samples, routing by kind of text
- *   run_show.c     the data, for those who want to see them first
+ *   run_show.c     the data, to be looked at first
  *   run_log.c      events and metrics
  *
  * What a run computes is a function of its settings and the data alone: the data of a step and its
@@ -91,11 +91,11 @@ typedef struct run {
     int n_skipped_in_row;
 
     int32_t *tokens, *targets;        /* [n_ranks, batch, seq] */
-    int32_t *positions;               /* the same, where the data are packed; else NULL */
+    int32_t *positions;               /* the same, where the data are packed; otherwise NULL */
     dsmoe_layer_losses *layer_losses; /* [n_moe_layers] of the last step, the mean of its batches */
     dsmoe_batch_losses losses;        /* the same */
     run_interval interval;
-    double logged_loss; /* the mean that was told last */
+    double logged_loss; /* the mean that was logged last */
     double lr, grad_norm, tokens_per_s, imbalance;
     int64_t n_load_steps; /* since the expert load was last written down */
     run_clock clock;
@@ -150,7 +150,7 @@ dsmoe_status run_choose_experts(run *r, dsmoe_error *error);
 dsmoe_status tune_open(const char *base, const dsmoe_tuning *words, run_tuning *tuning,
                        dsmoe_error *error);
 void tune_close(run_tuning *tuning);
-/* Rank 0's choice of experts becomes everybody's. */
+/* Rank 0's choice of experts becomes that of all. */
 dsmoe_status tune_tell(const dsmoe_peers *peers, run_tuning *tuning, dsmoe_error *error);
 
 /* ---- other ranks ------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ bool run_is_enough(const run *r); /* the steps that the caller wants */
 bool run_is_out_of_time(run *r);
 bool run_is_out_of_patience(const run *r);
 /* Whether the evaluation that eval_every, which is not 0, asks for at this step has not been made, as
- * somebody was interrupted there. */
+ * someone was interrupted there. */
 bool run_awaits_evaluation(const run *r);
 /* held_out_loss has been measured: patience counts it, once. */
 void run_count_evaluation(run *r);
@@ -184,13 +184,13 @@ dsmoe_run_end run_end(const run *r);
 
 /* The last checkpoint has been measured: it may be the best. */
 void run_consider_best(run *r);
-/* Whether the caller wants an end; sets `stopped`. */
+/* Whether the caller wants to stop; sets `stopped`. */
 bool run_asks_stop(run *r);
 
 /* ---- looking at the model -------------------------------------------------------------------- */
 
 /* held_out_loss of the model as it is, NaN if the model overflows; `with_routing` also writes down who
- * chose whom. `measured` is false if the caller wants an end meanwhile. */
+ * chose whom. `measured` is false if the caller wants to stop meanwhile. */
 dsmoe_status run_evaluate(run *r, bool with_routing, bool *measured, dsmoe_error *error);
 dsmoe_status run_sample(run *r, dsmoe_error *error);
 
@@ -216,7 +216,7 @@ typedef struct run_progress {
 bool run_show_progress(void *context, double done, double total); /* a dsmoe_progress_fn */
 
 dsmoe_status run_log_start(run *r, dsmoe_error *error);
-/* Of what is written from here on nothing depends: a line that cannot be written is said once, and the
+/* Nothing depends on what is written from here on: a line that cannot be written is reported once, and the
  * run goes on. */
 void run_log_result(run *r, dsmoe_status status, const dsmoe_error *error);
 /* A step is done, after so many seconds. */

@@ -1,4 +1,4 @@
-/* run_folder.c - the folder of a run: what a new one may replace, who may write to it, and that its
+/* run_folder.c - the folder of a run: what a new one may replace, which process may write to it, and that its
  * settings name files that can be found from anywhere. */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +12,8 @@
 #include "formats/folder.h"
 #include "train/run.h"
 
-/* In the folder from the first file of a run until settings.json: what else lies there then was left
- * by somebody who was interrupted, and may be replaced. */
+/* In the folder from the first file of a run until settings.json: anything else there was left
+ * by someone who was interrupted, and may be replaced. */
 #define PREPARING ".preparing"
 static const char preparing[] = PREPARING;
 
@@ -216,7 +216,7 @@ dsmoe_status run_open_new_folder(run *r, dsmoe_error *error)
                            run_setting_name(r, "out"));
     if (!*s->config && !*s->preset && !*s->init) strcpy(s->preset, "tiny");
     STATUS_TRY(set_folder(r, s->out, error));
-    STATUS_TRY(make_inputs_absolute(r, error)); /* first: who is wrong there gets no folder */
+    STATUS_TRY(make_inputs_absolute(r, error)); /* first: a wrong path leaves no folder */
     r->made = folder_missing(r->folder);
     STATUS_TRY(folder_make(r->folder, error));
     STATUS_TRY(run_make_absolute(r, s->out, "out", error));
@@ -247,8 +247,8 @@ dsmoe_status run_open_old_folder(run *r, dsmoe_error *error)
     char path[CHECKPOINT_PATH];
     STATUS_TRY(run_path(r->folder, "settings.json", path, error));
     if (!run_has(r, "settings.json"))
-        return status_fail(error, DSMOE_ERROR_IO, "%s: holds no run: there is no settings.json",
-                           r->folder);
+        return status_fail(error, DSMOE_ERROR_IO,
+                           "%s: is not a training run: there is no settings.json", r->folder);
     r->settings = dsmoe_run_settings_default();
     STATUS_TRY(dsmoe_run_settings_read(path, &r->settings, error));
     return lock_folder(r, error);

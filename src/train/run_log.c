@@ -1,4 +1,4 @@
-/* run_log.c - what a run tells: events to the caller, lines to metrics.jsonl. */
+/* run_log.c - what a run reports: events to the caller, lines to metrics.jsonl. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -340,7 +340,7 @@ void run_log_skip(run *r, const char *reason)
 void run_log_result(run *r, dsmoe_status status, const dsmoe_error *error)
 {
     if (status == DSMOE_OK || r->metrics_failed) return;
-    run_message(r, "the log of this run has gaps, training goes on: %s", error->message);
+    run_message(r, "training continues, but its log has gaps: %s", error->message);
     r->metrics_failed = true;
 }
 

@@ -100,7 +100,7 @@ static dsmoe_status record_form(const run *r, dsmoe_error *error)
     bool is_known = dsmoe_chat_form_find(tokenizer, name, &form, NULL) == DSMOE_OK;
     bool has_it = dsmoe_chat_form_find(tokenizer, NULL, &own, NULL) == DSMOE_OK && own == form;
     dsmoe_tokenizer_free(tokenizer);
-    if (!is_known || has_it) return DSMOE_OK; /* what is wrong the first conversation tells */
+    if (!is_known || has_it) return DSMOE_OK; /* the first conversation reports what is wrong */
     tokenizer_files files;
     STATUS_TRY(tokenizer_files_open(&files, r->folder, error));
     dsmoe_status status = tokenizer_files_set_form(&files, form, error);
@@ -194,7 +194,7 @@ static dsmoe_status fit_vocabulary(run *r, dsmoe_error *error)
                            "%s: a vocab_size of %lld is too small for the %lld tokens of the "
                            "tokenizer: %s %s",
                            path, (long long)c->vocab_size, (long long)needed,
-                           tokenizer_source(r) ? "take the one that belongs to it with"
+                           tokenizer_source(r) ? "use the one that belongs to it, with"
                                                : "train one with a smaller",
                            run_setting_name(r, tokenizer_source(r) ? "tokenizer" : "vocab_size"));
     if (r->tokenizer) {
@@ -395,11 +395,12 @@ static dsmoe_status open_data(run *r, dsmoe_dataset_options *options, dsmoe_erro
     options->n_paths = 0;
     dsmoe_status status = dsmoe_dataset_open(options, NULL, NULL, &r->dataset, &reason);
     if (status != DSMOE_OK)
-        return status_fail(error, status,
-                           "%s: the text is gone, and the run has no tokens of it to go on with "
-                           "(%s): bring it back",
-                           missing, reason.message);
-    run_message(r, "%s is gone; going on with its tokens in %s/data.cache", missing, r->folder);
+        return status_fail(
+            error, status,
+            "%s: the text is gone, and the run has no tokens of it to continue with (%s): restore "
+            "it",
+            missing, reason.message);
+    run_message(r, "%s is gone; continuing with its tokens in %s/data.cache", missing, r->folder);
     return DSMOE_OK;
 }
 
@@ -442,10 +443,11 @@ static dsmoe_status prepare_data(run *r, dsmoe_error *error)
     if (status == DSMOE_ERROR_ARGUMENT)
         run_name_settings(r, (const char *const[]){"seq", "held_out"}, 2, &reason);
     if (status == DSMOE_ERROR_FORMAT && r->saved_step >= 0)
-        return status_fail(error, status,
-                           "%s; if it has moved, %s names the place; %s %s begins a new run",
-                           reason.message, run_setting_name(r, "data"), run_setting_name(r, "init"),
-                           r->checkpoint);
+        return status_fail(
+            error, status,
+            "%s; if it has moved, give its new place with %s; %s %s begins a new run",
+            reason.message, run_setting_name(r, "data"), run_setting_name(r, "init"),
+            r->checkpoint);
     if (status != DSMOE_OK) return status_fail(error, status, "%s", reason.message);
     r->data = dsmoe_dataset_get_info(r->dataset);
     tell_files(r);

@@ -51,9 +51,8 @@ static dsmoe_status check_shared_memory(const memory_card *cards, int rank, int 
     if (needed <= (double)cards[rank].available) return DSMOE_OK;
     return status_fail(
         error, DSMOE_ERROR_MEMORY,
-        "training takes %.1f GB of this machine's memory (%d ranks), and %.1f GB can "
-        "be had: take a smaller batch, fewer ranks a machine, or more machines with "
-        "the experts divided",
+        "training takes %.1f GB of this machine's memory (%d ranks), and %.1f GB is available: "
+        "use a smaller batch, fewer ranks on a machine, or more machines with the experts divided",
         needed / 1e9, n, (double)cards[rank].available / 1e9);
 }
 
@@ -63,7 +62,7 @@ static dsmoe_status share_memory(const dsmoe_peers *p, const dsmoe_trainer_memor
     memory_card *cards = calloc((size_t)p->size, sizeof *cards);
     dsmoe_bytes *parts = calloc((size_t)p->size, sizeof *parts);
     dsmoe_status status = cards && parts ? DSMOE_OK : DSMOE_ERROR_MEMORY;
-    if (status != DSMOE_OK) status_fail(error, status, "no memory for a list of ranks");
+    if (status != DSMOE_OK) status_fail(error, status, "not enough memory for a list of ranks");
     status = peers_agree(p, status, error);
     for (int r = 0; status == DSMOE_OK && r < p->size; r++)
         parts[r] = (dsmoe_bytes){&cards[r], sizeof *cards};
@@ -133,7 +132,7 @@ static dsmoe_status get_ready(const run_terms *terms, const dsmoe_run_options *o
     f->targets = malloc(size);
     f->positions = malloc(size);
     if (!f->tokens || !f->targets || !f->positions)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a batch of tokens");
     return dsmoe_trainer_create(&terms->config, &o, &f->trainer, error);
 }
 

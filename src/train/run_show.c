@@ -7,7 +7,7 @@ dsmoe_status run_show_data(run *r, dsmoe_error *error)
 {
     size_t length = (size_t)r->settings.seq;
     int32_t *arrays = malloc(3 * length * sizeof *arrays);
-    if (!arrays) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sequence");
+    if (!arrays) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sequence");
     int32_t *tokens = arrays, *targets = arrays + length, *positions = arrays + 2 * length;
     const dsmoe_batch batch = {.tokens = tokens, .targets = targets, .positions = positions};
     dsmoe_run_sequence shown = {

@@ -21,7 +21,7 @@ static dsmoe_status set_damaged_aside(run *r, const char *reason, dsmoe_error *e
         if (step <= r->saved_step) break;
         STATUS_TRY(checkpoint_set_aside(r->folder, step, error));
     }
-    run_message(r, "the newest checkpoint is damaged and was set aside (%s); going on from %s",
+    run_message(r, "the newest checkpoint is damaged and was set aside (%s); continuing from %s",
                 reason, r->checkpoint);
     return DSMOE_OK;
 }
@@ -36,26 +36,28 @@ static void recall(run *r, int64_t step)
         run_consider_best(r);
     }
     if (strcmp(r->state.kernels, dsmoe_kernels_name()))
-        run_message(r,
-                    "so far this run was computed by the kernels '%s', here they are '%s': it goes "
-                    "on, but not to the same bits as before",
-                    r->state.kernels, dsmoe_kernels_name());
+        run_message(
+            r,
+            "this run was computed with the kernels '%s' so far, and with '%s' from here on: it "
+            "continues, but not to the same bits",
+            r->state.kernels, dsmoe_kernels_name());
 }
 
 /* A run without a checkpoint begins again, and its log with it. One that has had a checkpoint must not:
  * its folder may have been moved, or lie on a disk that is not mounted. */
 static dsmoe_status check_never_saved(const run *r, dsmoe_error *error)
 {
-    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is not there"
-                       : run_has(r, "latest")           ? "latest leads to one"
-                       : run_has(r, "best")             ? "best leads to one"
-                       : metrics_shows_saved(r->folder) ? "metrics.jsonl tells of one"
+    const char *sign = !run_has(r, "checkpoints")       ? "its folder checkpoints is missing"
+                       : run_has(r, "latest")           ? "latest points to one"
+                       : run_has(r, "best")             ? "best points to one"
+                       : metrics_shows_saved(r->folder) ? "metrics.jsonl mentions one"
                                                         : NULL;
     if (!sign) return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_IO,
-                       "%s: the checkpoints of this run are gone (%s): bring them back, or begin a "
-                       "new run in another folder",
-                       r->folder, sign);
+    return status_fail(
+        error, DSMOE_ERROR_IO,
+        "%s: the checkpoints of this run are gone (%s): restore them, or begin a new run in "
+        "another folder",
+        r->folder, sign);
 }
 
 /* The newest checkpoint that is whole; what is wrong with the newest, if it is another one, is put into
@@ -162,7 +164,7 @@ static dsmoe_trainer_options trainer_options(const run *r)
     };
 }
 
-/* A trainer that cannot be tells why; this adds what was asked of it. */
+/* A trainer that cannot be made says why; this adds what was asked of it. */
 static void name_sizes(const run *r, dsmoe_error *error)
 {
     static const char *const keys[] = {"batch", "seq", "recompute", "device_groups"};
@@ -205,7 +207,7 @@ dsmoe_status run_plan(run *r, dsmoe_error *error)
     STATUS_TRY(dsmoe_model_plan_make(&r->config, r->settings.seq, &r->plan, error));
     r->trainer_options = trainer_options(r);
     r->memory = dsmoe_trainer_memory_size(&r->config, &r->trainer_options);
-    if (r->memory.weights == 0) /* such a trainer cannot be, for a reason that it tells */
+    if (r->memory.weights == 0) /* such a trainer cannot be made, and says why */
         return create_trainer(r, error);
     dsmoe_status status = trainer_check_memory(&r->memory, error);
     if (status != DSMOE_OK) name_sizes(r, error);
@@ -225,7 +227,7 @@ static dsmoe_status allocate(run *r, dsmoe_error *error)
     if (r->tokens && r->targets && (r->positions || !r->data.is_packed) && r->layer_losses &&
         r->interval.layers)
         return DSMOE_OK;
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a batch of tokens");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a batch of tokens");
 }
 
 /* The event of the start, with what has changed since the run was last here. */

@@ -25,7 +25,7 @@ dsmoe_status tune_open(const char *base, const dsmoe_tuning *words, run_tuning *
     size_t n = (size_t)(c->num_hidden_layers * c->n_routed_experts);
     t->chosen = calloc(n + 1, 1);
     if (!t->chosen)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a list of experts");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a list of experts");
     t->words.experts = t->chosen;
     return DSMOE_OK;
 }
@@ -43,7 +43,7 @@ static dsmoe_status check_base(run *r, dsmoe_error *error)
     uint64_t hash = base_hash(base, HASH_XXH64), saved = r->state.base_hash;
     if (r->saved_step >= 0 && saved != hash && saved != base_hash(base, HASH_OLD))
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s is not the model that this run was begun with: bring that one back",
+                           "%s is not the model that this run began with: restore that one",
                            r->settings.init);
     r->base_hash = hash;
     return DSMOE_OK;
@@ -60,7 +60,7 @@ dsmoe_status run_open_base(run *r, dsmoe_error *error)
     if (words.train == DSMOE_TRAIN_ALL) return DSMOE_OK;
     if (!*s->init)
         return status_fail(error, DSMOE_ERROR_CONFIG,
-                           "%s %s trains a part of a model: %s names the model",
+                           "%s %s trains a part of a model: name that model with %s",
                            run_setting_name(r, "train"), s->train, run_setting_name(r, "init"));
     STATUS_TRY(tune_open(s->init, &words, &r->tuning, error));
     return check_base(r, error);
@@ -141,7 +141,7 @@ static dsmoe_status choose_by_score(run *r, dsmoe_error *error)
     int32_t *tokens = malloc(3 * (size_t)r->settings.seq * sizeof *tokens); /* targets, positions */
     dsmoe_status status = DSMOE_OK;
     if (!s.scores.sums || !tokens)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory to score experts");
+        status = status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to score experts");
     if (status == DSMOE_OK) status = score(&s, tokens, error);
     if (status == DSMOE_OK) choose(&s, share);
     free(s.scores.sums);

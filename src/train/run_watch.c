@@ -69,7 +69,7 @@ static void find_seen(const evaluation *e, seen_kinds *seen)
     for (int kind = 0; kind < r->data.n_kinds; kind++) {
         double sum = 0, n = 0;
         for (int64_t i = 0; i < e->n; i++) {
-            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* else all the same */
+            bool by_targets = r->data.is_packed && !r->data.has_pairs; /* otherwise all the same */
             double weight = by_targets ? (double)e->n_targets[i] : 1;
             if (e->kinds[i] != kind) continue;
             sum += weight * e->losses[i];
@@ -93,7 +93,7 @@ static void close_up(const evaluation *e, const seen_kinds *seen)
                     (size_t)n_experts * sizeof *to);
 }
 
-/* The loss, also of each kind of text that was seen, and who chose whom. */
+/* The loss, also of each kind of text that was seen, and which experts it chose. */
 static dsmoe_status put_evaluation(const evaluation *e, double loss, dsmoe_error *error)
 {
     const run *r = e->run;
@@ -237,7 +237,7 @@ static dsmoe_status encode_prompt(writing *w, dsmoe_error *error)
     if (w->n_ids > 0) return DSMOE_OK;
     free(w->ids);
     w->ids = calloc(1, sizeof *w->ids);
-    if (!w->ids) return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+    if (!w->ids) return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sample");
     w->n_ids = 1;
     if (r->config.eos_token_id >= 0) *w->ids = (int32_t)r->config.eos_token_id;
     return DSMOE_OK;
@@ -257,7 +257,8 @@ static dsmoe_status open_engine(writing *w, dsmoe_error *error)
     STATUS_TRY(
         dsmoe_sampler_create(&sampler, dsmoe_tokenizer_size(r->tokenizer), &w->sampler, error));
     w->logits = malloc((size_t)r->config.vocab_size * sizeof *w->logits);
-    return w->logits ? DSMOE_OK : status_fail(error, DSMOE_ERROR_MEMORY, "no memory for a sample");
+    return w->logits ? DSMOE_OK
+                     : status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory for a sample");
 }
 
 static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
@@ -276,7 +277,7 @@ static dsmoe_status write_tokens(writing *w, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* The bytes of a model that knows little as a text ended by a NUL: what is no character becomes
+/* The bytes of a model that knows little as a text ended by a NUL: what is not a character becomes
  * U+FFFD. */
 static dsmoe_status make_readable(const byte_buffer *bytes, byte_buffer *text, dsmoe_error *error)
 {

@@ -44,7 +44,7 @@ enum { FIXED = false, CHANGES = true }; /* whether a run that has begun takes an
         AT(name), SETTING_TEXT, 0, 0, SIZE(name), 1, false, change                                 \
     }
 /* What decides the shape of the model and the order of the data is fixed. The data can move, but not
- * change: the hash in the checkpoint tells. */
+ * change: the hash in the checkpoint shows it. */
 const setting settings_table[] = {
     {AT(data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},
     {AT(eval_data), SETTING_TEXTS, 0, 0, DSMOE_PATH, DSMOE_MAX_DATA, false, CHANGES},

@@ -32,7 +32,7 @@ dsmoe_status settings_change(dsmoe_run_settings *settings, const dsmoe_run_setti
 char *settings_describe(const dsmoe_run_settings *settings, const char *key);
 
 /* What differs: at all; as {"key":[before,after],…}; and as "key before -> after, …", to be freed, NULL
- * if there is no memory. `name` tells what to call a key there; NULL: itself. */
+ * if there is no memory. `name` says what to call a key there; NULL: itself. */
 bool settings_differ(const dsmoe_run_settings *before, const dsmoe_run_settings *after);
 void settings_put_changes(FILE *text, const dsmoe_run_settings *before,
                           const dsmoe_run_settings *after);

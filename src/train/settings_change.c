@@ -31,7 +31,7 @@ static bool is_same(const setting *s, const dsmoe_run_settings *a, const dsmoe_r
     if (s->kind != SETTING_TEXT && s->kind != SETTING_TEXTS) return !memcmp(x, y, field_size(s));
     for (int i = 0; i < s->count; i++, x += s->size, y += s->size)
         if (strncmp(x, y, s->size))
-            return false; /* what follows the end of a text is no part of it */
+            return false; /* what follows the end of a text is not part of it */
     return true;
 }
 

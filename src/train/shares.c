@@ -146,7 +146,7 @@ dsmoe_status shares_make(dsmoe_trainer *t, dsmoe_error *error)
     s->sections = calloc((size_t)s->n_sections, sizeof *s->sections);
     s->cuts = calloc((size_t)s->n_sections * (n_ranks + 1), sizeof *s->cuts);
     if (!s->sections || !s->cuts)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to train this model");
     for (int64_t i = 0; i < s->n_sections; i++)
         s->sections[i].cuts = s->cuts + (size_t)i * (n_ranks + 1);
     place_tensors(t);

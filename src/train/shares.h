@@ -1,4 +1,4 @@
-/* shares.h - who owns which numbers.
+/* shares.h - which rank owns which numbers.
  *
  * Numbers of the same kind of work lie together in sections: the embedding, each layer, and what comes after
  * the last one. A section's gradient is complete at one moment of backward. Its numbers are cut into chunks,

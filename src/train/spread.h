@@ -16,7 +16,7 @@ enum { SPREAD_PIECE = 1 << 18 };
 dsmoe_status spread_read(const dsmoe_trainer *trainer, trainer_row row, size_t parameter,
                          int64_t first, int64_t n, float *room, const float **numbers,
                          dsmoe_error *error);
-/* Those that rank 0 has in `numbers` go to all who keep them. */
+/* Those that rank 0 has in `numbers` go to all that keep them. */
 dsmoe_status spread_write(dsmoe_trainer *trainer, trainer_row row, size_t parameter, int64_t first,
                           int64_t n, const void *numbers, dsmoe_error *error);
 

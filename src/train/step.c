@@ -102,8 +102,8 @@ static void layer_place(arena *a, const dsmoe_trainer *t, const attention_batch 
             (kept_piece){a->base ? a->base + at[i] : NULL, at[i + 1] - at[i], i == 1 || i == 3};
 }
 
-/* Layers whose place another one has taken when backward comes to them, and who have nothing in a store: they are run
- * once more. In halves the last layer still has its place then, else the last one of those that share it. */
+/* Layers whose place another one has taken when backward comes to them, and that have nothing in a store: they are run
+ * once more. In halves the last layer still has its place then, otherwise the last one of those that share it. */
 static int64_t n_gone(const dsmoe_trainer *t)
 {
     return t->in_halves ? moe_min(t->n_sharing, t->config.num_hidden_layers - 1) : t->n_sharing - 1;
@@ -188,7 +188,7 @@ void step_begin(dsmoe_trainer *t)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Adds what has passed since *last to a part, but for what was spent on other ranks. */
+/* Adds what has passed since *last to a part, except what was spent on other ranks. */
 static void lap(dsmoe_trainer *t, double *part, double *last)
 {
     double now = clock_seconds(), sent = timed_peers_take(&t->timed);

@@ -55,7 +55,7 @@ static dsmoe_status walk_read(const dsmoe_trainer *t, trainer_row row, team_read
                               void *context, dsmoe_error *error)
 {
     dsmoe_status result = DSMOE_OK;
-    float *room = t->fold.others; /* no unit is at work */
+    float *room = t->fold.others; /* no unit is running */
     int64_t most = t->shares.n_most < SPREAD_PIECE ? t->shares.n_most : SPREAD_PIECE;
     for (size_t i = 0; i < t->n_parameters; i++)
         for (int64_t first = 0, n; first < t->parameters[i].n; first += n) {
@@ -139,7 +139,7 @@ dsmoe_status team_backward(dsmoe_trainer *t, int n_units, const dsmoe_batch *b, 
     return dsmoe_trainer_backward(t, b, NULL, error);
 }
 
-/* `stop` says whether this rank wants an end, and then who does. */
+/* `stop` says whether this rank wants to stop, and then which one does. */
 static dsmoe_status update_all(dsmoe_trainer *t, double lr, dsmoe_update *update, dsmoe_error *stop,
                                dsmoe_error *error)
 {
@@ -193,7 +193,7 @@ static dsmoe_status hear_end(const dsmoe_peers *p, dsmoe_status status, dsmoe_er
 
 /* ---- following ------------------------------------------------------------------------------------------- */
 
-/* A step that is not finite is no failure: rank 0 knows, and the update skips. */
+/* A step that is not finite is not a failure: rank 0 knows, and the update skips. */
 static dsmoe_status follow_backward(const team_follower *f, order o, dsmoe_error *error)
 {
     dsmoe_trainer *t = f->trainer;
@@ -229,7 +229,8 @@ static dsmoe_status follow_serving(const dsmoe_trainer *t, dsmoe_error *error)
         .model = t->model, .peers = t->options.peers, .workspace = {malloc(size), size, n_threads}};
     dsmoe_status status = DSMOE_OK;
     if (!server.workspace.memory)
-        status = status_fail(error, DSMOE_ERROR_MEMORY, "no memory to run experts for rank 0");
+        status =
+            status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to run experts for rank 0");
     if (status == DSMOE_OK) status = serve_experts(&server, error);
     free(server.workspace.memory);
     return status;

@@ -1,4 +1,4 @@
-/* team.h - rank 0 conducts: it alone has the files and decides what comes next, and tells the others, who follow.
+/* team.h - rank 0 conducts: it alone has the files and decides what comes next, and tells the others, which follow.
  *
  * Rank 0 calls the functions below, which send an order and then do their part; without ranks they only do that part.
  * The other ranks are in team_follow all the time. A walk over a row of numbers, once begun, is walked to its end by
@@ -24,7 +24,7 @@ dsmoe_status team_fill(dsmoe_trainer *trainer, trainer_row row, team_fill_fn *gi
 /* n_units batches, at most one for each rank, their arrays one after the other. */
 dsmoe_status team_backward(dsmoe_trainer *trainer, int n_units, const dsmoe_batch *batches,
                            dsmoe_error *error);
-/* An update; if a rank that follows wants an end, *stop is DSMOE_ERROR_STOPPED and names it, else DSMOE_OK. */
+/* An update; if a rank that follows wants to stop, *stop is DSMOE_ERROR_STOPPED and names it, otherwise DSMOE_OK. */
 dsmoe_status team_update(dsmoe_trainer *trainer, double lr, dsmoe_update *update, dsmoe_error *stop,
                          dsmoe_error *error);
 

@@ -1,4 +1,4 @@
-/* tokenizer_hash.c - a number that tells tokenizers apart by what they do.
+/* tokenizer_hash.c - a number that distinguishes tokenizers by what they do.
  *
  * Its tables are hashed whole: tokens, merges with their ranks, added tokens. How it normalises and
  * cuts a text is code, not a table; that is hashed by what becomes of a text in which such rules

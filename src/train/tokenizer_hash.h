@@ -1,4 +1,4 @@
-/* tokenizer_hash.h - a number that tells tokenizers apart by what they do. */
+/* tokenizer_hash.h - a number that distinguishes tokenizers by what they do. */
 #ifndef DSMOE_TRAIN_TOKENIZER_HASH_H
 #define DSMOE_TRAIN_TOKENIZER_HASH_H
 

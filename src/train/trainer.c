@@ -28,7 +28,7 @@ enum {
     TENSORS_MAX = 1 << 22, /* so many are named and listed before their size is known */
 };
 
-/* Of the memory that can be had: what a trainer takes that may keep more or less. */
+/* Of the memory that is available: what a trainer takes that may keep more or less. */
 static const double largest_share = 0.9;
 
 dsmoe_trainer_options dsmoe_trainer_options_default(void)
@@ -73,14 +73,14 @@ static dsmoe_status options_check(const dsmoe_config *c, const dsmoe_trainer_opt
                            "%lld device groups do not divide %lld routed experts evenly",
                            (long long)o->n_device_groups, (long long)c->n_routed_experts);
     if (o->n_threads < 1 || o->n_threads > THREADS_MAX)
-        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads are 1 to %d, not %d", THREADS_MAX,
-                           o->n_threads);
+        return status_fail(error, DSMOE_ERROR_ARGUMENT, "threads must be 1 to %d, not %d",
+                           THREADS_MAX, o->n_threads);
     return DSMOE_OK;
 }
 
 static dsmoe_status out_of_memory(dsmoe_error *error)
 {
-    return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+    return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to train this model");
 }
 
 /* ---- where the tensors lie ----------------------------------------------------------------- */
@@ -311,15 +311,15 @@ dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *m, dsmoe_error *er
         return status_fail(
             error, DSMOE_ERROR_MEMORY,
             "training takes %.1f GB (the base %.1f GB, weights, gradients and moments of what is "
-            "trained %.1f GB, activations and workspace of a batch %.1f GB), and %.1f GB can be "
-            "had here: take %s",
+            "trained %.1f GB, activations and workspace of a batch %.1f GB), and %.1f GB is "
+            "available here: use %s",
             (state + batch + base) / 1e9, base / 1e9, state / 1e9, batch / 1e9, available / 1e9,
-            base + state > available ? "a base in fewer bits, or train less of it"
+            base + state > available ? "a base with fewer bits, or train less of it"
                                      : "a smaller batch, shorter sequences or recompute");
     return status_fail(
         error, DSMOE_ERROR_MEMORY,
         "training takes %.1f GB (weights, gradients and moments %.1f GB, activations "
-        "and workspace of a batch %.1f GB), and %.1f GB is available here: take %s",
+        "and workspace of a batch %.1f GB), and %.1f GB is available here: use %s",
         (state + batch) / 1e9, state / 1e9, batch / 1e9, available / 1e9,
         state > available ? "a smaller model" : "a smaller batch, shorter sequences or recompute");
 }
@@ -330,7 +330,8 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
     size_t all = m.activations + m.workspace;
     if (all == 0)
         return status_fail(
-            error, DSMOE_ERROR_MEMORY, "a batch of %lld x %lld tokens of this model fits no memory",
+            error, DSMOE_ERROR_MEMORY,
+            "a batch of %lld x %lld tokens of this model does not fit into any memory",
             (long long)t->options.n_sequences, (long long)t->options.sequence_length);
     STATUS_TRY(trainer_check_memory(&m, error));
     float **rows_of[] = {&t->weights, &t->gradients, &t->first_moment, &t->second_moment};
@@ -340,11 +341,12 @@ static dsmoe_status allocate(dsmoe_trainer *t, dsmoe_error *error)
     }
     t->memory = all ? memory_alloc(all) : NULL;
     if (!t->memory)
-        return status_fail(error, DSMOE_ERROR_MEMORY,
-                           "no memory: %.1f GB for weights, gradients and moments, %.1f GB for "
-                           "activations and workspace",
-                           (double)(m.weights + m.gradients + m.moments) / 1e9,
-                           (double)(m.activations + m.workspace) / 1e9);
+        return status_fail(
+            error, DSMOE_ERROR_MEMORY,
+            "not enough memory: %.1f GB for weights, gradients and moments, %.1f GB for "
+            "activations and workspace",
+            (double)(m.weights + m.gradients + m.moments) / 1e9,
+            (double)(m.activations + m.workspace) / 1e9);
     set_slots(t, t->weight_slots, t->weights);
     tuning_place(t);
     STATUS_TRY(fold_allocate(t, error));

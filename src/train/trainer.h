@@ -93,7 +93,7 @@ dsmoe_status trainer_update(dsmoe_trainer *trainer, double lr, dsmoe_update *upd
 dsmoe_status trainer_open_small(const dsmoe_config *config, const dsmoe_trainer_options *options,
                                 dsmoe_trainer **trainer, dsmoe_error *error);
 
-/* Whether so much memory can be had; the message has the figures. */
+/* Whether so much memory is available; the message has the figures. */
 dsmoe_status trainer_check_memory(const dsmoe_trainer_memory *memory, dsmoe_error *error);
 
 /* The time now, from which on a part of a step is measured. What was spent on other ranks before counts as sending. */

@@ -73,7 +73,7 @@ static dsmoe_status load(load_walk *walk, dsmoe_error *error)
 {
     dsmoe_trainer *t = walk->trainer;
     if (!walk->specs || !walk->room)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to load a model");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to load a model");
     model_weights weights = *walk->model->weights;
     weights.kv_b_split = false; /* as it is trained */
     STATUS_TRY(weights_each(&walk->model->config, &weights, load_visit, walk, error));

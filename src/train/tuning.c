@@ -87,7 +87,8 @@ static dsmoe_status join_kv_b(dsmoe_trainer *t, dsmoe_error *error)
     int64_t width = c->kv_lora_rank;
     t->kv_b = memory_alloc((size_t)(c->num_hidden_layers * n_rows * width) * sizeof *t->kv_b);
     if (!t->kv_b)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory for kv_b_proj of %lld layers",
+        return status_fail(error, DSMOE_ERROR_MEMORY,
+                           "not enough memory for kv_b_proj of %lld layers",
                            (long long)c->num_hidden_layers);
     float *at = t->kv_b;
     for (size_t i = 0; i < t->n_tensors; i++) {
@@ -133,7 +134,7 @@ dsmoe_status tuning_open(dsmoe_trainer *t, dsmoe_error *error)
     t->base_slots = calloc(n, sizeof *t->base_slots);
     t->low_of = calloc(n + 1, sizeof *t->low_of);
     if (!t->base_slots || !t->low_of)
-        return status_fail(error, DSMOE_ERROR_MEMORY, "no memory to train this model");
+        return status_fail(error, DSMOE_ERROR_MEMORY, "not enough memory to train this model");
     base_walk walk = {.trainer = t}, same = {.trainer = t};
     STATUS_TRY(weights_each(&base->config, &whole, base_visit, &walk, error));
     STATUS_TRY(weights_each(&t->config, NULL, same_visit, &same, error));

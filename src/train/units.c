@@ -1,4 +1,4 @@
-/* units.c - forward, what the ranks tell each other, and backward. */
+/* units.c - forward, what the ranks exchange, and backward. */
 #include "train/units.h"
 
 #include <math.h>

@@ -1,13 +1,13 @@
 /* units.h - the units that all ranks compute at a time, one each at the most: a wave; alone, one batch.
  *
- * After forward the ranks tell each other how it went: the losses, who chose which experts, and whether
+ * After forward the ranks exchange how it went: the losses, which experts were chosen, and whether
  * something was not finite, in which case no rank goes backward. */
 #ifndef DSMOE_TRAIN_UNITS_H
 #define DSMOE_TRAIN_UNITS_H
 
 #include "train/trainer.h"
 
-/* What a rank tells of its unit. Losses and loads of the layers, [n_moe_layers] dsmoe_layer_losses and
+/* What a rank says about its unit. Losses and loads of the layers, [n_moe_layers] dsmoe_layer_losses and
  * [n_moe_layers, n_routed_experts] int32_t, follow it. */
 typedef struct unit_report {
     int32_t is_there; /* a rank may have no unit in a wave */

@@ -1,6 +1,6 @@
 /* expected.h - expected.safetensors beside a model: token ids and what the model must make of them,
  * computed elsewhere. docs/verify.md describes the form. Opening checks names, types and shapes
- * against the model, so that whoever runs it can rely on them. */
+ * against the model, so that the code that runs it can rely on them. */
 #ifndef DSMOE_VERIFY_EXPECTED_H
 #define DSMOE_VERIFY_EXPECTED_H
 

@@ -68,7 +68,7 @@ static dsmoe_status make_arrays(model_run *run, dsmoe_error *error)
     if (!run->memory) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", run->path);
     arena place = arena_over(run->memory);
     place_arrays(run, &place);
-    /* A token whose routing nobody shows must not pass as one that was routed well. */
+    /* A token whose routing is not shown must not pass as one that was routed well. */
     int64_t n_scores = run->n_moe_layers * count_tokens(run) * run->config->n_routed_experts;
     for (int64_t i = 0; i < n_scores; i++) run->routing.scores[i] = NAN;
     return DSMOE_OK;
@@ -186,7 +186,7 @@ static dsmoe_status run_row(model_run *run, logits_check *check, double *loss, d
     int64_t length = run->expected.sequence_length;
     const int32_t *tokens = run->tokens + run->row * length;
     memcpy(run->targets, tokens + 1, (size_t)(length - 1) * sizeof *tokens);
-    run->targets[length - 1] = tokens[0]; /* nobody knows: its loss is left out */
+    run->targets[length - 1] = tokens[0]; /* not known: its loss is left out */
     check->token = run->row * length;
     dsmoe_turn turn = {.sequence = run->sequences[0],
                        .tokens = tokens,

@@ -1,6 +1,6 @@
 /* reference.h - a reference layer file: one MoE layer with its input and what must come out, made
  * elsewhere. docs/verify.md describes the form. Opening checks all names, types and shapes, so that
- * whoever runs the layer can rely on them. */
+ * the code that runs the layer can rely on them. */
 #ifndef DSMOE_VERIFY_REFERENCE_H
 #define DSMOE_VERIFY_REFERENCE_H
 

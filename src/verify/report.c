@@ -1,4 +1,4 @@
-/* report.c - what a check tells its caller. */
+/* report.c - what a check reports to its caller. */
 #include "verify/report.h"
 
 #include "base/status.h"

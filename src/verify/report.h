@@ -1,4 +1,4 @@
-/* report.h - what a check tells its caller: one line a tensor, and whether all were well. */
+/* report.h - what a check reports to its caller: one line a tensor, and whether all were well. */
 #ifndef DSMOE_VERIFY_REPORT_H
 #define DSMOE_VERIFY_REPORT_H
 
@@ -31,7 +31,7 @@ void report_number(verify_report *report, const char *name, double ours,
                    const safetensors_tensor *expected);
 /* Tokens that must not differ at all. */
 void report_tokens(verify_report *report, const char *name, int64_t n_different, int64_t n_tokens);
-/* Something expected that nobody looked at. */
+/* Something expected that was not looked at. */
 void report_skipped(verify_report *report, const char *name);
 
 #endif

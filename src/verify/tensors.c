@@ -1,4 +1,4 @@
-/* tensors.c - what the tensors of a file from elsewhere must be before anybody relies on them. */
+/* tensors.c - what the tensors of a file from elsewhere must be before anyone relies on them. */
 #include "verify/tensors.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* tensors.h - what the tensors of a file from elsewhere must be before anybody relies on them. The
+/* tensors.h - what the tensors of a file from elsewhere must be before anyone relies on them. The
  * messages name the tensor, not the file. */
 #ifndef DSMOE_VERIFY_TENSORS_H
 #define DSMOE_VERIFY_TENSORS_H

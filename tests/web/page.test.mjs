@@ -521,7 +521,7 @@ describe("the page", { skip: hasServer ? false : "needs DSMOE and MODEL, or DSMO
     await page.click("#tab-compare");
     assert.match(await textOf("#view-compare .facts"), /in common[\d.]+%cosine/);
     await page.click("#tab-crowd");
-    await page.waitForFunction(() => /Nothing runs/.test(document.getElementById("view-crowd").textContent));
+    await page.waitForFunction(() => /No request is running/.test(document.getElementById("view-crowd").textContent));
     pacer.tokens = 60;
     pacer.eventMs = 25;
     await write("For the crowd.");

@@ -27,7 +27,7 @@ export class Api {
     return answer.json();
   }
 
-  // For what the page looks at by itself: nobody is asked for a key because of it.
+  // For what the page looks at by itself: it never asks the person for a key.
   async glance(path) {
     const answer = await this.#send(path, undefined, undefined, session.getItem(KEY));
     if (!answer.ok) throw await errorOf(answer);

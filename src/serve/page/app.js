@@ -235,7 +235,7 @@ export class App extends EventTarget {
       saved = this.#shelf.save(conversation);
     }
     if (!saved && !this.#toldFull)
-      notify("The browser's storage is full: what is new is not kept. Export or delete conversations.");
+      notify("The browser's storage is full: new messages are not kept. Export or delete conversations.");
     this.#toldFull = !saved;
   }
 

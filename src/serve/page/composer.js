@@ -42,7 +42,7 @@ export class Composer {
     const { running, isTextMode, props, path } = this.#app;
     const words = isTextMode
       ? path.length
-        ? "Add to the text, or send nothing to go on"
+        ? "Add to the text, or send nothing to continue"
         : "The beginning of a text"
       : "Write a message";
     this.#input.placeholder = words;

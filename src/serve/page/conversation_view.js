@@ -4,7 +4,7 @@ import { parameters } from "./format.js";
 import { MessageView } from "./message_view.js";
 import { ModelPicture } from "./model_picture.js";
 
-const NEAR_END = 80; // pixels: whoever is this close to the end wants to follow
+const NEAR_END = 80; // pixels: a reader this close to the end wants to follow
 
 export class ConversationView {
   #app;
@@ -105,13 +105,13 @@ export class ConversationView {
     const { moe, parameters: size } = props;
     const facts = [];
     if (size)
-      facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them at work for a token.`);
+      facts.push(`${parameters(size.total)} parameters, ${parameters(size.active)} of them active for a token.`);
     if (moe?.n_layers)
       facts.push(
         `Each of its ${moe.n_layers} MoE layers sends a token to ${moe.num_experts_per_tok} of ${moe.n_routed_experts} experts.`,
       );
     const invitation = this.#app.isTextMode
-      ? "This model has no chat form: write the beginning of a text, and it goes on."
+      ? "This model has no chat form: write the beginning of a text, and it continues."
       : "Ask something. Open the experts to see which of them answer.";
     this.#picture.setModel(moe);
     return el(

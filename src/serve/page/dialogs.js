@@ -43,7 +43,7 @@ function ask({ title, note, field, value = "", type = "text", confirm, danger = 
 
 export async function askKey(wrong) {
   const key = await ask({
-    title: "This server wants a key",
+    title: "This server needs a key",
     note: wrong
       ? "The server did not accept that key."
       : "It is kept until this tab is closed and sent to this server only.",

@@ -45,7 +45,7 @@ export function table(caption, heads, rows) {
   return el("table", { class: "data" }, el("caption", null, caption), el("thead", null, head), el("tbody", null, body));
 }
 
-// Copies and tells so on the button itself for a moment.
+// Copies, and says so on the button itself for a moment.
 export async function copyFrom(node, text) {
   const label = node.getAttribute("aria-label");
   try {

@@ -3,7 +3,7 @@
 import { stepOf } from "./colours.js";
 import { el, replace, table } from "./dom.js";
 import { heatOf, mean, overlaps, sharesOf } from "./experts_math.js";
-import { answerOptions, choice, facts } from "./experts_parts.js";
+import { answerOptions, choice, facts, legend } from "./experts_parts.js";
 import { percent } from "./format.js";
 import { GridCanvas } from "./grid_canvas.js";
 
@@ -40,13 +40,7 @@ export class CompareView {
       ),
       el("div", { class: "choices" }, this.#a.element, this.#b.element, this.#part.element),
       this.#grid.element,
-      el(
-        "p",
-        { class: "legend" },
-        el("span", null, "more in A"),
-        el("i", { class: "scale diverging" }),
-        el("span", null, "more in B"),
-      ),
+      legend("diverging", "more in A", "more in B"),
       this.#numbers,
     );
     app.on("conversation props", () => this.show());

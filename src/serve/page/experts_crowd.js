@@ -3,7 +3,7 @@
 import { stepOf } from "./colours.js";
 import { el, replace } from "./dom.js";
 import { expectedDistinct, mean, overEven, sharesOf } from "./experts_math.js";
-import { bars, facts } from "./experts_parts.js";
+import { bars, facts, legend } from "./experts_parts.js";
 import { GridCanvas } from "./grid_canvas.js";
 
 const HALF_LIFE_S = 5;
@@ -34,13 +34,7 @@ export class CrowdView {
           "expert's weights are read once for all of them: the fewer distinct experts, the cheaper the pass.",
       ),
       this.#grid.element,
-      el(
-        "p",
-        { class: "legend" },
-        el("span", null, "¼ or less"),
-        el("i", { class: "scale diverging" }),
-        el("span", null, "4 × the even share or more"),
-      ),
+      legend("diverging", "¼ or less", "4 × the even share or more"),
       this.#numbers,
     );
     document.addEventListener("visibilitychange", () => (document.hidden ? this.hide() : this.show()));
@@ -53,7 +47,7 @@ export class CrowdView {
     this.#grid.setModel(moe);
     this.#load = new Float64Array(moe.n_layers * moe.n_routed_experts);
     this.#grid.draw(new Uint8Array(this.#load.length).fill(stepOf(0.5)));
-    this.#say("Nothing runs at the moment. As soon as anybody's request does, it is seen here.");
+    this.#say("No request is running. As soon as one does, you see it here.");
     this.#watch = new AbortController();
     this.#follow(this.#watch);
   }
@@ -66,7 +60,7 @@ export class CrowdView {
   async #follow(watch) {
     try {
       for await (const event of this.#app.api.stream("routing", undefined, watch.signal)) this.#take(event);
-      if (this.#watch === watch) this.#say("The server closed the stream. Open this view again to go on.");
+      if (this.#watch === watch) this.#say("The server closed the stream. Open this view again to continue.");
     } catch (error) {
       if (error.name !== "AbortError") this.#say(error.message);
     }

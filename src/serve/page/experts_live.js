@@ -1,6 +1,7 @@
 // experts_live.js - the view "Live": the grid of all experts, lit by the answer that is being written. One draw a
 // frame.
 import { el, replace, table } from "./dom.js";
+import { legend } from "./experts_parts.js";
 import { visible } from "./format.js";
 import { GridCanvas } from "./grid_canvas.js";
 import { LiveLevels } from "./live_levels.js";
@@ -39,13 +40,7 @@ export class LiveView {
           "faint glow.",
       ),
       this.#grid.element,
-      el(
-        "p",
-        { class: "legend" },
-        el("span", null, "not used"),
-        el("i", { class: "scale heat" }),
-        el("span", null, "largest gate value"),
-      ),
+      legend("heat", "not used", "largest gate value"),
       this.#hint,
       this.#table,
     );

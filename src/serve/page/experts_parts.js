@@ -1,5 +1,5 @@
-// experts_parts.js - what the views of the experts have in common: choices, headline numbers, bars, the list of
-// answers.
+// experts_parts.js - what the views of the experts have in common: choices, headline numbers, legends, bars, the
+// list of answers.
 import { el, replace } from "./dom.js";
 
 let serial = 0;
@@ -51,6 +51,11 @@ export function facts(list) {
       el("div", null, el("dt", null, name), el("dd", null, value, note ? el("small", null, ` ${note}`) : null)),
     ),
   );
+}
+
+// What the two ends of a colour scale mean.
+export function legend(scale, low, high) {
+  return el("p", { class: "legend" }, el("span", null, low), el("i", { class: `scale ${scale}` }), el("span", null, high));
 }
 
 // A table whose second column is drawn as bars; `mark` on a row puts a line into its bar.

@@ -5,7 +5,7 @@ import { el, replace, table } from "./dom.js";
 import { entropies, heatOf, mean, overEven, ranking, routedTokens, sharesOf, usedExperts } from "./experts_math.js";
 import { count, integer, percent } from "./format.js";
 import { GridCanvas } from "./grid_canvas.js";
-import { answerOptions, bars, choice, facts } from "./experts_parts.js";
+import { answerOptions, bars, choice, facts, legend } from "./experts_parts.js";
 
 const EVERY_MS = 500;
 const LISTED = 8;
@@ -51,13 +51,7 @@ export class UseView {
       ),
       el("div", { class: "choices" }, this.#scope.element, this.#part.element, this.#measure.element),
       this.#grid.element,
-      el(
-        "p",
-        { class: "legend" },
-        el("span", null, "¼ or less"),
-        el("i", { class: "scale diverging" }),
-        el("span", null, "4 × the even share or more"),
-      ),
+      legend("diverging", "¼ or less", "4 × the even share or more"),
       this.#numbers,
     );
     app.on("routed", () => this.#later());

@@ -22,7 +22,7 @@ export class GridCanvas {
   #ratio = 1;
   #cell = { width: 0, height: 0, gap: 0 };
 
-  // `label` tells what the picture is; `describe(layer, expert)` what is known of a cell.
+  // `label` says what the picture is; `describe(layer, expert)` what is known of a cell.
   constructor(label, describe) {
     this.#canvas = el("canvas", { role: "img", "aria-label": label });
     this.#context = this.#canvas.getContext("2d");
@@ -111,7 +111,7 @@ export class GridCanvas {
       context.fillText(e, GUTTER + (e + 0.5) * width, HEAD + this.layers * height + 11);
   }
 
-  // Edges lie on whole pixels of the screen, else gaps would differ from column to column.
+  // Edges lie on whole pixels of the screen, otherwise gaps would differ from column to column.
   #paint() {
     const scale = colours()[this.#scale];
     const context = this.#context;

@@ -153,7 +153,7 @@ function startsTable(lines, at) {
   );
 }
 
-// "a | b" as cells; a bar after a backslash is no border.
+// "a | b" as cells; a bar after a backslash is not a border.
 function cells(line) {
   const inner = line
     .trim()

@@ -147,7 +147,7 @@ function readBareLink(scan) {
   return true;
 }
 
-// What ends a sentence or closes a bracket around the address is no part of it.
+// What ends a sentence or closes a bracket around the address is not part of it.
 function trimUrl(url) {
   for (;;) {
     const last = url.at(-1);
@@ -265,7 +265,7 @@ function closeRuns(closer, out, openers) {
   }
 }
 
-// Beyond a depth that nobody writes emphasis has no effect; whoever walks the tree may recurse.
+// Beyond a depth that no one writes, emphasis has no effect; so code that walks the tree may recurse.
 function emphasis(type, children) {
   const depth = 1 + children.reduce((most, child) => Math.max(most, child.depth ?? 0), 0);
   return depth > MAX_DEPTH ? children : [{ type, children, depth }];

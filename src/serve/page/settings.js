@@ -11,10 +11,10 @@ const NUMBERS = [
   ["top_p", "Top p", "Only the most likely tokens that together have this probability.", 0, 1, 0.01],
   ["top_k", "Top k", "Only this many of the most likely tokens; 0: all.", 0, 100000, 1],
   ["min_p", "Min p", "Only tokens at least this likely, compared with the likeliest.", 0, 1, 0.01],
-  ["repeat_penalty", "Repeat penalty", "Above 1 makes tokens that were there lately less likely.", 0.1, 10, 0.01],
+  ["repeat_penalty", "Repeat penalty", "Above 1 makes recent tokens less likely.", 0.1, 10, 0.01],
   ["repeat_last_n", "Repeat window", "How many of the last tokens the repeat penalty looks at.", -1, 100000, 1],
-  ["presence_penalty", "Presence penalty", "Lowers every token that was there at all.", -2, 2, 0.1],
-  ["frequency_penalty", "Frequency penalty", "Lowers tokens by how often they were there.", -2, 2, 0.1],
+  ["presence_penalty", "Presence penalty", "Lowers every token that has occurred.", -2, 2, 0.1],
+  ["frequency_penalty", "Frequency penalty", "Lowers tokens by how often they have occurred.", -2, 2, 0.1],
   ["max_tokens", "Longest answer", "In tokens; empty: as many as fit.", 1, 1000000, 1],
   ["seed", "Seed", "The same seed and settings give the same answer.", 0, 4294967295, 1],
 ];

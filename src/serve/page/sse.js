@@ -30,7 +30,7 @@ export class SseParser {
   }
 }
 
-// The events of a body, one by one. Whoever stops reading closes the connection.
+// The events of a body, one by one. A reader that stops closes the connection.
 export async function* readEvents(body) {
   const parser = new SseParser();
   const decoder = new TextDecoder();

@@ -58,7 +58,7 @@ export class StatusBar {
     );
   }
 
-  // Looked at slowly, and never while nobody sees it. A server that comes back may have another model.
+  // Looked at slowly, and never while the page is hidden. A server that comes back may have another model.
   async #poll() {
     if (!this.#app.props || document.hidden) return;
     const line = byId("load");

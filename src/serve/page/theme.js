@@ -1,4 +1,4 @@
-// theme.js - dark, light, or what the system says. Sets the attribute before the first paint, so it is no module.
+// theme.js - dark, light, or what the system says. Sets the attribute before the first paint, so it is not a module.
 (() => {
   const NAME = "dsmoe.theme";
   const root = document.documentElement;

@@ -1,11 +1,10 @@
 /* token_label.c - a token as people can read it. */
-#include "cli/token_label.h"
+#include "report/token_label.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cli.h"
 #include "base/utf8.h"
 
 enum { MAX_COLUMNS = 20 };

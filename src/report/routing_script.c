@@ -1,7 +1,7 @@
-/* routing_page.c - the script of the page: layers one at a time, and the matrix of experts. */
-#include "cli/routing_page.h"
+/* routing_script.c - the script of the page of the experts: layers one at a time, and the matrix of experts. */
+#include "report/routing_page.h"
 
-const char routing_page_script[] =
+const char routing_script[] =
     "const root=document.documentElement,layers=[...document.querySelectorAll('.layer')];\n"
     "const picker=document.querySelector('.layers select');\n"
     /* ---- the matrix ---- */

@@ -1,6 +1,6 @@
 /* token_label.h - a token as people can read it, on one line of a terminal or a page. */
-#ifndef DSMOE_CLI_TOKEN_LABEL_H
-#define DSMOE_CLI_TOKEN_LABEL_H
+#ifndef DSMOE_REPORT_TOKEN_LABEL_H
+#define DSMOE_REPORT_TOKEN_LABEL_H
 
 #include <stddef.h>
 #include <stdint.h>

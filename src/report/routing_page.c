@@ -1,22 +1,20 @@
-/* routing_html.c - the use of the experts as one page that needs no other file, made of the same parts as the
- * pages of report/.
+/* routing_page.c - the use of the experts as one page that needs no other file.
  *
  * Each layer has a section of its own with loads, pairs and tokens. Without scripts the sections follow each
  * other; the script shows one at a time and draws how its experts fire together. */
-#include "cli/inspect_routing.h"
+#include "report/routing_page.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/routing_page.h"
-#include "cli/token_label.h"
 #include "report/chart.h"
 #include "report/digits.h"
 #include "report/heatmap.h"
 #include "report/page.h"
 #include "report/seriation.h"
+#include "report/token_label.h"
 
 /* ---- head ------------------------------------------------------------------------------------ */
 
@@ -393,7 +391,7 @@ static void put_experts(FILE *html, const routing_report *report, const routing_
     char digits[DIGITS];
     fputs(
         "<h3>What each expert likes</h3>\n<p class=\"about\">Tokens that an expert gets more often"
-        " than its load would give, those that tell most about it first; beside each, how many of its"
+        " than its load would give, the most telling ones first; beside each, how many of its"
         " occurrences the expert got.</p>\n"
         "<table class=\"full stack experts marks\">\n<thead><tr><th>expert</th><th>chosen by</th>"
         "<th>load</th><th>mean gate</th><th>tokens</th></tr></thead><tbody>\n",
@@ -446,12 +444,12 @@ static void put_layer(FILE *html, const routing_report *report, const routing_la
     fputs("</section>\n", html);
 }
 
-void routing_print_html(const routing_report *report, FILE *html)
+void routing_page_put(FILE *html, const routing_report *report)
 {
     put_head(html, report);
     put_map(html, report);
     put_curves(html, report);
     put_picker(html, report);
     for (int64_t i = 0; i < report->n_layers; i++) put_layer(html, report, &report->layers[i]);
-    page_close(html, routing_page_script);
+    page_close(html, routing_script);
 }

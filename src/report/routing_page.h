@@ -1,0 +1,19 @@
+/* routing_page.h - the page of the experts (`dsmoe inspect --routing --html`). */
+#ifndef DSMOE_REPORT_ROUTING_PAGE_H
+#define DSMOE_REPORT_ROUTING_PAGE_H
+
+#include <stdio.h>
+
+#include "report/routing.h"
+
+/* All of it; whether everything was written is for the caller to check. */
+void routing_page_put(FILE *html, const routing_report *report);
+
+/* Shows one layer at a time and draws how its experts fire together. A canvas has these, lists with commas:
+ *   data-experts  the numbers of the experts in the order of rows and columns
+ *   data-counts   the tokens that chose each of them
+ *   data-pairs    the tokens that chose both of two, row by row beyond the diagonal, to base 36, empty for 0
+ *   data-chance   times both counts, the tokens that would choose both by chance */
+extern const char routing_script[];
+
+#endif
