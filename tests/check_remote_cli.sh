@@ -73,7 +73,7 @@ run 0 generate --url "$small" -n -1 --ignore-eos -p "hello"
 says "room for a text is full"
 printf '\377\376' >"$input"
 run 1 generate --url "$small" -f "$input"
-one_message "is not UTF-8"
+one_message "not UTF-8"
 
 # ---- generate: what goes wrong is one line with the address
 : >"$input"

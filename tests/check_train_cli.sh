@@ -37,7 +37,7 @@ one_message none
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
 run 1 train --resume "$scratch/none" --steps 5
-one_message "none: is not a training run"
+one_message "none: not a training run"
 run 2 train --data "$scratch/text" --out "$scratch/no" --vocab-size 270 --preset huge
 usage huge
 echo '{"lr": "fast"}' >"$scratch/wrong.json"

@@ -407,10 +407,10 @@ static void test_refused(void **state)
     char folder[TINY_PATH];
     copy_path(folder, directory, "nowhere");
     must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
-              "nowhere: is not a training run");
+              "nowhere: not a training run");
     copy_path(folder, directory, "text");
     must_fail(NULL, (dsmoe_run_options){.resume = folder}, DSMOE_ERROR_IO,
-              "text: is not a training run");
+              "text: not a training run");
 }
 
 /* ---- starts that fail ------------------------------------------------------------------------ */

@@ -117,7 +117,7 @@ static bool send_body(remote_voice *s, const char *path, FILE *file, char **body
 static int take_prompt(voice *v, const char *name, const char *text, size_t length)
 {
     if (!remote_request_can_hold(text, length))
-        return cli_failure(v->command, "%s: is not UTF-8; a server takes only UTF-8", name);
+        return cli_failure(v->command, "%s: not UTF-8; a server takes only UTF-8", name);
     v->prompt = text;
     v->n_prompt = length;
     return CLI_OK;

@@ -42,7 +42,10 @@ static dsmoe_status open_folder(dsmoe_model *m, const char *path, dsmoe_error *e
 {
     char *config = mapped_file_path(path, "config.json");
     if (!config) return out_of_memory(path, error);
-    dsmoe_status status = dsmoe_config_read(config, &m->config, error);
+    dsmoe_status status =
+        access(config, F_OK) == 0
+            ? dsmoe_config_read(config, &m->config, error)
+            : status_fail(error, DSMOE_ERROR_IO, "%s: not a model: there is no config.json", path);
     free(config);
     STATUS_TRY(status);
     STATUS_TRY(generation_config_read(path, &m->config, &m->generation, error));

@@ -88,7 +88,7 @@ dsmoe_status template_file_put(const char *path, const tokenizer_text *config, c
     STATUS_TRY(whole_file_read(&file, path, TEMPLATE_MAX_SIZE, error));
     dsmoe_status status =
         memchr(file.bytes, '\0', file.size)
-            ? status_fail(error, DSMOE_ERROR_FORMAT, "%s: is not text: it has a NUL byte", path)
+            ? status_fail(error, DSMOE_ERROR_FORMAT, "%s: not text: it has a NUL byte", path)
             : template_put(config, file.bytes, file.size, text, length, error);
     whole_file_free(&file);
     return status;

@@ -248,7 +248,7 @@ dsmoe_status run_open_old_folder(run *r, dsmoe_error *error)
     STATUS_TRY(run_path(r->folder, "settings.json", path, error));
     if (!run_has(r, "settings.json"))
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is not a training run: there is no settings.json", r->folder);
+                           "%s: not a training run: there is no settings.json", r->folder);
     r->settings = dsmoe_run_settings_default();
     STATUS_TRY(dsmoe_run_settings_read(path, &r->settings, error));
     return lock_folder(r, error);
