@@ -339,7 +339,7 @@ static void only_utf8_is_sent(void **state)
     int code = o.v->kind->take_prompt(o.v, "prompt.txt", "a\xff", 2);
     listen_end();
     assert_int_equal(code, CLI_FAILURE);
-    assert_has(heard, "prompt.txt: is not UTF-8");
+    assert_has(heard, "prompt.txt: not UTF-8");
     voice_close(o.v);
     fake_server_free(s);
 }
