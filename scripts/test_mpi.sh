@@ -131,10 +131,10 @@ interrupted() { # signal, rank or mpirun, exit code that is expected
         --peer-timeout 3
         echo "$status" >"$scratch/status") &
     job=$!
-    until [ -s "$scratch/out" ]; do sleep 0.1; done
+    until [ -s "$scratch/out" ] || ! kill -0 "$job"; do sleep 0.1; done
     pid=$(rank_pid "${2#mpirun}" "$model")
     [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0 "$model")/stat")
-    kill "-$1" "$pid"
+    kill "-$1" "$pid" || fail "$2 has ended before $1 could be sent to it"
     wait "$job"
     what="generate, $1 to $2,"
     [ "$(cat "$scratch/status")" = "$3" ] || fail "$what ended with $(cat "$scratch/status") instead of $3"
@@ -225,10 +225,10 @@ disturbed() { # signal, rank or mpirun, exit code that is expected, what it must
     (run 3 "$build/dsmoe" train $shape --steps 100000 --keep 2 --out "$scratch/disturbed" --peer-timeout 3
         echo "$status" >"$scratch/status") &
     job=$!
-    until [ -e "$scratch/disturbed/latest" ]; do sleep 0.1; done
+    until [ -e "$scratch/disturbed/latest" ] || ! kill -0 "$job"; do sleep 0.1; done
     pid=$(rank_pid "${2#mpirun}" "$scratch/disturbed")
     [ "$2" != mpirun ] || pid=$(sed 's/.*) [A-Z] \([0-9]*\) .*/\1/' "/proc/$(rank_pid 0 "$scratch/disturbed")/stat")
-    kill "-$1" "$pid"
+    kill "-$1" "$pid" || fail "$2 has ended before $1 could be sent to it"
     wait "$job"
     what="training, $1 to $2,"
     [ "$(cat "$scratch/status")" = "$3" ] || fail "$what ended with $(cat "$scratch/status") instead of $3"
