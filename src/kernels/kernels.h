@@ -48,8 +48,8 @@ typedef struct dtype_kernels {
      * column k, and n rows of w. Weights go from memory to registers, once. */
     void (*few_rows)(int m, const float *x, matrix w, int64_t n, int64_t k, float *y, int64_t ldy);
     /* y[i·ldy + j] += Σ_r x[i·ldx + r]·w_r[column + j] for m rows of x, k rows of w and n columns of it, which lie as
-     * [⌈columns/PANEL_COLUMNS⌉][k][PANEL_COLUMNS], zeros beyond: for a small k, read in one stream. Each sum begins at zero and goes on
-     * row by row, as in a tile, whatever m is. */
+     * [⌈columns/PANEL_COLUMNS⌉][k][PANEL_COLUMNS], zeros beyond: for a small k, read in one stream. Each sum begins at
+     * zero and goes on row by row, as in a tile, whatever m is. */
     void (*add_panels)(int64_t m, const float *x, int64_t ldx, int64_t k, const void *w,
                        int64_t column, int64_t n, float *y, int64_t ldy);
     const block_kernels *blocks; /* block types only */

@@ -24,7 +24,8 @@ enum { LOW_RANK_MOST = 256 }; /* the largest rank: what every gemm has room for 
 typedef struct low_rank {
     const void *a;  /* [rank, in] */
     const float *b; /* [out, rank], of an adapter that is being trained; */
-    /* of any other [⌈out/PANEL_COLUMNS⌉][rank][PANEL_COLUMNS], which few rows take as it lies: see add_panels. One of the two is NULL. */
+    /* of any other [⌈out/PANEL_COLUMNS⌉][rank][PANEL_COLUMNS], which few rows take as it lies: see add_panels. One of
+     * the two is NULL. */
     const void *panels;
     dsmoe_dtype a_type, panels_type; /* plain ones */
     int64_t rank;                    /* 0: the tensor has none */

@@ -227,10 +227,9 @@ static void blame(mpi_table *t, int silent, int waiting)
 {
     status_fail(&t->lost, DSMOE_ERROR_PEER,
                 "rank %d on %s has given no sign of life for %g seconds, and rank %d on %s waits "
-                "for it (%s %" PRIu64 "): its process may be stopped, or wait for a disk; "
-                "--peer-timeout sets how long to wait",
-                silent, t->hosts[silent], t->watch.patience, waiting, t->hosts[waiting],
-                kind_names[t->kind], t->call);
+                "for it: its process may be stopped, or wait for a disk; --peer-timeout sets how "
+                "long to wait",
+                silent, t->hosts[silent], t->watch.patience, waiting, t->hosts[waiting]);
 }
 
 /* This rank waits for `silent` in vain. Others may wait for this one, which falls silent now: they are told of the right
