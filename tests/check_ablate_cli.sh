@@ -231,6 +231,19 @@ run 0 ablate --data "$scratch/tokens.bin" $few_steps --out "$scratch/shards" --t
 shows "dense"
 grep -q "^--tokenizer" "$scratch/shards/settings.txt" || complain "the tokenizer is no setting"
 
+# ---- two processes in a new folder share the runs: each is trained once, and both know the outcome
+two="--data $corpus --steps 3 --batch 1 --seq 32 --vocab-size 300 --seeds 2 -t 1 --only dense,switch --out $scratch/shared"
+# shellcheck disable=SC2086  # several arguments
+"$dsmoe" ablate $two >"$scratch/second" 2>&1 &
+second=$!
+# shellcheck disable=SC2086  # several arguments
+run 0 ablate $two
+arguments="the second process"
+wait $second || complain "it failed: $(cat "$scratch/second")"
+[ "$(cat "$err" "$scratch/second" | grep -c 'held-out loss [0-9]')" -eq 4 ] || complain "not four runs in all"
+[ "$(grep -c plain "$scratch/shared/losses.tsv")" -eq 4 ] || complain "losses are lost"
+grep -q '"finished": true' "$scratch/shared/ablation.json" || complain "it is not finished"
+
 # ---- a full disk is not silence
 fails_on_full_disk "ablate $many_steps --out $scratch/straight" \
     "ablate $many_steps --out $scratch/straight --json"

@@ -17,16 +17,25 @@
 
 /* What a comparison told, and when it is to stop. */
 typedef struct witness {
-    int n_runs, n_steps, n_ends, n_measured, n_work, n_gone;
+    int n_runs, n_steps, n_ends, n_measured, n_work, n_gone, n_elsewhere;
     double last_loss, done, total;
-    int stop_after; /* steps; 0: never */
+    int stop_after;      /* steps; 0: never */
+    ablation *meanwhile; /* another process, which does its work after the first step; or NULL */
 } witness;
+
+static dsmoe_error error;
+
+static void must_train(ablation *comparison)
+{
+    if (ablation_train(comparison, &error) != DSMOE_OK) fail_msg("%s", error.message);
+}
 
 static void see(void *context, const ablation_event *event)
 {
     witness *w = context;
     switch (event->kind) {
     case ABLATION_TEXT_GONE: w->n_gone++; break;
+    case ABLATION_WAIT: fail_msg("nobody is to be waited for"); break;
     case ABLATION_WORK: w->n_work++; break;
     case ABLATION_WORK_END: break;
     case ABLATION_START: w->n_runs = event->run; break;
@@ -34,6 +43,11 @@ static void see(void *context, const ablation_event *event)
         w->n_steps++;
         w->done = event->done;
         w->total = event->total;
+        if (w->meanwhile) {
+            ablation *other = w->meanwhile;
+            w->meanwhile = NULL;
+            must_train(other);
+        }
         break;
     case ABLATION_SKIP: fail_msg("skipped: %s", event->text); break;
     case ABLATION_RUN_END: w->n_ends++; break;
@@ -41,6 +55,7 @@ static void see(void *context, const ablation_event *event)
         w->n_measured++;
         w->last_loss = event->loss;
         break;
+    case ABLATION_ELSEWHERE: w->n_elsewhere = event->run; break;
     }
 }
 
@@ -84,7 +99,6 @@ static ablation_options small_options(witness *w)
 }
 
 static ablation *a;
-static dsmoe_error error;
 
 static int make_text(void **state)
 {
@@ -107,11 +121,6 @@ static int remove_text(void **state)
 static void must_open(const ablation_options *o)
 {
     if (ablation_open(a, o, &error) != DSMOE_OK) fail_msg("%s", error.message);
-}
-
-static void must_train(void)
-{
-    if (ablation_train(a, &error) != DSMOE_OK) fail_msg("%s", error.message);
 }
 
 /* ---- what leaves nothing ------------------------------------------------------------------------ */
@@ -163,7 +172,7 @@ static void test_stopped_and_resumed(void **state)
     o = small_options(&w);
     must_open(&o);
     assert_true(a->has_begun);
-    must_train();
+    must_train(a);
     assert_true(w.n_runs == 1 && w.n_steps == 1 && w.n_ends == 1 && w.n_measured == 1);
     assert_true(w.done > 0 && fabs(w.done - w.total) < 1e-9 * w.total);
     assert_true(ablation_is_measured(&a->entries[place], 0) && isfinite(w.last_loss));
@@ -187,7 +196,7 @@ static void test_again(void **state)
     snprintf(away, sizeof away, "%s/away", directory);
     assert_int_equal(rename(text, away), 0); /* not even the text */
     must_open(&o);
-    must_train();
+    must_train(a);
     assert_true(w.n_gone == 1 && w.n_runs == 0 && w.n_steps == 0 && w.n_measured == 0);
     assert_true(ablation_is_measured(&a->entries[place], 0));
     ablation_close(a);
@@ -207,7 +216,7 @@ static void test_lost_loss(void **state)
     witness w = {0};
     ablation_options o = small_options(&w);
     must_open(&o);
-    must_train();
+    must_train(a);
     ablation_close(a);
     assert_true(w.n_steps == 0 && w.n_measured == 1);
     size_t size_after;
@@ -237,12 +246,49 @@ static void test_other_settings(void **state)
     assert_int_equal(remove(tiny_path(text, "more.txt")), 0);
 }
 
+/* Two processes, played by two comparisons of one folder: while the first trains a model, the second trains
+ * the next one, and leaves to the first what that has. */
+static void test_shared(void **state)
+{
+    (void)state;
+    int dense = architecture_find("dense"), gshard = architecture_find("gshard");
+    char shared[TINY_PATH];
+    snprintf(shared, sizeof shared, "%s/made/shared", directory);
+    ablation *b = malloc(sizeof *b);
+    assert_non_null(b);
+    witness w_a = {.meanwhile = b}, w_b = {0};
+    ablation_options o_a = small_options(&w_a), o_b = small_options(&w_b);
+    o_a.is_selected[dense] = o_b.is_selected[dense] = true;
+    o_a.out = o_b.out = shared;
+    must_open(&o_a);
+    assert_false(a->has_begun);
+    if (ablation_open(b, &o_b, &error) != DSMOE_OK) fail_msg("%s", error.message);
+    assert_true(b->has_begun); /* what the first prepared stays */
+    must_train(a);
+    assert_true(w_a.n_runs == 2 && w_a.n_steps == 2 && w_a.n_measured == 1);
+    assert_true(w_b.n_runs == 2 && w_b.n_steps == 2 && w_b.n_measured == 1);
+    assert_true(w_a.n_elsewhere == 0 && w_b.n_elsewhere == 1);
+    for (int i = 0; i < 2; i++) {
+        const ablation *one = i ? b : a;
+        assert_true(ablation_is_measured(&one->entries[gshard], 0));
+        assert_true(ablation_is_measured(&one->entries[dense], 0) == (one == a));
+    }
+    ablation_close(a);
+    ablation_close(b);
+
+    must_open(&o_a); /* nothing was lost */
+    assert_true(ablation_is_measured(&a->entries[dense], 0));
+    assert_true(ablation_is_measured(&a->entries[gshard], 0));
+    ablation_close(a);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failures),       cmocka_unit_test(test_stopped_and_resumed),
         cmocka_unit_test(test_again),          cmocka_unit_test(test_lost_loss),
-        cmocka_unit_test(test_other_settings),
+        cmocka_unit_test(test_other_settings), cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, make_text, remove_text);
 }

@@ -24,7 +24,7 @@ static const char help[] =
     "      --bad-bytes NAME  for bytes that are not UTF-8: replace (by U+FFFD, default), keep, or skip\n"
     "                        the files that have any; binary files are always left out\n"
     "      --out DIR         the folder for the results, new or empty; the same command continues where\n"
-    "                        it stopped\n"
+    "                        it stopped; started in several terminals, it shares the runs among them\n"
     "      --tokenizer PATH  uses this tokenizer instead of training one\n"
     "      --scale NAME      tiny (11M parameters, the default), small (57M) or medium (294M)\n"
     "      --seeds N         trains every model N times, from seeds 1 to N (3)\n"
@@ -70,7 +70,6 @@ typedef struct view {
     const ablation *a;
     progress training, work; /* the bar of all runs, and that of anything else */
     bool is_working;
-    int n_runs;
     char label[96]; /* of either */
 } view;
 
@@ -105,6 +104,9 @@ static void show_event(void *context, const ablation_event *event)
         cli_note("ablate", "%s is gone; continuing with its tokens in %s/data.cache", event->text,
                  v->a->out);
         break;
+    case ABLATION_WAIT:
+        cli_note("ablate", "another process is preparing %s; waiting for it", v->a->out);
+        break;
     case ABLATION_WORK: show_work(v, event); break;
     case ABLATION_WORK_END:
         if (v->is_working) progress_finish(&v->work);
@@ -113,12 +115,11 @@ static void show_event(void *context, const ablation_event *event)
     case ABLATION_START:
         cli_warn_of_files("ablate", dsmoe_dataset_files(v->a->dataset));
         if (event->run > 0) print_data(v->a, event->run);
-        v->n_runs = event->run;
         v->training = progress_start(v->label, "GFLOP");
         break;
     case ABLATION_STEP:
         snprintf(v->label, sizeof v->label, "run %d of %d, %s seed %d, step %" PRId64 ", loss %.3f",
-                 event->run, v->n_runs, name, seed, event->step, event->loss);
+                 event->run, event->n_runs, name, seed, event->step, event->loss);
         progress_update(&v->training, event->done, event->total);
         break;
     case ABLATION_SKIP:
@@ -129,6 +130,10 @@ static void show_event(void *context, const ablation_event *event)
     case ABLATION_MEASURED:
         fprintf(stderr, "%s, seed %d: held-out loss %.4f (%.0f s)\n", name, seed, event->loss,
                 event->seconds);
+        break;
+    case ABLATION_ELSEWHERE:
+        cli_note("ablate", "%d more run%s being trained by other processes, not in the tables yet",
+                 event->run, event->run == 1 ? " is" : "s are");
         break;
     }
 }

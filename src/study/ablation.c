@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "model/config_write.h"
 #include "study/ablation_folder.h"
+#include "study/ablation_share.h"
 
 static const double held_out = 0.01; /* share of the text */
 
@@ -245,20 +246,23 @@ static dsmoe_status settle(const ablation *a, dsmoe_status status)
 
 dsmoe_status ablation_open(ablation *a, const ablation_options *options, dsmoe_error *error)
 {
-    *a = (ablation){.options = *options, .n_seeds = options->n_seeds};
+    *a = (ablation){.options = *options, .n_seeds = options->n_seeds, .lock = -1};
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         a->entries[i].model = &architectures[i];
         for (int seed = 0; seed < ABLATION_MAX_SEEDS; seed++)
             for (int which = 0; which < N_LOSSES; which++)
                 a->entries[i].runs[seed].losses[which] = NAN;
     }
-    return settle(a, open_all(a, error));
+    dsmoe_status status = settle(a, open_all(a, error));
+    ablation_leave_files(a);
+    return status;
 }
 
 void ablation_close(ablation *a)
 {
     dsmoe_dataset_free(a->dataset);
     dsmoe_tokenizer_free(a->tokenizer);
+    ablation_share_end(a);
     free(a->made);
     a->dataset = NULL;
     a->tokenizer = NULL;
@@ -272,14 +276,15 @@ static double run_gflop(const ablation *a, int entry)
     return a->entries[entry].parameters.flops * (double)(a->options.steps * a->options.batch) / 1e9;
 }
 
-/* What this call has to do. */
+/* What this call has done, and has to do. */
 static void count_work(ablation *a)
 {
-    a->n_runs = a->run = 0;
-    a->gflop_done = a->gflop_total = 0;
+    a->n_runs = a->run;
+    a->gflop_total = a->gflop_done;
     for (int i = 0; i < N_ARCHITECTURES; i++)
         for (int seed = 0; seed < a->options.n_seeds; seed++) {
-            if (!a->options.is_selected[i] || a->entries[i].runs[seed].is_finished) continue;
+            const ablation_run *run = &a->entries[i].runs[seed];
+            if (!a->options.is_selected[i] || run->is_finished || run->is_elsewhere) continue;
             a->n_runs++;
             a->gflop_total += run_gflop(a, i);
         }
@@ -297,7 +302,8 @@ static void watch_event(void *context, const dsmoe_run_event *event)
     run_watch *watch = context;
     ablation *a = watch->a;
     double per_step = run_gflop(a, watch->entry) / (double)a->options.steps;
-    ablation_event told = {.entry = watch->entry, .seed = watch->seed, .run = a->run};
+    ablation_event told = {
+        .entry = watch->entry, .seed = watch->seed, .run = a->run, .n_runs = a->n_runs};
     switch (event->kind) {
     case DSMOE_RUN_START:
         watch->first_step = event->first_step;
@@ -458,22 +464,68 @@ static dsmoe_status train_and_measure(ablation *a, int entry, int seed, dsmoe_er
     return DSMOE_OK;
 }
 
+static bool is_complete(const ablation_entry *entry, int seed)
+{
+    return entry->runs[seed].is_finished && ablation_is_measured(entry, seed);
+}
+
+/* The files say what is known by now, also to other processes, and are made again from it. */
+static dsmoe_status bring_up_to_date(ablation *a, dsmoe_error *error)
+{
+    STATUS_TRY(ablation_take_files(a, error));
+    dsmoe_status status = ablation_folder_read(a, error);
+    if (status == DSMOE_OK) status = ablation_write(a, error);
+    ablation_leave_files(a);
+    return status;
+}
+
+/* A run that another process has is left to it. */
 static dsmoe_status complete(ablation *a, int entry, int seed, dsmoe_error *error)
 {
     const ablation_entry *e = &a->entries[entry];
-    if (e->runs[seed].is_finished && ablation_is_measured(e, seed)) return DSMOE_OK;
-    dsmoe_status status = train_and_measure(a, entry, seed, error);
-    dsmoe_status written = ablation_write(a, status == DSMOE_OK ? error : NULL);
-    return status != DSMOE_OK ? status : written;
+    ablation_run *run = &a->entries[entry].runs[seed];
+    if (is_complete(e, seed)) return DSMOE_OK;
+    run->is_elsewhere = !ablation_take_run(a, entry, seed);
+    if (run->is_elsewhere) return DSMOE_OK;
+    dsmoe_status status = bring_up_to_date(a, error);
+    count_work(a);
+    if (status == DSMOE_OK && !is_complete(e, seed)) {
+        status = train_and_measure(a, entry, seed, error);
+        dsmoe_status written = bring_up_to_date(a, status == DSMOE_OK ? error : NULL);
+        if (status == DSMOE_OK) status = written;
+    }
+    ablation_leave_run(a, entry, seed);
+    return status;
 }
 
+/* All runs once; how many of them other processes have. */
+static dsmoe_status complete_all(ablation *a, int *n_elsewhere, dsmoe_error *error)
+{
+    dsmoe_status status = DSMOE_OK;
+    *n_elsewhere = 0;
+    for (int seed = 0; seed < a->options.n_seeds; seed++)
+        for (int i = 0; status == DSMOE_OK && i < N_ARCHITECTURES; i++) {
+            if (!a->options.is_selected[i]) continue;
+            status = complete(a, i, seed, error);
+            *n_elsewhere += a->entries[i].runs[seed].is_elsewhere;
+        }
+    return status;
+}
+
+/* What another process had may be left half-done by it, so the runs are gone through until nothing is left. */
 dsmoe_status ablation_train(ablation *a, dsmoe_error *error)
 {
-    dsmoe_status status = ablation_write(a, error);
+    int n_elsewhere = 0, before;
+    a->run = 0;
+    a->gflop_done = 0;
     count_work(a);
+    dsmoe_status status = bring_up_to_date(a, error);
     if (status == DSMOE_OK) tell(a, (ablation_event){.kind = ABLATION_START, .run = a->n_runs});
-    for (int seed = 0; seed < a->options.n_seeds; seed++)
-        for (int i = 0; status == DSMOE_OK && i < N_ARCHITECTURES; i++)
-            if (a->options.is_selected[i]) status = complete(a, i, seed, error);
+    do {
+        before = a->run;
+        if (status == DSMOE_OK) status = complete_all(a, &n_elsewhere, error);
+    } while (status == DSMOE_OK && n_elsewhere > 0 && a->run > before);
+    if (status == DSMOE_OK && n_elsewhere > 0)
+        tell(a, (ablation_event){.kind = ABLATION_ELSEWHERE, .run = n_elsewhere});
     return settle(a, status);
 }

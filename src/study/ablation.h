@@ -6,7 +6,8 @@
  *   DIR/ablation.json    the outcome, written again after every run, and its page, ablation.html
  *   DIR/data.cache, DIR/tokenizer/, DIR/configs/NAME.json, DIR/runs/NAME-seedN/
  *
- * A comparison that was interrupted goes on when it is opened again with the same options. */
+ * A comparison that was interrupted goes on when it is opened again with the same options. Processes that have
+ * it open at the same time share its runs (ablation_share.h). */
 #ifndef DSMOE_STUDY_ABLATION_H
 #define DSMOE_STUDY_ABLATION_H
 
@@ -22,13 +23,15 @@ enum { ABLATION_MAX_SEEDS = 32, ABLATION_MAX_CURVE = 64 };
 
 typedef enum ablation_event_kind {
     ABLATION_TEXT_GONE, /* text: a path of the data; its tokens in the folder are used */
+    ABLATION_WAIT,      /* another process is preparing the folder */
     ABLATION_WORK,      /* `text` is being done: done of total, in `unit` */
     ABLATION_WORK_END,
-    ABLATION_START,    /* everything is ready, and `run` runs are left to train */
-    ABLATION_STEP,     /* of a run that is trained: done of total GFLOP of this call */
-    ABLATION_SKIP,     /* a step of it was skipped: text says why */
-    ABLATION_RUN_END,  /* it is trained, or was stopped */
-    ABLATION_MEASURED, /* all its losses are known: loss, and seconds that it took in all */
+    ABLATION_START,     /* everything is ready, and `run` runs are left to train */
+    ABLATION_STEP,      /* of a run that is trained: done of total GFLOP of this call */
+    ABLATION_SKIP,      /* a step of it was skipped: text says why */
+    ABLATION_RUN_END,   /* it is trained, or was stopped */
+    ABLATION_MEASURED,  /* all its losses are known: loss, and seconds that it took in all */
+    ABLATION_ELSEWHERE, /* nothing else is left than `run` runs that other processes have */
 } ablation_event_kind;
 
 typedef struct ablation_event {
@@ -36,7 +39,7 @@ typedef struct ablation_event {
     const char *text, *unit;
     double done, total;
     int entry, seed; /* of the run; seeds count from 0 */
-    int run;         /* its number among those of this call, from 1 */
+    int run, n_runs; /* its number among those of this call, from 1, and how many these are */
     int64_t step;
     double loss, seconds;
 } ablation_event;
@@ -65,6 +68,7 @@ typedef struct ablation_options {
 typedef struct ablation_run {
     double losses[N_LOSSES];
     bool is_finished;
+    bool is_elsewhere; /* another process has it */
     int n_curve;
     struct {
         int64_t step;
@@ -87,14 +91,15 @@ typedef struct ablation {
     char tokenizer_path[DSMOE_PATH];       /* of the one that was given; "": one is trained */
     char *made;     /* the topmost folder that was made for `out`; NULL: it was there */
     bool is_open;   /* the folder is this comparison's */
-    bool has_begun; /* something was trained there before */
+    bool has_begun; /* something was trained there before, or another process is about to */
+    int lock;       /* ablation_share.h; -1: not open */
     bool is_other;  /* after a failure: the folder is that of another comparison */
     dsmoe_tokenizer *tokenizer;
     dsmoe_dataset *dataset;
     int n_seeds; /* of which something is to be shown */
     ablation_entry entries[N_ARCHITECTURES];
     /* The work of this call. */
-    int n_runs, run; /* runs that are left at its start, and the current one, from 1 */
+    int n_runs, run; /* runs that it has, or will have, and the current one, from 1 */
     double gflop_done, gflop_total;
 } ablation;
 

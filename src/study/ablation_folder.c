@@ -14,6 +14,7 @@
 #include "formats/partial_file.h"
 #include "formats/whole_file.h"
 #include "report/lines.h"
+#include "study/ablation_share.h"
 
 enum { MAX_TEXT = 64 << 20 }; /* of settings and losses */
 
@@ -163,8 +164,10 @@ static void discard(const ablation *a)
 
 void ablation_folder_abandon(const ablation *a)
 {
-    if (a->is_open && ablation_folder_has_begun(a)) return;
+    char path[ABLATION_PATH];
+    if (a->is_open && (ablation_folder_has_begun(a) || !ablation_is_alone(a))) return;
     if (a->is_open) discard(a);
+    if (a->is_open) unlink(ablation_path(a, path, ".lock"));
     folder_unmake(a->options.out, a->made);
 }
 
@@ -224,7 +227,7 @@ static dsmoe_status settle(ablation *a, dsmoe_error *error)
 {
     char *text = format_settings(a);
     if (!text) return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", a->out);
-    a->has_begun = ablation_folder_has_begun(a);
+    a->has_begun = ablation_folder_has_begun(a) || !ablation_is_alone(a);
     if (!a->has_begun) discard(a);
     dsmoe_status status =
         has_file(a, "settings.txt")
@@ -240,7 +243,11 @@ dsmoe_status ablation_folder_open(ablation *a, dsmoe_error *error)
     a->made = folder_missing(a->options.out);
     STATUS_TRY(folder_make(a->out, error));
     STATUS_TRY(make_absolute(a, error));
-    STATUS_TRY(check_folder(a, error));
+    dsmoe_status status = check_folder(a, error);
+    if (status != DSMOE_OK && !has_file(a, ".lock")) return status;
+    STATUS_TRY(ablation_share_begin(a, error));
+    STATUS_TRY(ablation_take_files(a, error));
+    STATUS_TRY(check_folder(a, error)); /* again: another process may have been preparing it */
     a->is_open = true;
     STATUS_TRY(settle(a, error));
     for (int i = 0; i < N_FOLDERS; i++)
@@ -320,8 +327,12 @@ static dsmoe_status write_losses(const ablation *a, dsmoe_error *error)
 dsmoe_status ablation_folder_add(ablation *a, int entry, int seed, int which, double loss,
                                  dsmoe_error *error)
 {
+    STATUS_TRY(ablation_take_files(a, error));
+    dsmoe_status status = ablation_folder_read(a, error); /* others may have added some */
     a->entries[entry].runs[seed].losses[which] = loss;
-    return write_losses(a, error);
+    if (status == DSMOE_OK) status = write_losses(a, error);
+    ablation_leave_files(a);
+    return status;
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */

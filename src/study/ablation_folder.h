@@ -11,7 +11,8 @@ enum { ABLATION_NAME = 96, ABLATION_PATH = DSMOE_PATH + ABLATION_NAME };
 const char *ablation_path(const ablation *a, char path[ABLATION_PATH], const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Makes the folder, or finds that what was trained there had the same settings. */
+/* Makes the folder, or finds that what was trained there had the same settings; its files are taken then, and
+ * the caller leaves them (ablation_share.h). */
 dsmoe_status ablation_folder_open(ablation *a, dsmoe_error *error);
 /* Whether something has been trained there, or measured: from then on its settings bind. */
 bool ablation_folder_has_begun(const ablation *a);
