@@ -9,7 +9,7 @@
 
 enum { MAX_POINTS = 4096 }; /* of a curve */
 
-/* The objects of an array, one after the other: NULL for an item that is none. */
+/* An item of an array as an object; NULL if it is not an object. */
 static const json_node *object_at(const json_node *array, size_t index)
 {
     const json_node *item = json_node_item(array, index);
@@ -25,7 +25,7 @@ static size_t read_numbers(const json_node *array, double values[ABLATION_SEEDS]
     return n;
 }
 
-/* False if no seed has a value. */
+/* Makes the point for the mean over the seeds; false if no seed has a value. */
 static bool make_point(double x, const double *values, size_t n, series_point *point)
 {
     spread s = spread_of(values, n);
@@ -46,7 +46,7 @@ static const json_node *longest_curve(const json_node *runs, size_t n_runs)
     return longest;
 }
 
-/* Where seeds have got differently far, the mean is over those that have come there. */
+/* The seeds may have come to different steps. A point is the mean over the seeds that have reached it. */
 static bool read_curve(ablation_model *model, const json_node *runs)
 {
     const json_node *steps = longest_curve(runs, model->n_runs);
@@ -121,7 +121,7 @@ static bool read_probe(const json_node *object, const char *x_key, ablation_prob
     return true;
 }
 
-/* False if there is no memory. */
+/* False if out of memory. */
 static bool read_probes(const json_node *array, const char *x_key, ablation_probe *probes,
                         size_t *n_probes)
 {
@@ -173,6 +173,7 @@ static bool read_comparisons(ablation *a, const json_node *array)
         ablation_comparison *c = &a->comparisons[a->n_comparisons++];
         *c = (ablation_comparison){.name = line_text(object, "name"),
                                    .to = line_text(object, "to"),
+                                   .pair = line_text(object, "pair"),
                                    .text = line_text(object, "text"),
                                    .n = line_number(object, "n"),
                                    .mean = line_number(object, "mean"),
@@ -188,14 +189,14 @@ static bool read_comparisons(ablation *a, const json_node *array)
     return true;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- file ----------------------------------------------------------------------------------- */
 
 static void scale_points(series_point *points, size_t n, double factor)
 {
     for (size_t i = 0; i < n; i++) points[i].x *= factor;
 }
 
-/* From steps to tokens. */
+/* Converts the x of all curves from steps to tokens. */
 static void scale_curves(ablation *a)
 {
     double tokens = line_number(a->root, "tokens"), steps = line_number(a->root, "steps");

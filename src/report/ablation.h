@@ -7,7 +7,7 @@
  *   probes {mask_top [{name, share [..], losses [share][seed]}], mask_top_first, the same,
  *           replace_shared [{name, before [seed], after [seed], paper_before, paper_after}],
  *           fewer_active [{name, k [..], losses [k][seed], compare {name, losses [seed]}}]}
- *   comparisons [{name, to, n, mean, low, high, p, corrected_p, paper, text,
+ *   comparisons [{name, to, pair, n, mean, low, high, p, corrected_p, paper, text,
  *                 gap [[step, mean, low, high, n], ..]}]
  *
  * Everything but the models may be missing, and so may every number. */
@@ -18,25 +18,25 @@
 #include "formats/json.h"
 #include "report/series.h"
 
-enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8, ABLATION_COMPARISONS = 16 };
+enum { ABLATION_MODELS = 16, ABLATION_SEEDS = 32, ABLATION_PROBES = 8, ABLATION_COMPARISONS = 24 };
 
 typedef struct ablation_model {
     const char *name, *label, *experts; /* experts may be NULL */
     double total_parameters, active_parameters, expert_parameters, active_expert_parameters;
     double paper_loss;
-    double final[ABLATION_SEEDS]; /* held-out loss, NAN where it is not there yet */
+    double final[ABLATION_SEEDS]; /* held-out loss of each seed; NAN: not known yet */
     size_t n_runs;
     series_point *curve; /* mean over the seeds; low and high are its 95 % interval */
     size_t n_curve;
 } ablation_model;
 
-/* The loss over what the probe varies, as a curve above. */
+/* The loss as a function of what the probe varies, in points like those of a curve. */
 typedef struct ablation_probe {
     const char *name;
     series_point *points; /* by rising x */
     size_t n_points;
     const char *compare; /* another architecture, or NULL */
-    double compare_loss; /* its mean */
+    double compare_loss; /* the mean loss of that architecture */
 } ablation_probe;
 
 typedef struct ablation_replacement {
@@ -46,11 +46,11 @@ typedef struct ablation_replacement {
     double paper_before, paper_after;
 } ablation_replacement;
 
-/* Two architectures, seed by seed: below 0 the first is ahead. */
+/* The difference of two architectures, seed by seed: below 0 the first is ahead. */
 typedef struct ablation_comparison {
-    const char *name, *to, *text; /* text may be NULL */
+    const char *name, *to, *pair, *text; /* pair and text may be NULL */
     double n, mean, low, high, p, corrected_p, paper;
-    series_point *gap; /* while training, with its 95 % interval */
+    series_point *gap; /* the difference while training, with its 95 % interval */
     size_t n_gap;
 } ablation_comparison;
 

@@ -43,7 +43,7 @@ static void put_head(FILE *html, const ablation *a)
     fputs(".</p>\n</header>\n", html);
 }
 
-/* The paper's own architecture is what the others lead to: its colour is kept for it. */
+/* The other architectures lead to the paper's own, DeepSeekMoE, so no other line has its colour. */
 static const char *tone(const ablation *a, size_t index)
 {
     size_t own = ablation_find(a, "deepseekmoe");
@@ -120,7 +120,7 @@ static void put_curves(FILE *html, const ablation *a)
 
 /* ---- probes --------------------------------------------------------------------------------- */
 
-/* Colour and name of an architecture, which the list may not have. */
+/* The colour and the name of an architecture, which may be missing in the list. */
 static const char *tone_of(const ablation *a, const char *name)
 {
     return tone(a, ablation_find(a, name));
@@ -132,7 +132,7 @@ static const char *label_of(const ablation *a, const char *name)
     return index < a->n_models ? a->models[index].label : name;
 }
 
-/* How the loss of some architectures changes with x: a card with one chart. */
+/* Draws a chart of how the loss of some architectures changes with x. */
 static void put_probe_lines(FILE *html, const ablation *a, const ablation_probe *probes, size_t n,
                             chart c)
 {
@@ -149,13 +149,13 @@ static void put_mask_top(FILE *html, const ablation *a, const ablation_probe *pr
                          bool is_first)
 {
     if (n == 0) return;
-    chart c =
-        chart_make("Loss when the best experts of each token are masked",
-                   "share of each token’s best experts that it may not use", "nats per token");
+    chart c = chart_make("Loss when the best experts of each token are masked",
+                         "share of the routed experts that is masked", "nats per token");
     c.x_percent = true;
     page_card_open(
         html,
-        is_first ? "Without the best experts, gone before the softmax" : "Without the best experts",
+        is_first ? "Without the best experts, masked before the softmax"
+                 : "Without the best experts",
         "Each token’s highest-scoring routed experts are masked, and it takes the next"
         " best instead. The faster the loss rises, the less one expert can stand in for another. Bars: 95 % interval of the mean over the seeds.");
     put_probe_lines(html, a, probes, n, c);
@@ -167,8 +167,8 @@ static void put_fewer_active(FILE *html, const ablation *a)
     if (a->n_fewer_active == 0) return;
     const ablation_probe *first = &a->fewer_active[0];
     char level[128], label[64];
-    chart c = chart_make("Loss with fewer active experts", "routed experts for a token",
-                         "nats per token");
+    chart c =
+        chart_make("Loss with fewer active experts", "routed experts per token", "nats per token");
     if (first->compare && isfinite(first->compare_loss)) {
         snprintf(level, sizeof level, "%s as trained",
                  page_shorten(label_of(a, first->compare), label, sizeof label));
@@ -176,9 +176,9 @@ static void put_fewer_active(FILE *html, const ablation *a)
         c.level = first->compare_loss;
     }
     page_card_open(html, "With fewer active experts",
-                   "Each token uses only the best few of the routed experts that it was trained"
-                   " with; the right end of a line is the model as trained. Bars: 95 % interval of"
-                   " the mean over the seeds.");
+                   "Each token uses fewer routed experts than in training, only its best ones; the"
+                   " right end of a line is the model as trained. Bars: 95 % interval of the mean"
+                   " over the seeds.");
     put_probe_lines(html, a, a->fewer_active, a->n_fewer_active, c);
     page_card_close(html);
 }
@@ -217,7 +217,7 @@ static void put_probes(FILE *html, const ablation *a)
     fputs("</div>\n", html);
 }
 
-/* ---- what the data support ------------------------------------------------------------------ */
+/* ---- comparisons ---------------------------------------------------------------------------- */
 
 static void put_signed(FILE *html, double value)
 {
@@ -227,7 +227,7 @@ static void put_signed(FILE *html, double value)
         fputs("–", html);
 }
 
-/* A cell, with its column's name for where rows become lists. */
+/* Opens a cell. It has its column's name, which phones show because rows become lists there. */
 static void open_cell(FILE *html, const char *column)
 {
     fprintf(html, "<td data-name=\"%s\">", column);
@@ -245,12 +245,22 @@ static void put_p(FILE *html, const char *column, double p)
     fputs("</td>", html);
 }
 
-static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
+/* What is compared, in words of the file if it has some. */
+static void put_pair(FILE *html, const ablation *a, const ablation_comparison *c)
 {
-    fputs("<tr><th scope=\"row\">", html);
+    if (c->pair) {
+        page_text_cut(html, c->pair, 120);
+        return;
+    }
     page_text_cut(html, label_of(a, c->name), 60);
     fputs(" to ", html);
     page_text_cut(html, label_of(a, c->to), 60);
+}
+
+static void put_comparison_row(FILE *html, const ablation *a, const ablation_comparison *c)
+{
+    fputs("<tr><th scope=\"row\">", html);
+    put_pair(html, a, c);
     fputs("</th>", html);
     open_cell(html, "mean");
     put_signed(html, c->mean);
@@ -272,9 +282,9 @@ static void put_comparisons(FILE *html, const ablation *a)
     if (a->n_comparisons == 0) return;
     page_card_open(
         html, "What the data support",
-        "Differences of held-out loss, seed by seed: below 0 the first is ahead. The interval"
-        " holds the true mean difference in 95 of 100 such comparisons; p is two-sided, from"
-        " Student’s t, and corrected after Holm for all rows of this table.");
+        "Differences in held-out loss, seed by seed: below 0 the first is ahead. The interval"
+        " contains the true mean difference in 95 of 100 such comparisons. p is two-sided, from"
+        " Student’s t; the corrected p is Holm’s, for all rows of this table.");
     fputs("<ul class=\"conclusions\">\n", html);
     for (size_t i = 0; i < a->n_comparisons; i++) {
         if (!a->comparisons[i].text) continue;
@@ -302,7 +312,7 @@ static void put_gap(FILE *html, const ablation *a, const ablation_comparison *c)
     chart g = chart_make(title, a->x_name, "nats per token");
     g.lines = &line;
     g.n_lines = 1;
-    g.no_legend = true; /* there is one above all of these */
+    g.no_legend = true; /* there is one legend above all charts */
     g.level_name = no_difference;
     g.level = 0;
     fputs("<figure><h3>", html);
@@ -432,7 +442,8 @@ static void put_probe_table(FILE *html, const ablation *a)
             page_text_cut(html, label_of(a, r->name), 60);
             fputs("</th>", html);
             put_cell(html, "probe",
-                     after ? "one more routed for the shared expert" : "with the shared expert");
+                     after ? "one more routed expert instead of the shared one"
+                           : "with the shared expert");
             put_spread(html, after ? r->after : r->before, after ? r->n_after : r->n_before);
             fputs("</tr>\n", html);
         }

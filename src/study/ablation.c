@@ -35,7 +35,7 @@ static dsmoe_status stopped(dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_STOPPED, "stopped");
 }
 
-/* Something that is being done, for functions that report how far they are. */
+/* The context of tell_work: what the function that reports its progress is doing. */
 typedef struct work {
     const ablation *a;
     const char *label, *unit;
@@ -52,7 +52,7 @@ static bool tell_work(void *context, double done, double total)
     return !is_stopped(w->a);
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
+/* ---- known losses ---------------------------------------------------------------------------- */
 
 static bool is_missing(const ablation_entry *entry, int seed, int which)
 {
@@ -83,16 +83,16 @@ bool ablation_is_shown(const ablation *a, int entry)
 
 int ablation_compare(const ablation *a, study_comparison comparisons[N_CLAIMS])
 {
-    double losses[N_ARCHITECTURES][ABLATION_MAX_SEEDS];
-    for (int i = 0; i < N_ARCHITECTURES; i++)
-        for (int seed = 0; seed < ABLATION_MAX_SEEDS; seed++)
-            losses[i][seed] = a->entries[i].runs[seed].losses[LOSS_PLAIN];
-    return study_compare(losses[0], ABLATION_MAX_SEEDS, comparisons);
+    study_losses seeds[ABLATION_MAX_SEEDS];
+    for (int seed = 0; seed < ABLATION_MAX_SEEDS; seed++)
+        for (int i = 0; i < N_ARCHITECTURES; i++)
+            memcpy(seeds[seed].of[i], a->entries[i].runs[seed].losses, sizeof seeds[seed].of[i]);
+    return study_compare(seeds, ABLATION_MAX_SEEDS, comparisons);
 }
 
-/* ---- what they are trained on ---------------------------------------------------------------- */
+/* ---- data and tokenizer ---------------------------------------------------------------------- */
 
-/* A path of an option, absolute. */
+/* Makes the path of an option absolute. */
 static dsmoe_status take_path(const char *given, char out[DSMOE_PATH], dsmoe_error *error)
 {
     char path[PATH_MAX];
@@ -102,7 +102,7 @@ static dsmoe_status take_path(const char *given, char out[DSMOE_PATH], dsmoe_err
     return status_fail(error, DSMOE_ERROR_ARGUMENT, "%s: the path is too long", path);
 }
 
-/* Whether the folder has the tokens of its text, which may be gone then. */
+/* Whether the folder has the tokens of the data. If so, the data itself may be gone. */
 static bool has_tokens(const ablation *a)
 {
     char path[ABLATION_PATH];
@@ -153,7 +153,7 @@ static dsmoe_status train_tokenizer(const ablation *a, const char *folder, dsmoe
     return status;
 }
 
-/* One tokenizer for all: the one that was given, or one that is trained where there is none yet. */
+/* All models use one tokenizer: the given one, or one in the folder, which is trained if it is missing. */
 static dsmoe_status open_tokenizer(ablation *a, dsmoe_error *error)
 {
     char path[ABLATION_PATH], trained[ABLATION_PATH];
@@ -185,9 +185,9 @@ static dsmoe_status open_dataset(ablation *a, dsmoe_error *error)
     return status;
 }
 
-/* ---- what is compared ------------------------------------------------------------------------ */
+/* ---- models ---------------------------------------------------------------------------------- */
 
-/* Equal where the paper has it equal: expert parameters, all and for a token. */
+/* Checks that the models marked is_equal have equal expert parameters, total and active. */
 static dsmoe_status check_equality(const ablation *a, dsmoe_error *error)
 {
     const architecture_parameters *first = NULL;
@@ -237,7 +237,7 @@ static dsmoe_status open_all(ablation *a, dsmoe_error *error)
     return ablation_folder_read(a, error);
 }
 
-/* What was stopped is gone on with; a failure that trained nothing leaves nothing. */
+/* A stopped comparison can be resumed. A failure before any training removes what it made. */
 static dsmoe_status settle(const ablation *a, dsmoe_status status)
 {
     if (status != DSMOE_OK && status != DSMOE_ERROR_STOPPED) ablation_folder_abandon(a);
@@ -276,7 +276,7 @@ static double run_gflop(const ablation *a, int entry)
     return a->entries[entry].parameters.flops * (double)(a->options.steps * a->options.batch) / 1e9;
 }
 
-/* What this call has done, and has to do. */
+/* Counts the runs and the GFLOP that this call has done and still has to do. */
 static void count_work(ablation *a)
 {
     a->n_runs = a->run;
@@ -293,7 +293,7 @@ static void count_work(ablation *a)
 typedef struct run_watch {
     ablation *a;
     int entry, seed;
-    double gflop_before; /* done by this call when the run began */
+    double gflop_before; /* done by this call before the run */
     int64_t first_step;
 } run_watch;
 
@@ -329,7 +329,7 @@ static void watch_event(void *context, const dsmoe_run_event *event)
 
 static bool watch_stop(void *context) { return is_stopped(((const run_watch *)context)->a); }
 
-/* A path that ablation_folder_open has found short enough, where a run wants it. */
+/* Copies a path into a run's settings. ablation_folder_open has checked that it is short enough. */
 static void put_path(char out[DSMOE_PATH], const char *path)
 {
     snprintf(out, DSMOE_PATH, "%.*s", DSMOE_PATH - 1, path);
@@ -360,7 +360,7 @@ static void run_settings(const ablation *a, int entry, int seed, dsmoe_run_setti
     s->keep = 1;
 }
 
-/* A finished run is never gone on with: of its large files only the weights are of use now. */
+/* A finished run is never resumed, so of its large files only the weights are still needed. */
 static void remove_spent(const ablation *a, int entry, int seed)
 {
     static const char *const names[] = {"latest/training.safetensors", "best/training.safetensors",
@@ -373,8 +373,8 @@ static void remove_spent(const ablation *a, int entry, int seed)
 
 static dsmoe_status train(ablation *a, int entry, int seed, dsmoe_error *error)
 {
-    static const char *const moved[] = {"data"};             /* if it has */
-    dsmoe_run_settings *settings = malloc(sizeof *settings); /* large for a stack */
+    static const char *const moved[] = {"data"};             /* its paths may have changed */
+    dsmoe_run_settings *settings = malloc(sizeof *settings); /* too large for a stack */
     char saved[ABLATION_PATH], tokens[ABLATION_PATH];
     dsmoe_run_result result = {0};
     run_watch watch = {a, entry, seed, a->gflop_done, 0};
@@ -428,7 +428,7 @@ static dsmoe_status measure_loss(ablation *a, int entry, int seed, int which,
     return ablation_folder_add(a, entry, seed, which, loss, error);
 }
 
-/* Measures what is not known yet of a finished run. */
+/* Measures the losses of a finished run that are not known yet. */
 static dsmoe_status measure(ablation *a, int entry, int seed, dsmoe_error *error)
 {
     char path[ABLATION_PATH];
@@ -444,9 +444,9 @@ static dsmoe_status measure(ablation *a, int entry, int seed, dsmoe_error *error
     return status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all runs -------------------------------------------------------------------------------- */
 
-/* One run from wherever it stands to its last loss. */
+/* Trains a run if it is not finished, then measures its missing losses. */
 static dsmoe_status train_and_measure(ablation *a, int entry, int seed, dsmoe_error *error)
 {
     ablation_run *run = &a->entries[entry].runs[seed];
@@ -469,7 +469,7 @@ static bool is_complete(const ablation_entry *entry, int seed)
     return entry->runs[seed].is_finished && ablation_is_measured(entry, seed);
 }
 
-/* The files say what is known by now, also to other processes, and are made again from it. */
+/* Reads what this and other processes have written so far, and writes the results again. */
 static dsmoe_status bring_up_to_date(ablation *a, dsmoe_error *error)
 {
     STATUS_TRY(ablation_take_files(a, error));
@@ -479,7 +479,7 @@ static dsmoe_status bring_up_to_date(ablation *a, dsmoe_error *error)
     return status;
 }
 
-/* A run that another process has is left to it. */
+/* Trains and measures a run, unless another process has it. */
 static dsmoe_status complete(ablation *a, int entry, int seed, dsmoe_error *error)
 {
     const ablation_entry *e = &a->entries[entry];
@@ -498,7 +498,7 @@ static dsmoe_status complete(ablation *a, int entry, int seed, dsmoe_error *erro
     return status;
 }
 
-/* All runs once; how many of them other processes have. */
+/* Goes through all runs once, and counts those that other processes have. */
 static dsmoe_status complete_all(ablation *a, int *n_elsewhere, dsmoe_error *error)
 {
     dsmoe_status status = DSMOE_OK;
@@ -512,7 +512,8 @@ static dsmoe_status complete_all(ablation *a, int *n_elsewhere, dsmoe_error *err
     return status;
 }
 
-/* What another process had may be left half-done by it, so the runs are gone through until nothing is left. */
+/* Another process may end in the middle of a run. So while others have runs, this goes through all runs again,
+ * until a pass trains none. */
 dsmoe_status ablation_train(ablation *a, dsmoe_error *error)
 {
     int n_elsewhere = 0, before;

@@ -6,7 +6,7 @@
 #include "formats/partial_file.h"
 #include "study/ablation_folder.h"
 
-/* What the paper measured for DeepSeekMoE with its shared expert replaced. */
+/* The paper's losses of DeepSeekMoE before and after its shared expert is replaced. */
 static const double paper_before = 1.808, paper_after = 2.414;
 
 static bool is_finished(const ablation *a)
@@ -28,7 +28,7 @@ static void put_number(FILE *file, double number)
         fputs("null", file);
 }
 
-/* One loss for each seed. */
+/* Writes one loss for each seed. */
 static void put_losses(FILE *file, const ablation *a, int entry, int which)
 {
     for (int seed = 0; seed < a->n_seeds; seed++) {
@@ -137,7 +137,7 @@ static void put_fewer(FILE *file, const ablation *a, int entry)
 
 typedef void put_probe_fn(FILE *file, const ablation *a, int entry);
 
-/* The models of which the loss `which` is known. */
+/* Writes the models whose loss `which` is known. */
 static void put_probes(FILE *file, const ablation *a, const char *key, int which, put_probe_fn *put)
 {
     bool first = true;
@@ -153,7 +153,7 @@ static void put_probes(FILE *file, const ablation *a, const char *key, int which
 
 /* ---- comparisons ----------------------------------------------------------------------------- */
 
-/* The loss of a run at a step of its curve; NAN if it has none. */
+/* The loss of a run at a step of its curve; NAN if the curve does not have the step. */
 static double loss_at(const ablation_run *run, int64_t step)
 {
     for (int i = 0; i < run->n_curve; i++)
@@ -171,7 +171,7 @@ static paired_difference gap_at(const ablation *a, int one, int other, int64_t s
     return paired_compare(losses[0], losses[1], (size_t)a->n_seeds);
 }
 
-/* The steps are those of the seed that got furthest. */
+/* Writes the gap at the steps of the seed with the longest curve. */
 static void put_gap(FILE *file, const ablation *a, const study_claim *claim)
 {
     int one = architecture_find(claim->name), other = architecture_find(claim->other);
@@ -180,7 +180,7 @@ static void put_gap(FILE *file, const ablation *a, const study_claim *claim)
         if (a->entries[one].runs[seed].n_curve > longest->n_curve)
             longest = &a->entries[one].runs[seed];
     bool first = true;
-    fputs("\"gap\": [", file);
+    fputs(",\n   \"gap\": [", file);
     for (int i = 0; i < longest->n_curve; i++) {
         paired_difference d = gap_at(a, one, other, longest->curve[i].step);
         if (d.n == 0) continue;
@@ -196,6 +196,14 @@ static void put_gap(FILE *file, const ablation *a, const study_claim *claim)
     fputs("]", file);
 }
 
+/* NAN: the paper has no number. */
+static double paper_difference(const study_claim *claim, const architecture *one,
+                               const architecture *other)
+{
+    if (claim->measure == STUDY_LOSS) return one->paper_loss - other->paper_loss;
+    return claim->measure == STUDY_REPLACED ? paper_after - paper_before : NAN;
+}
+
 static void put_comparison(FILE *file, const ablation *a, const study_comparison *c)
 {
     const paired_difference *d = &c->difference;
@@ -209,16 +217,18 @@ static void put_comparison(FILE *file, const ablation *a, const study_comparison
                    {"high", d->high},
                    {"p", d->p},
                    {"corrected_p", c->corrected_p},
-                   {"paper", one->paper_loss - other->paper_loss}};
+                   {"paper", paper_difference(c->claim, one, other)}};
     fprintf(file, "{\"name\": \"%s\", \"to\": \"%s\", \"n\": %zu", one->name, other->name, d->n);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         fprintf(file, ", \"%s\": ", numbers[i].key);
         put_number(file, numbers[i].value);
     }
-    fputs(",\n   \"text\": \"", file);
+    fputs(",\n   \"pair\": \"", file);
+    study_tell_pair(file, c->claim);
+    fputs("\", \"text\": \"", file);
     study_tell(file, c);
-    fputs("\",\n   ", file);
-    put_gap(file, a, c->claim);
+    fputs("\"", file);
+    if (c->claim->measure == STUDY_LOSS) put_gap(file, a, c->claim);
     fputs("}", file);
 }
 
