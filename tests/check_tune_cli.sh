@@ -1,6 +1,6 @@
 #!/bin/sh
-# check_tune_cli.sh DSMOE DATA - training a part of a model as a person meets it: experts that a text uses most, low-rank
-# additions over a quantised file, and what comes of both.
+# check_tune_cli.sh DSMOE DATA - training a part of a model as a person does it: the experts that a text uses
+# most, low-rank adapters for a quantised file, and the use of both.
 . "$(dirname "$0")/cli_checks.sh"
 
 small_data
@@ -12,12 +12,12 @@ run 0 train --data "$text" --config "$scratch/config.json" --vocab-size 270 $sma
 base=$scratch/base.gguf
 run 0 convert "$scratch/first/latest" "$base" --type q8_0
 
-text() { # what a model writes; arguments after those that all have
+text() { # generates a text; further arguments
     run 0 generate -p "7 and 7 are" -n 8 --temp 0 --ignore-eos -t 2 --quiet "$@"
     cat "$out"
 }
 before=$(text -m "$base")
-same() { # name of a file, two runs
+same() { # a file's name, two runs
     cmp -s "$scratch/$2/latest/$1" "$scratch/$3/latest/$1" || complain "$1 of $2 and $3 differ"
 }
 
@@ -26,7 +26,13 @@ choice=$scratch/choice.json
 run 0 inspect -m "$base" --routing "$text" --experts-out "$choice"
 shows "sum up to 0.1:" "layer  1" " of 4 experts"
 run 1 inspect -m "$base" --routing "$text" --experts-out "$choice"
-one_message "choice.json already exists; --force replaces it"
+one_message "choice.json: already exists; --force replaces it"
+printf 'a letter' >"$scratch/letter"
+run 1 inspect -m "$base" --routing "$text" --experts-out "$scratch/letter" --force
+one_message "letter: already exists and is not a choice of experts"
+cp "$text" "$scratch/own.txt"
+run 1 inspect -m "$base" --routing "$scratch/own.txt" --experts-out "$scratch/own.txt" --force
+one_message "own.txt: is one of the inputs"
 run 0 inspect -m "$base" --routing "$text" --experts-out "$choice" --expert-score token --expert-share 0.5 --force
 shows "sum up to 0.5:"
 chosen=$(sed -n 's/^ *layer  1 *\([0-9 ]*[0-9]\) *(.*/\1/p' "$out" | sed 's/  */, /g')
@@ -64,7 +70,7 @@ usage "--experts has no effect without --train experts"
 run 2 train --data "$text" --train experts --out "$scratch/no"
 usage "name that model with --init"
 
-# ---- additions over a quantised file, stopped and gone on with
+# ---- low-rank adapters for a quantised file, stopped and resumed
 # shellcheck disable=SC2086
 run 0 train $tune --train lora --rank 4 --out "$scratch/lora" -t 2
 shows "6 steps" "generate -m $base --lora $scratch/lora"
@@ -84,7 +90,7 @@ run 1 train --resume "$scratch/moved" --quiet
 one_message "is not the model that this run began with"
 [ ! -e "$scratch/no" ] || complain "a wrong call made a folder"
 
-# ---- the form that conversations were learnt in goes along
+# ---- the form that conversations were learned in is saved with the model
 base=$scratch/first/latest
 i=0
 while [ $i -lt 40 ]; do
@@ -92,7 +98,7 @@ while [ $i -lt 40 ]; do
     i=$((i + 1))
 done >"$scratch/talk.jsonl"
 talk="--data $scratch/talk.jsonl --init $base $small --seq 256 --stop-after 2 --chat-form alpaca"
-length() { # of the prompt that chat makes of a question, in tokens
+length() { # the tokens in the prompt that chat makes of a question
     echo hello >"$scratch/hello"
     input=$scratch/hello
     run 0 chat -c 256 -n 1 --temp 0 -t 1 "$@"

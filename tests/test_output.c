@@ -1,5 +1,5 @@
-/* test_output.c - what may be written where: kinds of files, inputs under all their names, folders
- * with and without someone's files, room on the disk. */
+/* test_output.c - where output may be written: kinds of files, inputs under all their names, folders with
+ * and without other files, free space on the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,7 +27,7 @@ static void assert_says(dsmoe_status status, const dsmoe_error *error, const cha
     if (!strstr(error->message, words)) fail_msg("no '%s' in: %s", words, error->message);
 }
 
-/* `words` NULL: it may be written. */
+/* `words` NULL: writing must be allowed. */
 static void check(const dsmoe_output *output, const char *words)
 {
     dsmoe_error error = {0};
@@ -60,6 +60,8 @@ static void test_kinds(void **state)
         {" {\"added_tokens\": []}", 21, DSMOE_OUTPUT_TOKENIZER},
         {"{\"model\": {\"vocab\": {}}}", 24, DSMOE_OUTPUT_TOKENIZER},
         {"{\"tokenizer_class\": \"A\"}", 24, DSMOE_OUTPUT_TOKENIZER},
+        {"{\n  \"experts\": {\"1\": [0]}}", 26, DSMOE_OUTPUT_EXPERTS},
+        {"{\"n_routed_experts\": 64}", 24, -1},
         {"{\"precious\": 1}", 15, -1},
         {"[\"added_tokens\"]", 16, -1},
         {"GGUF is a form of files", 23, -1},
@@ -74,7 +76,7 @@ static void test_kinds(void **state)
     };
     for (size_t i = 0; i < COUNT(files); i++) {
         write_data("file", files[i].bytes, files[i].size);
-        for (int kind = DSMOE_OUTPUT_MODEL; kind <= DSMOE_OUTPUT_TOKENIZER; kind++) {
+        for (int kind = DSMOE_OUTPUT_MODEL; kind <= DSMOE_OUTPUT_EXPERTS; kind++) {
             dsmoe_output output = {.path = in_directory("file"), .kind = (dsmoe_output_kind)kind};
             bool same = kind == files[i].kind;
             check(&output, same ? "--force replaces it" : "choose another name");
@@ -94,14 +96,14 @@ static void test_places(void **state)
     write_text("text", "a");
     check(&(dsmoe_output){.path = in_directory("new")}, NULL);
     check(&(dsmoe_output){.path = in_directory("folder"), .replace = true}, "not a regular file");
-    check(&(dsmoe_output){.path = in_directory("loose"), .replace = true}, "link to nothing");
+    check(&(dsmoe_output){.path = in_directory("loose"), .replace = true}, "broken symbolic link");
     check(&(dsmoe_output){.path = in_directory("no/new")}, "No such file");
     check(&(dsmoe_output){.path = in_directory("text/new")}, "text");
     check(&(dsmoe_output){.path = ""}, "name");
     check(&(dsmoe_output){.path = NULL}, "name");
     check(NULL, "name");
     assert_int_equal(chmod(in_directory("folder"), 0555), 0);
-    if (access(in_directory("folder"), W_OK) != 0) /* root may write anywhere */
+    if (access(in_directory("folder"), W_OK) != 0) /* root may write there */
         check(&(dsmoe_output){.path = in_directory("folder/new")}, "Permission denied");
     assert_int_equal(chmod(in_directory("folder"), 0755), 0);
 }
@@ -123,7 +125,7 @@ static void test_inputs(void **state)
         output.path = output_path;
         check(&output, "is one of the inputs");
     }
-    char partial[420], whole[400]; /* what is written on the way */
+    char partial[420], whole[400]; /* the name used while writing */
     snprintf(whole, sizeof whole, "%s/whole", directory);
     snprintf(partial, sizeof partial, "%s.partial", whole);
     assert_int_equal(link(in_directory("input"), partial), 0);
@@ -133,7 +135,7 @@ static void test_inputs(void **state)
     check(&output, NULL);
 }
 
-/* What is there under the name on the way is someone's too. */
+/* A file that has the name used while writing may belong to the user too. */
 static void test_partial_files(void **state)
 {
     (void)state;

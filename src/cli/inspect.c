@@ -232,9 +232,17 @@ static int check_page(const inspect_options *options)
     return options->html ? output_check("inspect", &page) : CLI_OK;
 }
 
+static int check_experts(const inspect_options *options)
+{
+    const char *path = options->experts.path;
+    const char *inputs[] = {options->model, output_input(options->routing), options->html};
+    const dsmoe_output experts = {path, DSMOE_OUTPUT_EXPERTS, options->force, inputs, 3};
+    return path ? output_check("inspect", &experts) : CLI_OK;
+}
+
 static void put_page(FILE *file, const void *report) { routing_page_put(file, report); }
 
-/* Checked again: a file may have come there meanwhile. */
+/* Checks again, because the file may have been created meanwhile. */
 static int write_page(const inspection *it, const routing_report *report)
 {
     dsmoe_error error;
@@ -376,7 +384,6 @@ int command_inspect(int argc, char **argv)
                                                 : "--layer");
     if (options.force && !options.html && !options.experts.path)
         return cli_usage("inspect", "--force has no effect without --html or --experts-out");
-    options.experts.force = options.force;
     if (!options.experts.path &&
         (options.experts.share >= 0 || strcmp(options.experts.score, "gate")))
         return cli_usage("inspect",
@@ -388,6 +395,7 @@ int command_inspect(int argc, char **argv)
     model_path found;
     exit_code = model_path_find("inspect", &options.model, &found);
     if (exit_code == CLI_OK) exit_code = check_page(&options);
+    if (exit_code == CLI_OK) exit_code = check_experts(&options);
     if (exit_code != CLI_OK) return exit_code;
     dsmoe_model *model;
     dsmoe_error error;

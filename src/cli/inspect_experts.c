@@ -1,10 +1,11 @@
-/* inspect_experts.c - the experts that a text uses most, as training them takes (expert_cfg.json). */
+/* inspect_experts.c - the experts that a text uses most, in the form that training reads
+ * (expert_cfg.json). */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/inspect_routing.h"
+#include "cli/output.h"
 
 static void print_choice(const routing_report *r, const double *scores, const unsigned char *chosen,
                          double share)
@@ -28,13 +29,10 @@ static void print_choice(const routing_report *r, const double *scores, const un
 
 int routing_check_experts(const routing_choice *choice)
 {
-    struct stat info;
     dsmoe_expert_score kind;
     if (!dsmoe_expert_score_find(choice->score, &kind))
         return cli_usage("inspect", "--expert-score is gate or token, not '%s'", choice->score);
-    if (!choice->force && stat(choice->path, &info) == 0)
-        return cli_failure("inspect", "%s already exists; --force replaces it", choice->path);
-    return CLI_OK;
+    return output_check_name("inspect", "--experts-out", choice->path);
 }
 
 int routing_put_experts(const routing_report *r, const routing_choice *choice, bool show)

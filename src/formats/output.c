@@ -1,5 +1,5 @@
-/* output.c - what may be written where: never an input, a file only if it may be replaced and is of
- * the same kind, and only folders that are new or empty are filled. */
+/* output.c - checks before writing: an output must not be an input, an existing file is replaced only
+ * if that is allowed and it is of the same kind, and a folder must be new or empty. */
 #include "formats/output.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "formats/folder.h"
 
-enum { HEAD = 4096 }; /* bytes of a file that show its kind */
+enum { HEAD = 4096 }; /* bytes at the start of a file that show its kind */
 
 bool output_same_file(const char *a, const char *b)
 {
@@ -45,7 +45,7 @@ static bool holds(const head *h, const void *bytes, size_t size)
     return memmem(h->bytes, h->size, bytes, size) != NULL;
 }
 
-/* The word may begin a text as well; a version, in little endian, is a small number. */
+/* A text may begin with "GGUF" too, so the version must be a small little-endian number. */
 static bool is_gguf(const head *h)
 {
     return begins(h, "GGUF") && h->size >= 8 && h->bytes[4] && !memcmp(h->bytes + 5, "\0\0", 3);
@@ -83,7 +83,7 @@ static bool is_object(const head *h)
     return blanks < h->size && h->bytes[blanks] == '{';
 }
 
-/* tokenizer.json or tokenizer_config.json, by what the first page of one has. */
+/* tokenizer.json or tokenizer_config.json, recognised by keys in its first bytes. */
 static bool is_tokenizer(const head *h)
 {
     static const char *const keys[] = {"\"added_tokens\"", "\"vocab\"", "\"tokenizer_class\"",
@@ -93,10 +93,16 @@ static bool is_tokenizer(const head *h)
     return false;
 }
 
+static bool is_experts(const head *h)
+{
+    static const char key[] = "\"experts\"";
+    return is_object(h) && holds(h, key, sizeof key - 1);
+}
+
 static const struct {
     const char *name;
     bool (*is)(const head *h);
-    bool on_the_way; /* written as NAME.partial */
+    bool on_the_way; /* written as NAME.partial first */
 } kinds[] = {
     [DSMOE_OUTPUT_MODEL] = {"a GGUF file with a model", is_model, true},
     [DSMOE_OUTPUT_IMATRIX] = {"a GGUF file of importances", is_imatrix, true},
@@ -104,6 +110,7 @@ static const struct {
     [DSMOE_OUTPUT_CONVERSATION] = {"a conversation that dsmoe saved", is_conversation, false},
     [DSMOE_OUTPUT_TOKENIZER] = {"a tokenizer", is_tokenizer, true},
     [DSMOE_OUTPUT_ADAPTER] = {"a GGUF file with an adapter", is_adapter, true},
+    [DSMOE_OUTPUT_EXPERTS] = {"a choice of experts", is_experts, true},
 };
 
 /* `busy`, if it is not NULL, is set if another process has a lock on the file. */
@@ -137,7 +144,7 @@ static dsmoe_status check_inputs(const dsmoe_output *o, const char *partial, dsm
     return status;
 }
 
-/* What is there gives way only if it is of the same kind, or empty. */
+/* An existing file may be replaced only if it is empty or of the same kind. */
 static dsmoe_status check_present(const dsmoe_output *o, const struct stat *info,
                                   dsmoe_error *error)
 {
@@ -156,8 +163,8 @@ static dsmoe_status check_present(const dsmoe_output *o, const struct stat *info
     return status_fail(error, DSMOE_ERROR_IO, "%s: already exists; --force replaces it", o->path);
 }
 
-/* The same of what is there under the name that the file has until it is whole: a rest of an interrupted
- * process, or someone's download. One that is being written is reported when the work begins. */
+/* The same check for an existing NAME.partial: an interrupted process may have left it, or it may be some
+ * other download. One that is being written now is reported when writing begins. */
 static dsmoe_status check_partial(const dsmoe_output *o, const char *partial, dsmoe_error *error)
 {
     head h;
@@ -200,7 +207,7 @@ dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error)
     if (!output || !output->path || !*output->path ||
         (size_t)output->kind >= sizeof kinds / sizeof *kinds)
         return status_fail(error, DSMOE_ERROR_ARGUMENT, "a file needs a name that is not empty");
-    char *partial; /* what is written until the file is whole */
+    char *partial; /* the name until the file is complete */
     if (asprintf(&partial, "%s.partial", output->path) < 0)
         return out_of_memory(output->path, error);
     dsmoe_status status = check_inputs(output, partial, error);
@@ -211,8 +218,7 @@ dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error)
         STATUS_TRY(check_present(output, &info, error));
     else if (lstat(output->path, &info) == 0)
         return status_fail(error, DSMOE_ERROR_IO,
-                           "%s: is a link to nothing that can be reached; choose another name",
-                           output->path);
+                           "%s: is a broken symbolic link; choose another name", output->path);
     char *copy = strdup(output->path);
     if (!copy) return out_of_memory(output->path, error);
     status = check_writable(output->path, dirname(copy), error);
@@ -225,7 +231,7 @@ dsmoe_status dsmoe_output_check(const dsmoe_output *output, dsmoe_error *error)
 typedef struct foreign_name {
     const char *const *own;
     int n_own;
-    char name[256]; /* the first that is not one of these */
+    char name[256]; /* the first name that is not in `own` */
 } foreign_name;
 
 static bool is_own(const foreign_name *f, const char *name)
@@ -247,7 +253,7 @@ static bool visit_name(void *context, const char *name)
     return false;
 }
 
-/* A folder that is not there yet, perhaps with some above it: the first one that is must take it. */
+/* For a folder that does not exist: the nearest existing folder above it must be writable. */
 static dsmoe_status check_above(const char *path, dsmoe_error *error)
 {
     char *copy = strdup(path), *above = copy;
