@@ -1,4 +1,4 @@
-/* run_ranks.c - a run of several ranks: rank 0 tells the others what is to be trained, and they follow its orders. */
+/* run_ranks.c - a run of several ranks: rank 0 tells the others what to train, and they follow its orders. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,13 +6,13 @@
 #include "train/run.h"
 #include "train/team.h"
 
-/* What rank 0 tells when it knows what comes. */
+/* What rank 0 tells the others when it knows the run. */
 typedef struct run_terms {
-    int32_t is_training; /* or there is nothing to do, or rank 0 has failed */
+    int32_t is_training; /* false: there is nothing to do, or rank 0 has failed */
     dsmoe_error failure;
     dsmoe_config config;
     dsmoe_trainer_options trainer;
-    dsmoe_tuning tuning; /* with a base: */
+    dsmoe_tuning tuning; /* if there is a base: */
     char base[DSMOE_PATH], targets[512];
 } run_terms;
 
@@ -31,13 +31,14 @@ dsmoe_status run_tell_ranks(run *r, dsmoe_error *error)
     return tune_tell(r->peers, &r->tuning, error);
 }
 
-/* What a rank needs and its machine has. */
+/* The memory that a rank needs, and what its machine has available. All ranks of a machine map the same file of
+ * the base model. */
 typedef struct memory_card {
     char host[128];
-    uint64_t needed, available;
+    uint64_t own, base, available;
 } memory_card;
 
-/* Ranks of one machine share its memory: whether it has enough for all of them. */
+/* Whether a machine has enough memory for all ranks on it. */
 static dsmoe_status check_shared_memory(const memory_card *cards, int rank, int n_ranks,
                                         dsmoe_error *error)
 {
@@ -45,8 +46,8 @@ static dsmoe_status check_shared_memory(const memory_card *cards, int rank, int 
     int n = 0;
     for (int r = 0; r < n_ranks; r++) {
         if (strcmp(cards[r].host, cards[rank].host)) continue;
-        needed += (double)cards[r].needed;
-        n++;
+        needed += (double)cards[r].own;
+        if (n++ == 0) needed += (double)cards[r].base;
     }
     if (needed <= (double)cards[rank].available) return DSMOE_OK;
     return status_fail(
@@ -67,11 +68,11 @@ static dsmoe_status share_memory(const dsmoe_peers *p, const dsmoe_trainer_memor
     for (int r = 0; status == DSMOE_OK && r < p->size; r++)
         parts[r] = (dsmoe_bytes){&cards[r], sizeof *cards};
     if (status == DSMOE_OK) {
-        memory_card *own = &cards[p->rank];
-        snprintf(own->host, sizeof own->host, "%s", p->host);
-        own->needed = m->weights + m->gradients + m->moments + m->activations + m->workspace +
-                      (p->rank == 0 ? m->base : 0); /* ranks of a machine map the same file */
-        own->available = memory_available();
+        memory_card *card = &cards[p->rank];
+        snprintf(card->host, sizeof card->host, "%s", p->host);
+        card->own = m->weights + m->gradients + m->moments + m->activations + m->workspace;
+        card->base = m->base;
+        card->available = memory_available();
         status = peers_gather(p, parts, error);
     }
     if (status == DSMOE_OK) status = check_shared_memory(cards, p->rank, p->size, error);
@@ -106,7 +107,7 @@ void run_dismiss_ranks(run *r, dsmoe_status status, const dsmoe_error *reason)
 
 /* ---- the other ranks ----------------------------------------------------------------------------- */
 
-/* The same base as rank 0 has. */
+/* Opens the same base as rank 0. */
 static dsmoe_status open_base(const run_terms *terms, const dsmoe_run_options *options,
                               run_tuning *t, dsmoe_error *error)
 {
