@@ -1,5 +1,5 @@
-/* test_imatrix.c - inputs of matrices: what is collected, what the file holds, the importance that
- * comes of it, and what quantising gains. */
+/* test_imatrix.c - the inputs of matrices: what is collected, what the file holds, the importance computed
+ * from it, and what quantising gains. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -26,8 +26,8 @@
 
 enum { HIDDEN = 256, WIDTH = 64, N_EXPERTS = 6, TOP_K = 2, N_LAYERS = 3 };
 
-/* A dense layer and two MoE ones whose columns are of very different importance: embedding and
- * norms grow along the row. */
+/* A dense layer and two MoE layers whose columns differ widely in importance: the embedding and the norms
+ * grow along the row. */
 static made_model uneven_model(bool tied)
 {
     dsmoe_config config = made_config();
@@ -76,7 +76,7 @@ static gguf *open_gguf(const char *name)
     return file;
 }
 
-/* The numbers of a tensor of that shape. */
+/* The values of a tensor, which must have that shape. */
 static const float *numbers(const gguf *file, const char *name, int64_t n_rows, int64_t n)
 {
     const gguf_tensor *t = gguf_find(file, name);
@@ -88,9 +88,9 @@ static const float *numbers(const gguf *file, const char *name, int64_t n_rows, 
     return (const float *)t->data;
 }
 
-/* ---- what is collected ----------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
-/* Inputs of the first layer's attention in plain arithmetic. */
+/* Checks the inputs of the first layer's attention by plain arithmetic. */
 static void assert_first_inputs(const made_model *made, const gguf *file, const int32_t *tokens,
                                 int64_t n_tokens)
 {
@@ -133,6 +133,22 @@ static void assert_counts(const gguf *file, const char *matrix, int64_t n_matric
     assert_true(sum == total);
 }
 
+/* Quantising the model finds the importance of every matrix, also of a tied head. */
+static void assert_all_known(void)
+{
+    int64_t n_without = -1, n_weighed = -1;
+    dsmoe_error error = {0};
+    dsmoe_convert_options options = {.type = "q4_0",
+                                     .n_threads = 2,
+                                     .imatrix = in("m.gguf"),
+                                     .n_without_importance = &n_without,
+                                     .n_weighed = &n_weighed};
+    must(dsmoe_convert(in("a"), in("q.gguf"), &options, &error), &error, "q4_0");
+    assert_int_equal(n_without, 0);
+    assert_int_equal(n_weighed, 7 + 2 * 10 + 1);
+    tiny_remove(in("q.gguf"));
+}
+
 static void test_collected(void **state)
 {
     (void)state;
@@ -162,7 +178,7 @@ static void test_collected(void **state)
                 assert_counts(file, name, 1, i == 2 ? 4 * WIDTH : HIDDEN, N);
             }
         }
-        /* 7 of the dense layer, 10 of a MoE layer, and the head: two tensors each. */
+        /* 7 matrices of the dense layer, 10 of each MoE layer, and the head: two tensors each. */
         assert_int_equal(gguf_count(file), 2 * (7 + 2 * 10 + 1));
         assert_int_equal(n_unused, 0);
         int64_t value;
@@ -176,7 +192,8 @@ static void test_collected(void **state)
         assert_int_equal(datasets.count, 1);
         gguf_close(file);
         dsmoe_model_free(model);
-        /* The same of a file, where a tied head may be a tensor of its own. */
+        assert_all_known();
+        /* The same for a GGUF file, where a tied head may be a tensor of its own. */
         convert(in("a"), in("a.gguf"), "f32");
         model = open_model(in("a.gguf"));
         make(model, tokens, N, &options, in("n.gguf"));
@@ -210,7 +227,7 @@ static void test_threads(void **state)
     made_model_free(&made);
 }
 
-/* An expert that no token chose gets what its layer's experts get on average. */
+/* An expert that no token chose gets the average of its layer's experts. */
 static void test_unused_experts(void **state)
 {
     (void)state;
@@ -245,7 +262,7 @@ static void test_unused_experts(void **state)
     }
     gguf_close(file);
     imatrix_close(m);
-    /* And the file quantises. */
+    /* The file can be used for quantising. */
     dsmoe_convert_options to = {.type = "q4_k", .imatrix = in("m.gguf"), .n_threads = 2};
     must(dsmoe_convert(in("a"), in("q.gguf"), &to, &error), &error, "q.gguf");
     dsmoe_model_free(model);
@@ -283,7 +300,7 @@ static void test_refusals(void **state)
     made_model_free(&made);
 }
 
-/* ---- where it may be written ------------------------------------------------------------------ */
+/* ---- checking the output file first ----------------------------------------------------------- */
 
 static bool not_reached(void *context, double done, double total)
 {
@@ -322,7 +339,7 @@ static void test_output_first(void **state)
 /* ---- files ----------------------------------------------------------------------------------- */
 
 typedef struct made_entry {
-    const char *name; /* of a tensor, with its suffix */
+    const char *name; /* a tensor's name with the suffix */
     int n_dims;
     int64_t shape[2];
     const float *data;
@@ -346,7 +363,7 @@ static void write_file(const char *name, const char *kind, const made_entry *ent
     must(gguf_writer_finish(writer, &error), &error, name);
 }
 
-/* Also as llama.cpp writes it, where a single matrix has one dimension less. */
+/* Also as llama.cpp writes it: the tensors of a single matrix have one dimension less. */
 static void test_importance(void **state)
 {
     (void)state;
@@ -404,7 +421,7 @@ static void test_bad_files(void **state)
         {"imatrix", "a.in_sum2", {{"a.in_sum2", 1, {3}, negative}, {"a.counts", 1, {1}, count}}, 2},
         {"imatrix", "a.in_sum2", {{"a.in_sum2", 1, {3}, infinite}, {"a.counts", 1, {1}, count}}, 2},
         {"imatrix", "a.counts", {{"a.in_sum2", 1, {3}, good}, {"a.counts", 1, {3}, negative}}, 2},
-        {"imatrix", "no counts", {{"a.in_sum2", 1, {3}, good}}, 1},
+        {"imatrix", "no tensor of counts", {{"a.in_sum2", 1, {3}, good}}, 1},
         {"imatrix", "divide", {{"a.in_sum2", 1, {3}, good}, {"a.counts", 1, {2}, counts}}, 2},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -419,7 +436,7 @@ static void test_bad_files(void **state)
     }
 }
 
-/* The same from bytes: what a file says is taken, and what is not a file is refused by its name. */
+/* The same from bytes in memory; damaged bytes are refused with the given name. */
 static void test_parse(void **state)
 {
     (void)state;
@@ -439,7 +456,7 @@ static void test_parse(void **state)
     assert_true(found && importance[2] == 1.5f);
     must(imatrix_check_intact(m, &error), &error, "bytes");
     imatrix_close(m);
-    /* After the last number there is only padding. */
+    /* After the last value there is only padding. */
     for (size_t size = 0; size < file.size - GGUF_ALIGNMENT; size += 7) {
         assert_int_equal(imatrix_parse(file.bytes, size, "bytes", &m, &error), DSMOE_ERROR_FORMAT);
         assert_null(m);
@@ -448,9 +465,9 @@ static void test_parse(void **state)
     mapped_file_close(&file);
 }
 
-/* ---- what it is good for --------------------------------------------------------------------- */
+/* ---- benefit --------------------------------------------------------------------------------- */
 
-/* Σ importance·(w - quantised)² over all matrices of the experts, by what the file says. */
+/* Σ importance·(w - quantised)² over the experts' up_proj, with the file's importance. */
 static double weighted_error(const made_model *made, const char *quantised, const imatrix *m)
 {
     dsmoe_convert_options options = {.type = "f32", .n_threads = 2};
@@ -510,7 +527,7 @@ static void test_gain(void **state)
     made_model_free(&made);
 }
 
-/* One of another model is refused, whatever of it fits. */
+/* The file of another model is refused, even if some of it fits. */
 static void test_other_model(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
-/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the rows
- * of q and k change places (see gguf_names.h), kv_b_proj becomes two tensors, and a tied head is written as a tensor of
- * its own, which other readers expect: dsmoe.tie_word_embeddings says to the readers of this
- * project. */
+/* gguf_export.c - writes a GGUF file tensor by tensor. The experts of a layer become one tensor, the rows of
+ * q and k change places (see gguf_names.h), kv_b_proj becomes two tensors, and a tied head is written as a
+ * tensor of its own, as other readers expect. This project's readers find dsmoe.tie_word_embeddings. */
 #include "convert/gguf_export.h"
 
 #include <stdlib.h>
@@ -21,7 +20,7 @@ typedef struct target {
     dsmoe_dtype type;
     int64_t n_parts;
     const source_tensor **parts; /* [n_parts] of equal shape, one after the other */
-    int64_t n_slices;            /* matrices of it: experts, which are parts, or heads of one */
+    int64_t n_slices; /* its matrices: experts, which are parts, or the heads of one part */
 } target;
 
 typedef struct export_job {
@@ -29,12 +28,12 @@ typedef struct export_job {
     target *targets;
     size_t n_targets;
     const source_tensor **parts; /* of all targets */
-    source_tensor head;          /* a tied one */
+    source_tensor head;          /* a tied head */
     gguf_writer *writer;
     row_pump *pump;
     float *importance; /* of the tensor being written, [n_slices, n_in]; NULL without an imatrix */
-    const target *now; /* the tensor being written, */
-    bool weighted;     /* and whether `importance` is its */
+    const target *now; /* the tensor being written */
+    bool weighted;     /* `importance` is that of `now` */
 } export_job;
 
 static dsmoe_status out_of_memory(const gguf_export *e, dsmoe_error *error)
@@ -42,7 +41,7 @@ static dsmoe_status out_of_memory(const gguf_export *e, dsmoe_error *error)
     return status_fail(error, DSMOE_ERROR_MEMORY, "%s: out of memory", e->path);
 }
 
-/* ---- what cannot be said --------------------------------------------------------------------- */
+/* ---- unsupported models ---------------------------------------------------------------------- */
 
 static dsmoe_status refuse(const source *s, const char *what, dsmoe_error *error)
 {
@@ -72,7 +71,7 @@ static dsmoe_status check_expressible(const source *s, dsmoe_error *error)
 
 /* ---- the tensors of the file ----------------------------------------------------------------- */
 
-/* The tensor of the file that a tensor belongs to: of experts but the first, one that is there. */
+/* The tensor of the file that a tensor belongs to. It is new, except for experts after the first. */
 static target *target_of(export_job *job, const source_tensor *t, const char *name)
 {
     for (size_t i = job->n_targets; t->place.expert > 0 && i > 0; i--)
@@ -100,7 +99,7 @@ static void add_part(export_job *job, const source_tensor *t, const char *name)
 static dsmoe_status list_targets(export_job *job, dsmoe_error *error)
 {
     const source *s = job->e->source;
-    size_t most = s->n_tensors + 1; /* a tied head */
+    size_t most = s->n_tensors + 1; /* and a tied head */
     job->targets = calloc(most, sizeof *job->targets);
     job->parts = calloc(most, sizeof *job->parts);
     if (!job->targets || !job->parts) return out_of_memory(job->e, error);
@@ -111,7 +110,7 @@ static dsmoe_status list_targets(export_job *job, dsmoe_error *error)
     gguf_place_of(&s->config, "lm_head.weight", &head);
     for (size_t i = 0; i < s->n_tensors; i++)
         if (!strcmp(s->tensors[i].name, "model.embed_tokens.weight")) job->head = s->tensors[i];
-    if (s->model) job->head.weight = s->model->weights->lm_head; /* a file may have a better copy */
+    if (s->model) job->head.weight = s->model->weights->lm_head; /* a file may have a finer one */
     add_part(job, &job->head, head.name);
     return DSMOE_OK;
 }
@@ -142,7 +141,7 @@ static dsmoe_dtype most_common(const export_job *job)
     return most;
 }
 
-/* Rows of one of its matrices. */
+/* Rows of one matrix of the tensor. */
 static int64_t slice_rows(const target *t)
 {
     return t->n_parts * t->parts[0]->n_rows / t->n_slices;
@@ -200,14 +199,14 @@ static dsmoe_status write_bytes(void *to, const void *bytes, size_t size, dsmoe_
     return gguf_writer_write(to, bytes, size, error);
 }
 
-/* An embedding is looked up, not multiplied with; of a tied one the inputs are under its name. */
-static bool is_weighed(const export_job *job, const target *t)
+/* Whether importances are expected: not of the embedding, which is looked up, not multiplied with. A tied head is
+ * a tensor of its own in a GGUF file. */
+static bool is_weighed(const target *t)
 {
-    bool tied = job->e->source->config.tie_word_embeddings;
-    return dtype_is_block(t->type) && strcmp(t->name, tied ? "output.weight" : "token_embd.weight");
+    return dtype_is_block(t->type) && strcmp(t->name, "token_embd.weight");
 }
 
-/* Before anything is written: an imatrix of another model is refused at once. */
+/* Called before anything is written, so that an imatrix of another model is refused immediately. */
 static dsmoe_status check_imatrix(const export_job *job, dsmoe_error *error)
 {
     const gguf_export *e = job->e;
@@ -215,7 +214,7 @@ static dsmoe_status check_imatrix(const export_job *job, dsmoe_error *error)
     for (size_t i = 0; i < job->n_targets; i++) {
         const target *t = &job->targets[i];
         bool known = false;
-        if (!is_weighed(job, t)) continue;
+        if (!is_weighed(t)) continue;
         STATUS_TRY(
             imatrix_knows(e->imatrix, t->name, t->n_slices, t->parts[0]->n_in, &known, error));
         n_weighed++;
@@ -230,7 +229,7 @@ static dsmoe_status check_imatrix(const export_job *job, dsmoe_error *error)
     return DSMOE_OK;
 }
 
-/* Importances of the largest tensor. */
+/* Memory for the importances of the largest tensor. */
 static dsmoe_status prepare_importance(export_job *job, dsmoe_error *error)
 {
     int64_t most = 0;
@@ -271,13 +270,13 @@ static dsmoe_status write_file(export_job *job, dsmoe_error *error)
     STATUS_TRY(export_keys_write(job->e, most_common(job), job->writer, error));
     STATUS_TRY(declare_targets(job, error));
     STATUS_TRY(write_targets(job, error));
-    /* A source that changed meanwhile has given numbers that are not its own. */
+    /* If the source changed meanwhile, its numbers may be wrong. */
     STATUS_TRY(source_check_intact(job->e->source, error));
     if (job->e->imatrix) STATUS_TRY(imatrix_check_intact(job->e->imatrix, error));
     gguf_writer *writer = job->writer;
-    job->writer = NULL; /* freed, whatever comes */
+    job->writer = NULL; /* gguf_writer_finish frees it */
     dsmoe_status status = gguf_writer_finish(writer, error);
-    /* It may be there, but not safely on the disk; what it replaces may be there as well. */
+    /* The file may exist without being safe on disk. With `replace` it may be the old one, and stays. */
     if (status != DSMOE_OK && !job->e->replace) unlink(job->e->path);
     return status;
 }
