@@ -1,7 +1,7 @@
-/* heatmap.c - a table of loads over the mean in colours.
+/* heatmap.c - a table of loads over the mean, as colours.
  *
- * Each colour is one path of horizontal strokes as thick as a row, which takes a few bytes for a run of
- * equal cells; transparent rectangles over it carry the text for hovering. */
+ * Each colour is one path of horizontal strokes as thick as a row, which takes a few bytes for equal
+ * neighbouring cells. Transparent rectangles above it have the text for hovering. */
 #include "report/heatmap.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@
 #include "report/digits.h"
 #include "report/page.h"
 
-enum { WIDTH = 2000 };   /* of the stretched part; a row is 1 high */
-enum { MIN_COLUMN = 4 }; /* pixels of a cell that can be pointed at */
+enum { WIDTH = 2000 };   /* of the stretched SVG; a row is 1 high */
+enum { MIN_COLUMN = 4 }; /* pixels that a cell needs to be pointed at */
 
 static int edge(const heatmap *map, size_t column)
 {
@@ -26,7 +26,7 @@ static int shade(const heatmap *map, size_t row, size_t column)
     return page_shade(map->value(map->context, row, column));
 }
 
-/* The cells of one colour. */
+/* Draws the cells of one colour. */
 static void put_shade(FILE *html, const heatmap *map, int which)
 {
     bool begun = false;
@@ -58,7 +58,7 @@ static void put_titles(FILE *html, const heatmap *map)
     }
 }
 
-/* Every how many rows or columns a number has room. */
+/* How many rows or columns apart numbers must be to have room. */
 static size_t label_every(size_t n, double size, double room)
 {
     size_t every = 1;
@@ -66,7 +66,7 @@ static size_t label_every(size_t n, double size, double room)
     return every;
 }
 
-/* More than numbers, which need little room. */
+/* Whether rows have names, which need more room than numbers. */
 static bool has_names(const heatmap *map)
 {
     bool found = false;
@@ -89,10 +89,11 @@ static void put_row_names(FILE *html, const heatmap *map)
     }
 }
 
+/* At the right edge a label ends below its tick, where it is not cut off. */
 static void put_x_label(FILE *html, double percent, const char *text)
 {
-    fprintf(html, "<text class=\"mid\" x=\"%.2f%%\" y=\"100%%\" dy=\"15\">%s</text>\n", percent,
-            text);
+    fprintf(html, "<text class=\"%s\" x=\"%.2f%%\" y=\"100%%\" dy=\"15\">%s</text>\n",
+            percent > 98 ? "end" : "mid", percent, text);
 }
 
 static void put_x_names(FILE *html, const heatmap *map)

@@ -1,4 +1,4 @@
-/* routing_page.c - the use of the experts as one page that needs no other file.
+/* routing_page.c - a routing report as one page that needs no other file.
  *
  * Each layer has a section of its own with loads, pairs and tokens. Without scripts the sections follow each
  * other; the script shows one at a time and draws how its experts fire together. */
@@ -31,7 +31,7 @@ static void put_balance_facts(FILE *html, const routing_report *report)
         if (layer->imbalance > worst->imbalance) worst = layer;
     }
     snprintf(value, sizeof value, "%.3f", entropy);
-    page_fact(html, "entropy of loads", value, "layers’ mean; 1: all equal");
+    page_fact(html, "entropy of loads", value, "mean of the layers; 1: all equal");
     snprintf(value, sizeof value, "%.2f ×", worst->imbalance);
     snprintf(more, sizeof more, "the mean load, in layer %" PRId64, worst->layer);
     page_fact(html, "busiest expert", value, more);
@@ -103,7 +103,7 @@ typedef struct layer_view {
     const routing_layer *layer;
 } layer_view;
 
-/* What is known of an expert, in one line. */
+/* Writes what is known of an expert, for hovering. */
 static void put_expert_title(FILE *html, const routing_report *report, const routing_layer *layer,
                              size_t e)
 {
@@ -157,8 +157,8 @@ static void put_map(FILE *html, const routing_report *report)
                          .rows_lead = true};
     page_card_open(
         html, "Load of the experts",
-        "Each cell is an expert of a layer: its share of the choices over the mean of the"
-        " layer. A click or the Enter key shows the layer below.");
+        "Each cell is an expert of a layer: its share of the choices, divided by the mean of"
+        " the layer. A click or the Enter key shows that layer below.");
     heatmap_legend(html, "load over the mean", "never");
     heatmap_put(html, &map);
     page_card_close(html);
@@ -168,8 +168,8 @@ static void put_map(FILE *html, const routing_report *report)
 
 typedef struct curve {
     const char *title, *about, *name, *y_name;
-    size_t field;      /* of a routing_layer: the offset of a double */
-    double low, high;  /* of the axis at least; NAN: the data's */
+    size_t field;      /* the offset of a double in a routing_layer */
+    double low, high;  /* the axis covers at least these; NAN: those of the data */
     const char *level; /* the name of the line at 1; NULL: none */
 } curve;
 
@@ -199,24 +199,24 @@ static void put_curve(FILE *html, const routing_report *report, const curve *c)
 static void put_curves(FILE *html, const routing_report *report)
 {
     const curve imbalance = {"Imbalance",
-                             "Largest load of a layer over the mean.",
+                             "The largest load of a layer, divided by the mean.",
                              "busiest expert",
                              "× the mean",
                              offsetof(routing_layer, imbalance),
                              1,
                              1.5,
-                             "all experts alike"};
+                             "all loads equal"};
     const curve entropy = {"Entropy",
-                           "Of the loads of a layer, over its greatest possible value.",
+                           "The entropy of a layer’s loads over its greatest possible value.",
                            "this layer",
                            "entropy",
                            offsetof(routing_layer, entropy),
                            0.99,
                            1,
-                           "all experts alike"};
+                           "all loads equal"};
     const curve bias = {"Bias of the gates",
-                        "From the lowest to the highest bias of a layer’s experts, by which its"
-                        " gate corrects the choice.",
+                        "The highest bias of a layer’s experts minus the lowest. The gate adds the"
+                        " bias to the scores when it chooses experts.",
                         "spread",
                         "bias",
                         offsetof(routing_layer, bias_spread),
@@ -265,8 +265,8 @@ static uint32_t count_both(const routing_report *report, const routing_layer *la
     return layer->together[(a < b ? a : b) * report->n_experts + (a < b ? b : a)];
 }
 
-/* The experts that were chosen at all, those that fire together side by side. Returns how many; 0 also if
- * there is no memory. */
+/* Lists the experts that were chosen at all, with experts that fire together side by side. Returns how many;
+ * 0 also if out of memory. */
 static size_t order_experts(const routing_report *report, const routing_layer *layer,
                             int32_t *experts)
 {
@@ -277,7 +277,7 @@ static size_t order_experts(const routing_report *report, const routing_layer *l
     int32_t *order = calloc(n, sizeof *order);
     for (size_t i = 0; affinity && i < n * n; i++) {
         int32_t a = experts[i / n], b = experts[i % n];
-        /* One token more on both sides, as the matrix has it: what is rare says little. */
+        /* Adds one token to both counts, as the matrix does: rare pairs say little. */
         if (a != b)
             affinity[i] = log((count_both(report, layer, a, b) + 1.0) /
                               (routing_expected(report, layer, a, b) + 1));
@@ -322,7 +322,7 @@ static void put_matrix_data(FILE *html, const routing_report *report, const rout
 
 static void put_matrix(FILE *html, const routing_report *report, const routing_layer *layer)
 {
-    enum { MOST = 512 }; /* a page has to stay one that a browser can open */
+    enum { MOST = 512 }; /* a browser must still be able to open the page */
     int32_t *experts = calloc((size_t)report->n_experts, sizeof *experts);
     size_t n = experts && report->n_experts <= MOST ? order_experts(report, layer, experts) : 0;
     if (n > 1) {
@@ -353,18 +353,18 @@ static void put_firing(FILE *html, const routing_report *report, const routing_l
     if (report->k < 2) return;
     fputs(
         "<h3>Which experts fire together</h3>\n<p class=\"about\">How often two experts are chosen"
-        " by the same token, over how often they would be if tokens chose at random by load. Experts"
-        " that fire together stand side by side, whatever their numbers: a group of them is a square"
-        " on the diagonal.",
+        " by the same token, divided by how often they would be if tokens chose at random by load."
+        " Experts that fire together are side by side, whatever their numbers, so a group of them is"
+        " a square on the diagonal.",
         html);
-    if (layer->n_unused) fputs(" Those never chosen are left out.", html);
+    if (layer->n_unused) fputs(" Experts that were never chosen are left out.", html);
     fputs("</p>\n<div class=\"firing\">\n", html);
     put_matrix(html, report, layer);
     put_pairs(html, layer);
     fputs("</div>\n", html);
 }
 
-/* ---- what experts like ----------------------------------------------------------------------- */
+/* ---- favourite tokens ------------------------------------------------------------------------ */
 
 static void put_favourites(FILE *html, const routing_report *report, const routing_expert *expert)
 {
@@ -391,8 +391,8 @@ static void put_experts(FILE *html, const routing_report *report, const routing_
     char digits[DIGITS];
     fputs(
         "<h3>What each expert likes</h3>\n<p class=\"about\">Tokens that an expert gets more often"
-        " than its load would give, the most telling ones first; beside each, how many of its"
-        " occurrences the expert got.</p>\n"
+        " than its load would give, the most telling ones first. Next to each token: the share of"
+        " its occurrences that the expert got.</p>\n"
         "<table class=\"full stack experts marks\">\n<thead><tr><th>expert</th><th>chosen by</th>"
         "<th>load</th><th>mean gate</th><th>tokens</th></tr></thead><tbody>\n",
         html);
@@ -412,17 +412,17 @@ static void put_experts(FILE *html, const routing_report *report, const routing_
     fputs("</tbody></table>\n", html);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- page ------------------------------------------------------------------------------------ */
 
 static void put_picker(FILE *html, const routing_report *report)
 {
     fputs(
-        "<nav class=\"layers\" aria-label=\"layers\"><button value=\"-1\" aria-label=\"layer before\">‹"
+        "<nav class=\"layers\" aria-label=\"layers\"><button value=\"-1\" aria-label=\"previous layer\">‹"
         "</button><select aria-label=\"layer\">",
         html);
     for (int64_t i = 0; i < report->n_layers; i++)
         fprintf(html, "<option>Layer %" PRId64 "</option>", report->layers[i].layer);
-    fputs("</select><button value=\"1\" aria-label=\"layer after\">›</button></nav>\n", html);
+    fputs("</select><button value=\"1\" aria-label=\"next layer\">›</button></nav>\n", html);
 }
 
 static void put_layer(FILE *html, const routing_report *report, const routing_layer *layer)
@@ -432,7 +432,9 @@ static void put_layer(FILE *html, const routing_report *report, const routing_la
             "</h2>\n<p class=\"about\">Imbalance"
             " %.2f, entropy %.3f",
             layer->layer, layer->imbalance, layer->entropy);
-    if (layer->n_unused) fprintf(html, ", %" PRId64 " experts never chosen", layer->n_unused);
+    if (layer->n_unused)
+        fprintf(html, ", %" PRId64 " expert%s never chosen", layer->n_unused,
+                layer->n_unused == 1 ? "" : "s");
     fputs(".", html);
     if (layer->bias.values)
         fprintf(html, " Bias of the gate %.4f to %.4f, mean %.4f.", layer->bias.low,

@@ -34,7 +34,7 @@ static void put_chat_logprobs(FILE *out, const text *t, size_t first, size_t n)
     fputs("]}", out);
 }
 
-/* A token as the key of an object: the names of two tokens must differ, so what is not text by itself is spelt out. */
+/* A token as the key of an object. Keys must differ, so invalid text is spelt out in bytes. */
 static void put_key(FILE *out, const job *j, int32_t id)
 {
     size_t length = 0, valid = 0, size = 1;
@@ -71,7 +71,7 @@ static void put_offsets(FILE *out, const text *t, size_t first, size_t n)
         size_t begin = i ? t->tokens[i - 1].end : 0;
         for (size_t size; at < begin; at += size, n_characters++) {
             size = utf8_character(t->bytes.bytes + at, t->bytes.length - at);
-            if (size == 0) size = 1; /* what is not a character is shown as one */
+            if (size == 0) size = 1; /* an invalid byte is shown as a character */
             if (at + size > begin) break;
         }
         fprintf(out, "%s%zu", i > first ? ", " : "", n_characters);
@@ -246,7 +246,7 @@ const job_writer answer_chat = {show, finish}, answer_completion = {show, finish
 
 /* ---- embeddings -------------------------------------------------------------------------------- */
 
-/* The mean over tokens, of length 1. */
+/* The mean over tokens, scaled to length 1. */
 static void embedding_of(const text *t, float *to)
 {
     int64_t n = t->job->hidden_size;
@@ -278,7 +278,7 @@ static void put_embedding(FILE *out, const text *t, float *values)
     int64_t n = t->job->hidden_size;
     embedding_of(t, values);
     fprintf(out, "{\"object\": \"embedding\", \"index\": %" PRId64 ", \"embedding\": ", t->index);
-    if (t->job->request.base64) { /* float32, little-endian as this machine is */
+    if (t->job->request.base64) { /* float32, little-endian like this machine */
         put_base64(out, (const unsigned char *)values, (size_t)n * sizeof *values);
     } else {
         for (int64_t i = 0; i < n; i++) fprintf(out, "%s%.9g", i ? "," : "[", (double)values[i]);
@@ -289,14 +289,16 @@ static void put_embedding(FILE *out, const text *t, float *values)
 
 static void finish_embedding(job *j)
 {
+    float *values = malloc((size_t)j->hidden_size * sizeof *values);
+    if (!values && !j->error.status) request_refuse(&j->error, 503, "", "not enough memory");
     if (j->error.status) {
+        free(values);
         answer_fail(j);
         return;
     }
     answer a;
-    float *values = malloc((size_t)j->hidden_size * sizeof *values);
     answer_open(&a);
-    if (a.out && values) {
+    if (a.out) {
         fputs("{\"object\": \"list\", \"model\": ", a.out);
         json_write_string(a.out, j->model);
         fputs(", \"data\": [", a.out);
